@@ -47,8 +47,25 @@ const pollMs = 2_000;
 const heartbeatMs = 5_000;
 const retryMs = 1_000;
 
-/** pg-boss returns the ids it refreshed, but its public type does not say so. */
-const Touched = z.object({ settled: z.array(z.string()).optional() });
+/**
+ * The heartbeats of claims (queue, ids, retry counts), which returns those that were lost. `touch` of pg-boss waits
+ * for rows that a handler's transaction has locked while it holds others, so that it and a transaction that completes several
+ * jobs ended in a deadlock. A locked row needs no heartbeat: its transaction decides, and the next heartbeat sees what it did.
+ */
+const touchStatement = `
+  with free as (
+    select id, retry_count from pgboss.job
+    where name = $1 and id = any($2::uuid[]) and state = 'active' for update skip locked
+  ), claim as (
+    select * from unnest($2::uuid[], $3::int[]) as claim (id, retry_count)
+  ), touched as (
+    update pgboss.job set heartbeat_on = pgboss.job_now() from free join claim using (id, retry_count)
+    where job.name = $1 and job.id = free.id
+  )
+  select claim.id, claim.retry_count from claim left join pgboss.job
+    on job.name = $1 and job.id = claim.id and job.retry_count = claim.retry_count and job.state = 'active'
+  where job.id is null`;
+const LostClaims = z.array(z.object({ id: z.string(), retry_count: z.int() }));
 
 /**
  * Works on a queue whose jobs belong to groups. One loop claims the jobs, one at a time, and one statement sends the
@@ -185,11 +202,9 @@ export function startGroupWorker<Payload extends object>(
     if (isTouching || held.length === 0) return;
     isTouching = true;
     try {
-      const { settled } = Touched.parse(await boss.touch(queue.name, held));
-      if (settled === undefined) return;
-      const kept = new Set(settled);
-      for (const { id, retryCount } of held) {
-        if (kept.has(id)) continue;
+      const parameters = [queue.name, held.map(({ id }) => id), held.map(({ retryCount }) => retryCount)];
+      const { rows } = await boss.getDb().executeSql(touchStatement, parameters);
+      for (const { id, retry_count: retryCount } of LostClaims.parse(rows)) {
         // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
         running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
       }

@@ -224,6 +224,31 @@ test('a claim is kept for longer than one heartbeat timeout', async () => {
   expect(await own.holds(database.db, definition, held[0]?.job as ClaimedJob<Payload>)).toBe(true);
 });
 
+test('heartbeats do not wait for a transaction that completes several jobs, so neither ends in a deadlock', async () => {
+  const { add, expectHeld, own, definition } = await setUp('together', { concurrency: 3, concurrencyOfGroup: 3 });
+  await add('a', 'a1', 'a2', 'a3');
+  await expectHeld('a1', 'a2', 'a3');
+  const [first, second, third] = held.map(({ job }) => job).toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  await database.db.transaction().execute(async (tx) => {
+    expect(await own.complete(tx, definition, second as ClaimedJob<Payload>)).toBe(true);
+    await eventually(
+      async () => {
+        const { rows } = await sql<{ over: boolean }>`
+          select (select count(*) from pgboss.job where name = 'together' and heartbeat_on > started_on) = 2
+            or exists (
+              select from pg_locks join pg_database on pg_database.oid = pg_locks.database
+              where datname = current_database() and not granted) as over`.execute(database.db);
+        return rows[0]?.over;
+      },
+      Boolean,
+      { timeoutMs: 15_000 },
+    );
+    for (const job of [first, third]) expect(await own.complete(tx, definition, job as ClaimedJob<Payload>)).toBe(true);
+  });
+  expect(held.map(({ job }) => job.signal.aborted)).toEqual([false, false, false]);
+  expect(await statesOf('together')).toEqual({ completed: 3 });
+});
+
 test('a queue that stops claims no more jobs, and waits for the running ones', async () => {
   const { add, expectHeld, own, finish } = await setUp('stopping', { concurrency: 1, concurrencyOfGroup: 1 });
   await add('a', 'a1', 'a2');
