@@ -218,9 +218,9 @@ export async function findExhausted(
   return new Set(rows.map(({ limit_id: id }) => id));
 }
 
-/** Leases that are left when what was assumed is forgotten: their holders go on, and each reports a sum from its beginning. */
-const withoutAssumed = sql`coalesce((select jsonb_object_agg(key, value) from jsonb_each(leases)
-  where not coalesce((value ->> 'isAssumed')::boolean, false)), '{}')`;
+/** The leases when what was assumed is forgotten: their holders may come back, and each reports a sum from its beginning. */
+const withoutAssumed = sql`coalesce((select jsonb_object_agg(key, case when (value ->> 'isAssumed')::boolean
+  then value || '{"amount": "0", "isAssumed": false}' else value end) from jsonb_each(leases)), '{}')`;
 
 /**
  * Sets one counter of a limit to 0, found by its id or value, and returns the value; leases stay, because calls under way go

@@ -50,6 +50,8 @@ export type LeaseRequest = {
   /** Used by all calls of this period that have ended. */
   reported: Big;
   unpriced: number;
+  /** What the last answer in this period was about, and when it was given: by now the holder may be forgotten. null: none. */
+  known: { reported: Big; unpriced: number; atMs: number } | null;
   /** Of its lease: what calls under way have reserved, and what it keeps beside that. */
   hold: Big;
   /** For calls that wait for it. */
@@ -133,9 +135,10 @@ export function renewLease(
   if (own !== undefined && own.number >= request.number) return null;
   // What was reserved in a period that is over is no part of this one.
   const isCurrent = request.periodStartMs === counter.periodStartMs;
-  const report = isCurrent ? request : { reported: zero, unpriced: 0, hold: zero };
+  const report = isCurrent ? request : { ...nothing, known: null, hold: zero };
+  const earlier = own ?? forgotten(report.known, counter.updatedAtMs);
   const returned = own?.isAssumed === true ? own.amount : zero;
-  const used = counter.used.minus(returned).plus(report.reported.minus(own?.reported ?? zero));
+  const used = counter.used.minus(returned).plus(report.reported.minus(earlier.reported));
   const leasedByOthers = sumOf(others);
   const free = atLeastZero(terms.max.minus(used).minus(leasedByOthers).minus(report.hold));
   const needed = smaller(request.need, free);
@@ -150,7 +153,7 @@ export function renewLease(
       ...counter,
       used,
       assumed: counter.assumed.minus(returned),
-      unpriced: counter.unpriced + report.unpriced - (own?.unpriced ?? 0),
+      unpriced: counter.unpriced + report.unpriced - earlier.unpriced,
       leases: { ...others, [request.holder]: lease },
     },
     grant: {
@@ -163,6 +166,16 @@ export function renewLease(
     },
     isAlertDue: terms.alertAt !== null && !counter.isAlerted && used.gte(terms.alertAt),
   };
+}
+
+const nothing = { reported: zero, unpriced: 0 };
+
+/**
+ * What is counted already of a holder without a lease: nothing of a new one, or of one whose last answers the database has
+ * lost, as by a failover; but all that was answered to one that hung for so long that it was forgotten.
+ */
+function forgotten(known: LeaseRequest['known'], nowMs: number): { reported: Big; unpriced: number } {
+  return known !== null && nowMs - known.atMs >= rememberEmptyMs ? known : nothing;
 }
 
 function sumOf(leases: Readonly<Record<string, Lease>>): Big {

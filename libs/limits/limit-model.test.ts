@@ -199,3 +199,40 @@ test('what a killed process held is not reserved any more when its lease has exp
     { numRuns: 1_000 },
   );
 });
+
+const weekly: LimitTerms = { ...never, max: new Big(1_000), reset: { every: 'week' } };
+
+/** Uses `amount` of a lease that is asked for, and reports it. */
+function use(world: World, process: Process, amount: number): void {
+  world.sync(process, amount);
+  world.draw(process, amount);
+  world.settle(process, 4);
+  world.sync(process, 0);
+}
+
+test.each([
+  ['an hour and a half while it held a lease', 90 * 60_000, 3],
+  ['six minutes without one', 6 * 60_000, 0],
+])('what a process reported before it hung for %s is not counted again', (_name, hungMs, held) => {
+  const world = new World(weekly, 2, 0);
+  const [hung, other] = world.processes as [Process, Process];
+  use(world, hung, 400);
+  for (let round = 0; round < 30; round += 1) hung.local.tick();
+  world.sync(hung, held);
+  world.nowMs += hungMs;
+  world.sync(other, 0);
+  const before = world.counter.used;
+  use(world, hung, 10);
+  expect(world.counter.used.minus(before).toNumber()).toBe(10);
+});
+
+test('a report that the database has lost, as by a failover, is counted when it comes again', () => {
+  const world = new World(weekly, 1, 0);
+  const [process] = world.processes as [Process];
+  const lost = world.counter;
+  use(world, process, 400);
+  world.counter = lost;
+  world.nowMs += 20_000;
+  use(world, process, 10);
+  expect(world.counter.used.toNumber()).toBe(410);
+});

@@ -1,5 +1,5 @@
 import { Big } from 'big.js';
-import type { LeaseGrant, LeaseRequest } from './counter.ts';
+import { leaseMs, type LeaseGrant, type LeaseRequest } from './counter.ts';
 
 /** A right to use part of a counter, for one call. Settled exactly once. */
 export type Draw = { readonly amount: Big; readonly epoch: number };
@@ -140,6 +140,10 @@ export class LocalCounter {
       periodStartMs: this.#periodStartMs,
       reported: this.#used,
       unpriced: this.#unpriced,
+      known:
+        this.#periodStartMs === null
+          ? null
+          : { reported: this.#known, unpriced: this.#unpricedKnown, atMs: this.#expiresAtMs - leaseMs },
       hold,
       need,
       ahead: atLeastZero(this.#ahead().minus(useful)),

@@ -2,7 +2,13 @@ import { Big } from 'big.js';
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import type { LeaseRequest } from '#libs/limits/counter.ts';
-import { counterId, createCounterStore, sweepCounters, type RenewalOf } from '#libs/limits/counter-store.ts';
+import {
+  counterId,
+  createCounterStore,
+  resetCounter,
+  sweepCounters,
+  type RenewalOf,
+} from '#libs/limits/counter-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
@@ -13,7 +19,7 @@ const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): Ren
   const limitId = `policy_${kind}`;
   const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
   const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
-  const report = { periodStartMs: null, reported: zero, unpriced: 0, hold: zero };
+  const report = { periodStartMs: null, reported: zero, unpriced: 0, known: null, hold: zero };
   const request: LeaseRequest = { holder: 'holder_1', number, ...report, need: one, ahead: zero, unit: one };
   return { name, terms, request };
 };
@@ -55,3 +61,26 @@ const renewedRows = async (): Promise<number> => {
   }>`select count(*)::int from limit_counter where limit_id = 'policy_budget'`.execute(database.db);
   return rows[0]?.count ?? 0;
 };
+
+test('a counter that was set to 0 counts only what is new of a process that hung meanwhile', async () => {
+  const { db } = database;
+  const store = createCounterStore({ db, countersPerLimitMax: 10 });
+  const { name, terms, request } = renewalOf('budget', 1, 'hung');
+  const [granted] = await store.renew([{ name, terms, request }]);
+  if (typeof granted !== 'object') throw new Error('there is no lease');
+  const report = { ...request, periodStartMs: granted.grant.period.startMs, need: zero };
+  const reports = async (holder: string, number: number, reported: number) => {
+    const hold = new Big(holder === 'holder_1' ? 1 : 0);
+    await store.renew([{ name, terms, request: { ...report, holder, number, reported: new Big(reported), hold } }]);
+  };
+  const used = async () =>
+    await db.selectFrom('limit_counter').select(['used', 'assumed']).where('id', '=', name.id).executeTakeFirst();
+  await reports('holder_1', 2, 4);
+  await sql`update limit_counter set leases = jsonb_set(leases, '{holder_1,expiresAtMs}', to_jsonb(
+    extract(epoch from clock_timestamp()) * 1000 - 1)) where id = ${name.id}`.execute(db);
+  await reports('holder_2', 1, 0);
+  expect(await used()).toEqual({ used: '5', assumed: '1' });
+  expect(await resetCounter(db, { limitId: name.limitId, name: name.id })).toBe('hung');
+  await reports('holder_1', 3, 6);
+  expect(await used()).toEqual({ used: '2', assumed: '0' });
+});
