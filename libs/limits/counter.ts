@@ -1,5 +1,5 @@
 import { Big } from 'big.js';
-import { periodAt, type Period, type Reset } from './period.ts';
+import { isRate, periodAt, type Period, type Reset } from './period.ts';
 
 /** What a limit allows in one period: US cents, tokens or requests. */
 export type LimitTerms = {
@@ -24,7 +24,7 @@ export type Counter = {
   /** The alert of this period is recorded. */
   isAlerted: boolean;
   leases: Readonly<Record<string, Lease>>;
-  /** Never goes back, so that a period never comes back either. */
+  /** Of budgets it never goes back, so that a period never comes back either. */
   updatedAtMs: number;
 };
 
@@ -80,6 +80,11 @@ export const leaseMs = 15_000;
 const rememberMs = 3_600_000;
 /** How long a holder without a lease is remembered, in case it repeats its last request. */
 const rememberEmptyMs = 300_000;
+/**
+ * A clock that went back further than this was wrong before, and the windows of rates follow it: else a rate stayed used up
+ * until the wrong time had come. Less is the wait for the lock of a row, which begins after the clock was read.
+ */
+const clockBackMsMax = 60_000;
 /** Of what is free, one process takes at most this part ahead of need: the closer the end, the smaller the leases. */
 const aheadPart = 8;
 
@@ -101,7 +106,8 @@ export const newCounter = (periodStartMs: number, nowMs: number): Counter => ({
  * have used them, and a budget must not be spent twice. Pure.
  */
 export function advanceCounter(before: Counter, { reset }: Pick<LimitTerms, 'reset'>, nowMs: number): Counter {
-  const updatedAtMs = Math.max(nowMs, before.updatedAtMs);
+  const isSetBack = isRate(reset) && before.updatedAtMs - nowMs > clockBackMsMax;
+  const updatedAtMs = isSetBack ? nowMs : Math.max(nowMs, before.updatedAtMs);
   const { startMs, endMs } = periodAt(reset, updatedAtMs);
   // Also when a shorter period was chosen: what was used before it began does not count.
   if (before.periodStartMs < startMs || before.periodStartMs >= endMs) return newCounter(startMs, updatedAtMs);

@@ -236,3 +236,15 @@ test('a report that the database has lost, as by a failover, is counted when it 
   use(world, process, 10);
   expect(world.counter.used.toNumber()).toBe(410);
 });
+
+test('a database whose clock went an hour ahead and came back does not keep a rate used up for that hour', () => {
+  const world = new World({ ...never, reset: { every: 'rpm' } }, 2, 60_000);
+  const [one, other] = world.processes as [Process, Process];
+  world.nowMs += 3_600_000;
+  use(world, one, 1);
+  world.nowMs -= 3_600_000;
+  use(world, one, limit - 1);
+  world.nowMs += 60_000;
+  world.sync(other, limit);
+  expect(world.draw(other, limit)).toBe(true);
+});

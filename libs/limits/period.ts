@@ -22,6 +22,9 @@ const firstMondayMs = 4 * dayMs;
 
 const windowMs: Record<RateUnit, number> = { rps: 1_000, rpm: 60_000, rph: 3_600_000, rpd: dayMs, rpw: weekMs };
 
+/** Whether these are the windows of a rate. */
+export const isRate = ({ every }: Reset): boolean => every in windowMs;
+
 /** The period that `nowMs` lies in. */
 export function periodAt(reset: Reset, nowMs: number): Period {
   const period = periodOf(reset, nowMs);
