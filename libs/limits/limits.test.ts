@@ -63,6 +63,17 @@ test('a workspace with a thousand new counters does not let the callers of other
   await Promise.all(crowd);
 });
 
+test('a caller who waits comes before the reports of thousands of counters of the same workspace', async () => {
+  const { limits, renewed, time } = start();
+  const crowd = Array.from({ length: 1_000 }, (_value, index) => limits.counter(nameOf('a', `value ${index}`), terms));
+  for (const counter of crowd) limits.use(counter, one);
+  time.ms += 1_000; // all of them are to be reported
+  const asked = Promise.resolve(limits.draw(limits.counter(nameOf('a', 'late'), terms), one));
+  expect(await asked).toHaveProperty('amount');
+  expect(renewed[0]?.map(({ valueKey }) => valueKey)).toContain('late');
+  expect(renewed[0]).toHaveLength(200);
+});
+
 test('counters that nobody uses are forgotten, those in use are kept, and a late settle is still reported', async () => {
   const { limits, renewed, time } = start();
   const held = limits.counter(nameOf('a', 'held'), terms);

@@ -172,7 +172,7 @@ export function createLimits(deps: Deps): Limits {
     await nextTurn(); // so that all who wait in this turn are asked for together
     for (;;) {
       const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
-      const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)));
+      const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)).toSorted(waitedForFirst));
       if (due.length === 0) return;
       try {
         await sync(due);
@@ -296,6 +296,9 @@ export function createLimits(deps: Deps): Limits {
     stats: () => ({ counters: entries.size, waiting: waiting() }),
   };
 }
+
+/** A caller must not wait for the reports of others. */
+const waitedForFirst = (a: Entry, b: Entry): number => Number(b.waiters.length > 0) - Number(a.waiters.length > 0);
 
 /**
  * As many as one transaction renews, taken from each workspace in turn: one with thousands of counters must not let the
