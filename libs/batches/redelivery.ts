@@ -11,16 +11,16 @@ export type ChunkRow = Selectable<BatchChunkTable>;
 
 export type Redelivery =
   /**
-   * Run the lines that have no result yet; `chunk` is the current row. `isSuspect`: one line is left, and it was running
+   * Run the lines that have no result yet. `isSuspect`: one line is left, and it was running
    * each time a worker died. It must only be called while no other suspect is. Until then the row stays `handed_back`.
    */
-  | { action: 'run'; chunk: ChunkRow; settled: ReadonlySet<number>; isSuspect: boolean }
+  | { action: 'run'; settled: ReadonlySet<number>; isSuspect: boolean }
   /** Nothing to do: the claim was lost, or the chunk was split in two and both halves are pending again. */
   | { action: 'drop' }
   /** The batch starts no more lines. */
   | { action: 'stop' }
   /** One line is left, and its worker died each time it was called: it becomes an error line. */
-  | { action: 'poison'; chunk: ChunkRow; line: number; settled: ReadonlySet<number> };
+  | { action: 'poison'; line: number; settled: ReadonlySet<number> };
 
 /** After this many claims in a row without a new result, a chunk is split in two. */
 const failedClaimsBeforeSplit = 2;
@@ -35,14 +35,15 @@ export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryC
   job.retryCount > 0 || chunk.generation > 0;
 
 /**
- * Resumes a chunk that was claimed before. Records how many lines are unsettled, which bounds how many calls may be
+ * Resumes a chunk that was claimed before; `chunk` is its row from before this claim has changed it, so that a repeat counts
+ * nothing twice. Records how many lines are unsettled, which bounds how many calls may be
  * repeated, and reads which lines have results. When claims keep bringing no new result, the chunk is split until the line
  * that kills its worker is alone. A claim that its worker handed back does not count.
  */
 export async function resumeRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
   batch: BatchRow,
-  chunkNumber: number,
+  chunk: ChunkRow,
   job: { id: string; retryCount: number },
 ): Promise<Redelivery> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
@@ -52,12 +53,11 @@ export async function resumeRedelivered(
     // A process that hung after it claimed the job must not split a chunk that another worker has by now.
     if (!(await deps.queue.holds(unit.tx, chunkQueue, job))) return { action: 'drop' };
     if (state.status !== 'in_progress') return { action: 'stop' };
-    const chunk = await findChunk(unit, batch.id, chunkNumber);
     const settled = await settledLines(unit, state, chunk);
     const unsettled = chunk.line_count - settled.size;
     // The first claim after a snooze or a split is not a redelivery, and the log already has that event.
     if (job.retryCount > 0 || !chunk.handed_back) {
-      const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
+      const record = { type: 'record_redelivery' as const, chunk: chunk.chunk, attempt: job.retryCount, unsettled };
       await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
     }
     const before = chunk.redeliveries_without_progress;
@@ -80,19 +80,10 @@ export async function resumeRedelivered(
       .execute();
     if (isPoison) {
       const line = range(chunk).find((candidate) => !settled.has(candidate)) as number;
-      return { action: 'poison', chunk, line, settled };
+      return { action: 'poison', line, settled };
     }
-    return { action: 'run', chunk, settled, isSuspect };
+    return { action: 'run', settled, isSuspect };
   });
-}
-
-async function findChunk(unit: UnitOfWork, batchId: string, chunk: number): Promise<ChunkRow> {
-  return await unit.tx
-    .selectFrom('batch_chunk')
-    .selectAll()
-    .where('batch_id', '=', batchId)
-    .where('chunk', '=', chunk)
-    .executeTakeFirstOrThrow();
 }
 
 async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow): Promise<Set<number>> {

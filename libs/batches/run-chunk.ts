@@ -133,7 +133,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
           const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
           const memory = memoryForRange(deps.ranges.open(batch.workspace_id));
           const work = async (): Promise<void> => {
-            const ready = await retryDuringOutage(() => prepare(deps, job, found), retrying);
+            const ready = await prepare(deps, job, found, (step) => retryDuringOutage(step, retrying));
             if (ready.action === 'drop') return;
             if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
             const call = async (): Promise<void> => {
@@ -247,21 +247,25 @@ async function withPermit(
   else await handBack(deps, claim);
 }
 
-/** Everything else that has to happen before the first call. */
-async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>, { batch, chunk }: Found): Promise<Ready> {
-  await prepareSettling(deps.db, batch);
-  if (!isRedelivered(chunk, job)) {
-    const lines = await readLines(deps, batch, chunk);
-    return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null, isSuspect: false };
-  }
+/** Everything else that has to happen before the first call. `again` repeats each step during an outage of the database. */
+async function prepare(
+  deps: Deps,
+  job: ClaimedJob<ChunkPayload>,
+  { batch, chunk }: Found,
+  again: <Result>(step: () => Promise<Result>) => Promise<Result>,
+): Promise<Ready> {
+  await again(() => prepareSettling(deps.db, batch));
+  const run = { action: 'run' as const, batch, chunk, poison: null, isSuspect: false };
+  if (!isRedelivered(chunk, job))
+    return { ...run, lines: await again(() => readLines(deps, batch, chunk)), settled: new Set() };
   deps.onRedelivery?.();
-  const redelivery = await resumeRedelivered(deps, batch, job.payload.chunk, job);
+  const redelivery = await again(() => resumeRedelivered(deps, batch, chunk, job));
   if (redelivery.action === 'drop' || redelivery.action === 'stop') return redelivery;
-  const lines = await readLines(deps, batch, redelivery.chunk);
-  const { chunk: known, settled } = redelivery;
-  const poison = redelivery.action === 'poison' ? redelivery.line : null;
-  const isSuspect = redelivery.action === 'run' && redelivery.isSuspect;
-  return { action: 'run', batch, chunk: known, lines, settled, poison, isSuspect };
+  const lines = await again(() => readLines(deps, batch, chunk));
+  const { settled } = redelivery;
+  return redelivery.action === 'poison'
+    ? { ...run, lines, settled, poison: redelivery.line }
+    : { ...run, lines, settled, isSuspect: redelivery.isSuspect };
 }
 
 async function runReady(deps: Deps, run: Run): Promise<void> {

@@ -4,6 +4,7 @@ import { closeQueue } from '#libs/batches/batch-queues.ts';
 import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
 import { resumeRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
 import { createSettler } from '#libs/batches/settle-results.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
@@ -30,13 +31,10 @@ async function settle(id: string, lines: readonly number[], chunk = 0): Promise<
   await settler.flush();
 }
 
-async function takeUp(id: string, claim: Claim, chunk = 0): Promise<Redelivery> {
-  return await resumeRedelivered(
-    { eventLog: engine.eventLog, queue: engine.queue },
-    await readBatch(database, id),
-    chunk,
-    claim,
-  );
+async function takeUp(id: string, claim: Claim, chunk = 0, eventLog: EventLog = engine.eventLog): Promise<Redelivery> {
+  const row = (await readChunks(database, id)).find((candidate) => candidate.chunk === chunk);
+  if (row === undefined) throw new Error(`there is no chunk ${chunk}`);
+  return await resumeRedelivered({ eventLog, queue: engine.queue }, await readBatch(database, id), row, claim);
 }
 
 /** Loses a claim, claims the chunk again and resumes it. */
@@ -114,6 +112,27 @@ test('claims that a worker handed back do not count against the lines', async ()
     expect(next.redelivery.action).toBe('run');
     claim = next.claim;
   }
+});
+
+test('a first claim after a snooze does not count as one after a crash when the reply to its COMMIT is lost', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  const claim = await claimChunk(database, engine, id, 0);
+  await database.db
+    .updateTable('batch_chunk')
+    .set({ generation: 1, handed_back: true })
+    .where('batch_id', '=', id)
+    .execute();
+  const { eventLog } = engine;
+  // It appends no event by which the event log could tell that the first try was committed.
+  const losingReply: EventLog = {
+    transact: async (command, work) => {
+      await eventLog.transact(command, work);
+      return await eventLog.transact(command, work);
+    },
+  };
+  expect(await takeUp(id, claim, 0, losingReply)).toMatchObject({ action: 'run', isSuspect: false });
+  expect(await recorded(id)).toEqual([]);
+  expect((await readChunks(database, id))[0]).toMatchObject({ redeliveries_without_progress: 0 });
 });
 
 test('a crash counts against a suspect only if it was being called, so that the wrong line is not blamed', async () => {

@@ -66,6 +66,7 @@ function setUp(
   call: (line: number, signal: AbortSignal, permit: Pick<LinePermit, 'waitWithoutPermit'>) => Promise<unknown>,
   callsMax = 10,
   ranges = createMemoryBudget(1_048_576),
+  inputBlob = () => Promise.resolve(blob),
 ): Setup {
   const permits = createPermitPool({ callsMax, bytesMax: 1_048_576 });
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
@@ -91,7 +92,7 @@ function setUp(
       await call(line, signal, permit);
       return answer;
     },
-    inputBlob: () => Promise.resolve(blob),
+    inputBlob,
     onSlotFree: () => {},
     onRedelivery: () => (counted.redeliveries += 1),
     onSettled: (results) => (counted.results += results),
@@ -257,6 +258,27 @@ test('a chunk whose input cannot be read is retried, and this does not count aga
   expect(called).toEqual([]);
   expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'released' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a database that is away between two steps does not make one lost claim count twice', async () => {
+  let failures = 1;
+  const { runner, called } = setUp(
+    () => Promise.resolve(),
+    10,
+    createMemoryBudget(1_048_576),
+    () => {
+      failures -= 1;
+      if (failures < 0) return Promise.resolve(blob);
+      return Promise.reject(Object.assign(new Error('gone'), { code: 'ECONNRESET' }));
+    },
+  );
+  const { id, claim } = await createChunk();
+  await loseClaim(engine, claim);
+  await runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  expect(called).toHaveLength(lines);
+  const recorded = (await readEvents(database, id)).filter(({ type }) => type === 'batch.chunk_redelivered');
+  expect(recorded).toHaveLength(1);
+  expect((await readChunks(database, id))[0]).toMatchObject({ redeliveries_without_progress: 1 });
 });
 
 const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };

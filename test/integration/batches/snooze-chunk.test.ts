@@ -5,7 +5,7 @@ import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
 import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
 import { wakeSnoozedChunks, snoozeChunk } from '#libs/batches/snooze-chunk.ts';
 import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
-import { isRedelivered, resumeRedelivered } from '#libs/batches/redelivery.ts';
+import { isRedelivered, resumeRedelivered, type ChunkRow } from '#libs/batches/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
@@ -58,7 +58,7 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   const next = await claimChunk(database, engine, id, 0);
   const [chunk] = await readChunks(database, id);
   expect(chunk && isRedelivered(chunk, next)).toBe(true);
-  const taken = await resumeRedelivered(engine, await readBatch(database, id), 0, next);
+  const taken = await resumeRedelivered(engine, await readBatch(database, id), chunk as ChunkRow, next);
   expect(taken).toMatchObject({ action: 'run', settled: new Set() });
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
   // An auditor can tell a snooze from a crash that happens afterwards.
@@ -67,7 +67,8 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   expect(await recorded()).toEqual([snoozed]);
   await loseClaim(engine, next);
   const again = await claimChunk(database, engine, id, 0);
-  await resumeRedelivered(engine, await readBatch(database, id), 0, again);
+  const [crashed] = await readChunks(database, id);
+  await resumeRedelivered(engine, await readBatch(database, id), crashed as ChunkRow, again);
   const crash = { type: 'batch.chunk_redelivered', data: { chunk: 0, attempt: 1, unsettled: 3 } };
   expect(await recorded()).toEqual([snoozed, crash]);
 });
