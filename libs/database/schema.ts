@@ -382,8 +382,6 @@ export type RequestLogProcessTable = {
 /** Minutes of the request log with rows that rollups do not have yet (libs/request-log/log-change.ts). */
 type RequestLogChangeTable = { id: GeneratedAlways<number>; first_at: Date; last_at: Date };
 
-/** What users of the API, and guardrails, say of a trace (libs/analytics). Primary data, in no event. */
-/** One finished blob of an export, of which `rows` are in the file. */
 /** A blob with bodies of calls (libs/request-log/body-recorder.ts). */
 export type RecordedBodiesTable = {
   id: string;
@@ -424,6 +422,7 @@ export type UploadPartTable = {
   created_at: Generated<Date>;
 };
 
+/** One finished blob of an export, of which `rows` are in the file. */
 export type LogExportPartTable = {
   workspace_id: string;
   export_id: string;
@@ -437,6 +436,7 @@ export type LogExportPartTable = {
   created_at: Generated<Date>;
 };
 
+/** What users of the API, and guardrails, say of a trace (libs/analytics). Primary data, in no event. */
 export type FeedbackTable = {
   id: string;
   workspace_id: string;

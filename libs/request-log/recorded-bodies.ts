@@ -21,7 +21,7 @@ type Group = { blob: string; offsets: number[]; key: Buffer };
 /** Neighbours in the log lie in the same blob, as far as one process made them. */
 const groupsMax = 16;
 
-/** A reader that remembers the last few blobs and their keys: for one export, or one request. */
+/** A reader that remembers the last few blobs and their keys: for one part of an export, or one request. */
 export function createBodiesReader({ db, blobs, secrets }: Deps): ReadBodies {
   const groups = new Map<string, Group | null>();
 

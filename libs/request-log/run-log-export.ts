@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { LogExportFilters } from '#libs/contracts/log-exports.ts';
-import { sqlStateOf } from '#libs/database/database-error.ts';
+import { isDatabaseTrouble, sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -14,7 +14,7 @@ import { logExportModel, type LogExportData } from '#libs/resources/log-exports.
 import { bodyFields, type ExportedRow } from './export-columns.ts';
 import { exportFormats, type ExportEncoder } from './export-formats.ts';
 import { toLogId } from './log-id.ts';
-import { createBodiesReader } from './recorded-bodies.ts';
+import { createBodiesReader, type ReadBodies } from './recorded-bodies.ts';
 import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
 
 /** Writes the file of one export. A job that was lost goes on where the last finished part ends. */
@@ -146,6 +146,7 @@ async function writePart(
 ): Promise<(Progress & { isEnd: boolean }) | null> {
   const { db, blobs, limits } = deps;
   const { format = 'ndjson', requested_data: fields } = row.data;
+  const readBodies = createBodiesReader(deps);
   const encoder: ExportEncoder = exportFormats[format].open(fields, progress.part === 0);
   const writer = await blobs.openWriter();
   try {
@@ -161,7 +162,7 @@ async function writePart(
       lastId = page.lastId ?? lastId;
       written += page.rows.length;
       if (written > limits.rowsMax) throw tooLarge(limits.rowsMax);
-      for await (const rows of withBodies(deps, row, page.rows)) await writer.write(encoder.encode(rows));
+      for await (const rows of withBodies(readBodies, row, page.rows)) await writer.write(encoder.encode(rows));
       if (!isEnd && written - progress.written < partRows) continue;
       await writer.write(encoder.end());
       const { blob, sizeBytes } = await writer.commit();
@@ -181,9 +182,12 @@ async function writePart(
 /** Characters of bodies that are held at a time, but for the last record. */
 const bodyCharsMax = 4_194_304;
 
-/** The rows in groups, with the recorded bodies if a column asks for them. A group is not empty. */
+/**
+ * The rows in groups, with the recorded bodies if a column asks for them. A group is not empty. Throws GatewayError for bodies
+ * that cannot be opened: they would be no better tomorrow, and a file without them would say that nothing was recorded.
+ */
 async function* withBodies(
-  deps: Deps,
+  read: ReadBodies,
   { workspace_id: workspaceId, data }: Running,
   rows: readonly LogListRow[],
 ): AsyncIterable<readonly ExportedRow[]> {
@@ -191,11 +195,15 @@ async function* withBodies(
     if (rows.length > 0) yield rows;
     return;
   }
-  const read = createBodiesReader(deps);
   let group: ExportedRow[] = [];
   let chars = 0;
   for (const row of rows) {
-    const bodies = row.bodies_blob === null ? null : await read(workspaceId, row.bodies_blob);
+    const bodies =
+      row.bodies_blob === null
+        ? null
+        : await read(workspaceId, row.bodies_blob).catch((error: unknown) => {
+            throw isDatabaseTrouble(error) ? error : unreadable(row.id, error);
+          });
     group.push({ ...row, bodies });
     chars += (bodies?.request?.length ?? 0) + (bodies?.response?.length ?? 0);
     if (chars < bodyCharsMax) continue;
@@ -205,6 +213,15 @@ async function* withBodies(
   }
   if (group.length > 0) yield group;
 }
+
+const unreadable = (id: string, cause: unknown): GatewayError =>
+  new GatewayError(
+    'internal',
+    'recorded_bodies_unreadable',
+    `The recorded bodies of ${toLogId(id)} cannot be read: their blob is damaged, or their key does not open. Leave out ` +
+      "'request' and 'response', or choose a time without this record.",
+    { cause },
+  );
 
 /** The next rows of the file; those before its page are passed over. */
 async function readPage(

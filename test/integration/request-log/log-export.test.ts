@@ -1,6 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -10,6 +12,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { Secret } from '#libs/kernel/secret.ts';
 import { createRequestLog } from '#libs/request-log/request-log.ts';
 import { runLogExport, sweepLogExports } from '#libs/request-log/run-log-export.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
@@ -31,14 +34,17 @@ beforeAll(async () => {
   const log = createRequestLog({ app: 'api', db, pool, logger, clock: { now: () => Date.UTC(2026, 10, 21) } });
   for (const traceId of expected.toReversed()) log.record(logEntry({ trace_id: traceId }));
   log.record(logEntry({ workspace_id: 'ws_2', trace_id: 'foreign' }));
+  for (const bodies_blob of ['bodies_1.0', 'swept.0']) {
+    log.record(logEntry({ workspace_id: 'ws_bodies', trace_id: bodies_blob, bodies_blob }));
+  }
   await log.stop?.();
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-async function started(id: string, data: Partial<LogExportData> = {}): Promise<string> {
+async function started(id: string, data: Partial<LogExportData> = {}, workspaceId = 'ws_1'): Promise<string> {
   const eventLog = createEventLog(database.db);
   const metadata = { actor: { type: 'system' as const, id: 'test' } };
-  await eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
+  await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const created = { filters: {}, requested_data: ['trace_id'], ...data };
     await unit.append(logExportModel, id, [
       { type: 'log_export.created', data: created },
@@ -48,11 +54,13 @@ async function started(id: string, data: Partial<LogExportData> = {}): Promise<s
   return id;
 }
 
+const bodyKey = { key: new Secret(randomBytes(32).toString('base64')) };
+
 const run = (id: string, store: BlobStore = blobs, rowsMax = 1_000): Promise<void> => {
   const eventLog = createEventLog(database.db);
   const limits = { rowsMax, partRows: 10, pageRows: 4 };
   return runLogExport(
-    { db: database.db, eventLog, blobs: store, logger, secrets: { readOwned: async () => undefined }, limits },
+    { db: database.db, eventLog, blobs: store, logger, secrets: { readOwned: async () => bodyKey }, limits },
     id,
     new AbortController().signal,
   );
@@ -122,6 +130,24 @@ test('a full disk and too many records end an export as failed, and say why', as
     status: 'failed',
     error: expect.stringContaining('More than 20 records'),
   });
+});
+
+test('bodies that cannot be opened end an export as failed, and it says which record they are of', async () => {
+  const { db } = database;
+  const { blob } = await blobs.put(Readable.from([randomBytes(100)]));
+  const row = { id: 'bodies_1', workspace_id: 'ws_bodies', blob, offsets: [0, 100], size_bytes: 100, key_owner: 'key' };
+  await db
+    .insertInto('recorded_bodies')
+    .values({ ...row, expires_at: new Date(Date.now() + 3_600_000) })
+    .execute();
+  const whole = { requested_data: ['trace_id', 'request'] } satisfies Partial<LogExportData>;
+  const damaged = await started('export_damaged', whole, 'ws_bodies');
+  await run(damaged);
+  expect(await dataOf(damaged)).toMatchObject({ status: 'failed', error: expect.stringMatching(/bodies of log_\w+/) });
+  await sql`delete from recorded_bodies`.execute(db);
+  const gone = await started('export_gone', whole, 'ws_bodies');
+  await run(gone);
+  expect((await fileOf(gone)).split('\n').filter((line) => line.includes('"body":null'))).toHaveLength(2);
 });
 
 test('an export that has ended is not written again', async () => {
