@@ -5,6 +5,7 @@ import { CliError } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import type { Client, Query } from './http-client.ts';
+import { createNewCalls } from './new-calls.ts';
 import { interruptible } from './interruptible.ts';
 import {
   dollarsOf,
@@ -86,8 +87,6 @@ const exportedColumns =
   'response_time,response_status_code,mode,config,prompt_slug,metadata';
 
 const tailEveryMs = 1_000;
-/** Of one look: more calls a second than a person can read are left out, and it says so. */
-const tailMax = 500;
 
 /** Adds `sluice logs search|get|tail|export`. */
 export function addLogCommands(program: Command): void {
@@ -134,22 +133,19 @@ export function addLogCommands(program: Command): void {
 
 async function tail(client: Client, options: ClientOptions & Filters, signal: AbortSignal): Promise<void> {
   const query = queryOf(options);
-  const [newest] = await client.list<Log>('/v1/logs', query, 1);
-  let last = newest?.id ?? null;
+  const newCalls = createNewCalls((limit) => client.list<Log>('/v1/logs', query, limit), note);
   let hasHeading = false;
   const away = createAway();
   for (;;) {
     let fresh: Log[];
     try {
-      fresh = await callsAfter(client, query, last);
+      fresh = await newCalls();
       away.isBack('nothing was missed');
     } catch (error) {
       if (signal.aborted || !away.isExpected(error)) throw error;
       await away.pause(signal);
       continue;
     }
-    last = fresh[0]?.id ?? last;
-    fresh.reverse();
     if (!showsTable(options)) for (const log of fresh) print(JSON.stringify(log));
     else if (fresh.length > 0) {
       const lines = tableOf(fresh, columns, widthOfTerminal(process.stdout, Infinity));
@@ -158,18 +154,6 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
     }
     await wait(tailEveryMs, undefined, { signal });
   }
-}
-
-/** The calls since the one with the id `last`, newest first; null: since before the first one. */
-async function callsAfter(client: Client, query: Query, last: string | null): Promise<Log[]> {
-  const page = await client.list<Log>('/v1/logs', query, last === null ? 1 : 100);
-  const end = page.findIndex(({ id }) => id === last);
-  if (end !== -1) return page.slice(0, end);
-  if (last === null || page.length < 100) return page;
-  const more = await client.list<Log>('/v1/logs', query, tailMax);
-  const endOfMore = more.findIndex(({ id }) => id === last);
-  if (endOfMore === -1) note('… there were more calls than can be shown');
-  return endOfMore === -1 ? more : more.slice(0, endOfMore);
 }
 
 async function exportLogs(
