@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { partBytes } from '#apps/cli/client/upload.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, toJsonl } from './batch-kit.ts';
@@ -341,8 +342,8 @@ test('an upload and a download that break are taken up again, and every byte is 
 });
 
 test('a large upload that is killed goes on with the parts that are missing, and every byte is the same', async () => {
-  const piece = randomBytes(1_048_576);
-  const content = Buffer.concat(Array.from({ length: 40 }, (_piece, at) => Buffer.concat([Buffer.from([at]), piece])));
+  const repeated = randomBytes(partBytes);
+  const content = Buffer.concat([repeated, repeated, randomBytes(partBytes / 2)]);
   await writeFile(path.join(cli.folder, 'huge.bin'), content);
   const watched = await breakingProxy({ stalledPart: 3, times: 0 });
   const env = { SLUICE_URL: watched.url };

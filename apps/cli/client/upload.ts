@@ -74,16 +74,16 @@ async function uploadInParts(
   });
   if (made.file !== null) return made.file;
   const at = `/v1/uploads/${made.id}`;
-  const there = new Map((made.parts ?? []).map((part) => [`${part.bytes} ${part.sha256}`, part.id]));
+  // A file may have the same bytes twice, and a part can be named once.
+  const there = Map.groupBy(made.parts ?? [], contentOf);
   const partIds: string[] = [];
   const handle = await open(file);
   try {
     for (let offset = 0; offset < size; offset += partBytes) {
       const bytes = await readPart(handle, file, offset, Math.min(partBytes, size - offset));
-      const known = there.get(`${bytes.length} ${hash('sha256', bytes)}`);
-      // A file may have the same bytes twice, and a part can be named once.
-      if (known !== undefined && !partIds.includes(known)) {
-        partIds.push(known);
+      const known = there.get(contentOf({ bytes: bytes.length, sha256: hash('sha256', bytes) }))?.shift();
+      if (known !== undefined) {
+        partIds.push(known.id);
         onProgress?.(offset + bytes.length, size);
         continue;
       }
@@ -108,6 +108,8 @@ async function uploadInParts(
   if (completed === null) throw new CliError(`The upload ${made.id} was completed without a file.`);
   return completed;
 }
+
+const contentOf = ({ bytes, sha256 }: Pick<Part, 'bytes' | 'sha256'>): string => `${bytes} ${sha256}`;
 
 async function readPart(handle: FileHandle, file: string, offset: number, length: number): Promise<Buffer> {
   const bytes = Buffer.alloc(length);
