@@ -40,6 +40,12 @@ export async function ensureResultsPartition(db: Kysely<Database>, bucket: strin
   seenBuckets(db).add(bucket);
 }
 
+/** The same where the partition is gone although this process has seen it: a failover may lose what was just committed. */
+export async function remakeResultsPartition(db: Kysely<Database>, bucket: string): Promise<void> {
+  seenBuckets(db).delete(bucket);
+  await ensureResultsPartition(db, bucket);
+}
+
 /**
  * Drops the result partitions of days before `before` whose batches have all ended; their lines are in the files. Dropping
  * whole partitions costs the same for a thousand rows and for a billion. Returns the days dropped.

@@ -22,7 +22,7 @@ import { isRedelivered, resumeRedelivered, type ChunkRow } from './redelivery.ts
 import type { FinishSmallBatch } from './finish-small-batch.ts';
 import type { LineWaits } from './line-waits.ts';
 import { runLines } from './run-lines.ts';
-import { prepareSettling } from './settle-group.ts';
+import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from './results-bucket.ts';
 import { createSettler, type Settler } from './settle-results.ts';
 import { createPermitPool, type Permits, type PermitPool } from './permit-pool.ts';
 
@@ -85,7 +85,11 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
     if (!entry) {
       entry = {
         settler: createSettler(
-          { ...deps, signal: abandoned.signal },
+          {
+            ...deps,
+            signal: abandoned.signal,
+            remakePartition: () => remakeResultsPartition(db, resultsBucket(batch)),
+          },
           { id: batch.id, workspaceId: batch.workspace_id },
         ),
         users: 0,
@@ -254,7 +258,7 @@ async function prepare(
   { batch, chunk }: Found,
   again: <Result>(step: () => Promise<Result>) => Promise<Result>,
 ): Promise<Ready> {
-  await again(() => prepareSettling(deps.db, batch));
+  await again(() => ensureResultsPartition(deps.db, resultsBucket(batch)));
   const run = { action: 'run' as const, batch, chunk, poison: null, isSuspect: false };
   if (!isRedelivered(chunk, job))
     return { ...run, lines: await again(() => readLines(deps, batch, chunk)), settled: new Set() };

@@ -8,7 +8,7 @@ import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
 import { enqueueFinalise, isSmall, type FinishSmallBatch } from './finish-small-batch.ts';
-import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
+import { resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
 /** The result of a line. `data` is the exact line of the output or error file. */
@@ -226,7 +226,3 @@ function sumUsage(results: readonly LineResult[]): SettledUsage[] {
   }
   return [...sums.values()];
 }
-
-/** Creates the partition for the results of a batch. Call it before its first settle in this process. */
-export const prepareSettling = (db: Parameters<typeof ensureResultsPartition>[0], batch: BatchRow): Promise<void> =>
-  ensureResultsPartition(db, resultsBucket(batch));

@@ -19,6 +19,7 @@ test('flush resolves when the results added before it are committed, even while 
       eventLog: eventLog as never,
       queue: {} as never,
       finishSmallBatch: () => Promise.resolve(),
+      remakePartition: () => Promise.resolve(),
       logger: createLogger({ name: 'test', level: 'silent' }),
       signal: new AbortController().signal,
     },

@@ -1,4 +1,4 @@
-import { isDatabaseTrouble } from '#libs/database/database-error.ts';
+import { isDatabaseTrouble, isPartitionMissing } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
 
@@ -19,6 +19,9 @@ const groupMax = { rows: 512, bytes: 8 * 1_048_576 };
 // A group is settled when it has this many results or bytes, or this long after its first result.
 const groupDue = { rows: 64, bytes: 4 * 1_048_576, afterMs: 250 };
 
+/** `remakePartition`: of the results of the batch. */
+type Deps = SettleDeps & { remakePartition: () => Promise<void> };
+
 type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; reject: (error: unknown) => void };
 
 /**
@@ -27,7 +30,7 @@ type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; re
  * from the rows that were inserted. While the database is unavailable the results wait here, bounded by the worker's permits
  * and memory.
  */
-export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId: string }): Settler {
+export function createSettler(deps: Deps, batch: { id: string; workspaceId: string }): Settler {
   let results: LineResult[] = [];
   let bytes = 0;
   /** Results taken so far, and of these the ones that are committed or given up. */
@@ -118,17 +121,25 @@ export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId
 }
 
 /**
- * Retries while the database is unavailable or full, or while a process that hangs holds the batch's lock. The results have
- * been paid for and must not be lost to an outage.
+ * Retries while the database is unavailable or full, or while a process that hangs holds the batch's lock, and after a
+ * failover that lost the partition. The results have been paid for and must not be lost to an outage.
  */
 async function settleUntilDone(
-  deps: SettleDeps,
+  deps: Deps,
   batch: { id: string; workspaceId: string },
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
-  const outcomes = await retryDuringOutage(() => settleGroup(deps, batch, group, claims), {
-    isOutage: isDatabaseTrouble,
+  const settle = async (): Promise<CloseOutcome[]> => {
+    try {
+      return await settleGroup(deps, batch, group, claims);
+    } catch (error) {
+      if (isPartitionMissing(error)) await deps.remakePartition();
+      throw error;
+    }
+  };
+  const outcomes = await retryDuringOutage(settle, {
+    isOutage: (error) => isDatabaseTrouble(error) || isPartitionMissing(error),
     delayMs: 1_000,
     signal: deps.signal,
     onRetry: (error) =>

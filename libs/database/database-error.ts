@@ -112,6 +112,14 @@ export function isDatabaseTrouble(error: unknown): boolean {
   return isTransient(error) || state === '55P03' || (state !== undefined && troubleClasses.test(state));
 }
 
+/** "no partition of relation … found for row": a check violation without a constraint. */
+export function isPartitionMissing(error: unknown): boolean {
+  for (const cause of causes(error))
+    if (isReported(cause) && codeOf(cause) === '23514')
+      return !('constraint' in cause) || cause.constraint === undefined;
+  return false;
+}
+
 /** A lock was not granted within lock_timeout, or immediately with NOWAIT (55P03). */
 export function isLockTimeout(error: unknown): boolean {
   return sqlStateOf(error) === '55P03';

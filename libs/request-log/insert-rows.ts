@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { sqlStateOf } from '#libs/database/database-error.ts';
+import { isPartitionMissing, sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { changeOf, idRangeOf } from './log-change.ts';
 import type { LogRow } from './log-entry.ts';
@@ -109,13 +109,8 @@ export type InsertFailure = 'no_partition' | 'bad_row' | 'away';
  * for.
  */
 export function judgeInsertFailure(error: unknown): InsertFailure {
+  if (isPartitionMissing(error)) return 'no_partition';
   const state = sqlStateOf(error);
-  // "no partition of relation … found for row" is a check violation without a constraint.
-  if (state === '23514' && !hasConstraint(error)) return 'no_partition';
   if (state !== undefined) return /^(?:22|23|54)/.test(state) ? 'bad_row' : 'away';
   return error instanceof NotEncodableError ? 'bad_row' : 'away';
-}
-
-function hasConstraint(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && 'constraint' in error && error.constraint !== undefined;
 }

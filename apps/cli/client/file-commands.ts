@@ -48,7 +48,7 @@ export function addFileCommands(program: Command): void {
         line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`);
       const uploaded = await interruptible(
         (signal) => upload(client, file, { purpose: options.purpose, onProgress, signal }),
-        () => 'The same command goes on where it stopped, within an hour.',
+        () => 'Run it again: a file of more than 16 MiB goes on where it stopped, within an hour.',
       ).finally(() => line.clear());
       printRows([uploaded], columns, options);
     });

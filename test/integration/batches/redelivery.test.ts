@@ -25,7 +25,13 @@ const engine = useBatchEngine(database);
 
 async function settle(id: string, lines: readonly number[], chunk = 0): Promise<void> {
   const { signal } = new AbortController();
-  const deps = { ...engine, logger: silent, signal, finishSmallBatch: () => Promise.resolve() };
+  const deps = {
+    ...engine,
+    logger: silent,
+    signal,
+    finishSmallBatch: () => Promise.resolve(),
+    remakePartition: () => Promise.resolve(),
+  };
   const settler = createSettler(deps, { id, workspaceId: 'ws_1' });
   for (const line of lines) settler.add(lineResult(id, line, { chunk }));
   await settler.flush();

@@ -4,6 +4,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { FinishSmallBatch } from '#libs/batches/finish-small-batch.ts';
 import { resultsRoot } from '#libs/batches/results-root.ts';
+import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results-bucket.ts';
 import { createSettler, type Settler } from '#libs/batches/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
@@ -24,7 +25,9 @@ const engine = useBatchEngine(database);
 const ending = new AbortController();
 
 function settlerOf(id: string, logger = silent, finishSmallBatch: FinishSmallBatch = () => Promise.resolve()): Settler {
-  const deps = { ...engine, logger, signal: ending.signal, finishSmallBatch };
+  const remakePartition = async (): Promise<void> =>
+    await remakeResultsPartition(database.db, resultsBucket(await readBatch(database, id)));
+  const deps = { ...engine, logger, signal: ending.signal, finishSmallBatch, remakePartition };
   return createSettler(deps, { id, workspaceId: 'ws_1' });
 }
 
@@ -39,6 +42,19 @@ async function storedData(id: string): Promise<{ line: number; data: Buffer }[]>
 
 afterEach(() => {
   vi.restoreAllMocks();
+});
+
+test('results are kept when a failover has lost the partition that they belong to', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  await sql`update batch set created_at = '2031-03-01' where id = ${id}`.execute(database.db);
+  await ensureResultsPartition(database.db, '2031-03-01');
+  await sql`drop table batch_result_20310301`.execute(database.db);
+  const settler = settlerOf(id);
+  settler.add(lineResult(id, 1));
+  settler.add(lineResult(id, 2));
+  await settler.flush();
+  expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
+  expect(await storedData(id)).toHaveLength(2);
 });
 
 test('two results of one line in one group are one row, counted once, and the first is kept', async () => {
