@@ -22,6 +22,7 @@ import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
+import { workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import { sweepUploads } from '#libs/files/uploads.ts';
 import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
@@ -33,7 +34,7 @@ import { traceparentOf } from '#libs/kernel/trace-ids.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
-import { logExportQueue, runLogExport, sweepLogExports } from '#libs/request-log/run-log-export.ts';
+import { logExportQueue, runLogExport, sweepLogExports, workedOnExports } from '#libs/request-log/run-log-export.ts';
 import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
@@ -279,7 +280,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       createWaitReporter({ db, waits, logger }),
       platform.queuePart,
       dispatcher,
-      createHousekeeping({ db, queue, logger }),
+      createHousekeeping({ db, queue, otherWork: [workedOnFineTuningJobs, workedOnExports], logger }),
       subscriberRunner,
       createRollUpRunner({
         db,

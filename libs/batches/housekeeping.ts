@@ -5,19 +5,28 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { enqueueCloseJobs, deleteOldCloseJobs } from './enqueue-close-jobs.ts';
-import { replaceLostJobs, resetLostChunks } from './lost-jobs.ts';
+import { resetLostChunks, workedOnBatches } from './lost-jobs.ts';
 
 // A deadline, or the ten minutes after a cancel, may be late by this much.
 const overdueEveryMs = 1_000;
 // Lost jobs are rare.
 const repairEveryMs = 60_000;
 
+type Deps = {
+  db: Kysely<Database>;
+  queue: JobQueue;
+  /** What else than batches gets a new job when its own is lost. */
+  otherWork: readonly WorkedOn[];
+  logger: Logger;
+};
+
 /**
- * Closes overdue batches, and repairs chunks and batches that have lost their job. Runs in loops of its own, so that no
- * chunk waits for it, however long it takes. Every worker runs it.
+ * Closes overdue batches, and repairs chunks, batches and other work that have lost their job. Runs in loops of its own, so
+ * that no chunk waits for it, however long it takes. Every worker runs it.
  */
-export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue; logger: Logger }): Part {
+export function createHousekeeping(deps: Deps): Part {
   const { db, queue, logger } = deps;
   const stopped = new AbortController();
   let overdue: Promise<void> | undefined;
@@ -39,7 +48,7 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
     name: 'batch housekeeping',
     start() {
       overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue));
-      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairExclusively(db, queue, logger));
+      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairExclusively(deps));
     },
     async stop() {
       stopped.abort();
@@ -49,14 +58,14 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
 }
 
 /** Only one worker repairs at a time. The session that holds the lock does nothing else. */
-async function repairExclusively(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<void> {
+async function repairExclusively({ db, queue, otherWork, logger }: Deps): Promise<void> {
   await db.connection().execute(async (session) => {
     const { rows } = await sql<{ held: boolean }>`
       select pg_try_advisory_lock(hashtextextended('batch housekeeping', 0)) as held`.execute(session);
     if (rows[0]?.held !== true) return;
     try {
       await resetLostChunks(session, queue, logger);
-      await replaceLostJobs(session, queue, logger);
+      await replaceLostJobs({ db: session, queue, logger }, [...workedOnBatches, ...otherWork]);
       await deleteOldCloseJobs(session);
     } finally {
       await sql`select pg_advisory_unlock(hashtextextended('batch housekeeping', 0))`.execute(session);

@@ -3,11 +3,11 @@ import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
+import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue, type BatchPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
 
-// Repairs chunks and batches whose job is gone: the queue was restored from a backup, an operator deleted jobs, or a job
-// was tried 10,000 times.
+// Chunks and batches whose job is gone, for the repair of all work (libs/queue/replace-lost-jobs.ts says when that is).
 
 type EnqueuedChunk = { batch_id: string; chunk: number; generation: number };
 
@@ -77,61 +77,26 @@ async function resetChunks(
   return lost.length;
 }
 
-/** The states of a batch that a job ends. The job is enqueued in the transaction that begins the state. */
-const jobOfState: readonly [BatchStatus, QueueDefinition<BatchPayload>][] = [
-  ['validating', validateQueue],
-  ['finalizing', finaliseQueue],
+/** Batches in a state that one job ends. */
+const batchesIn = (status: BatchStatus, jobs: QueueDefinition<BatchPayload>): WorkedOn => ({
+  idField: 'batch_id',
+  what: `a batch that is ${status}`,
+  async findLost(tx, { changedBefore, max }) {
+    // Locked, so that only one of several workers replaces a job.
+    const { rows } = await sql<{ id: string }>`
+      select id from batch
+      where status = ${status} and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
+        select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
+      ) limit ${max} for update skip locked`.execute(tx);
+    return rows.map(({ id }) => ({ id, enqueue: (queue) => queue.enqueue(tx, jobs, { batch_id: id }) }));
+  },
+});
+
+/** Batches that wait for one job. Those in progress have chunks instead, and overdue ones get close jobs all the time. */
+export const workedOnBatches: readonly WorkedOn[] = [
+  batchesIn('validating', validateQueue),
+  batchesIn('finalizing', finaliseQueue),
 ];
-
-/** A batch that changed more recently is skipped: it still has the job of that transaction. */
-const unchangedFor = '1 minute';
-/** Batches that get a new job in one transaction. */
-const replacedMax = 500;
-
-/**
- * Enqueues a new job for batches whose job no longer exists or has failed for good. Returns how many. `changedBefore`: batches
- * that changed more recently than this interval ago are skipped.
- */
-export async function replaceLostJobs(
-  db: Kysely<Database>,
-  queue: JobQueue,
-  logger: Logger,
-  changedBefore: string = unchangedFor,
-): Promise<number> {
-  let replaced = 0;
-  for (const [status, jobs] of jobOfState) {
-    let found: number;
-    do {
-      found = await db.transaction().execute((tx) => replaceJobs(tx, { queue, logger, changedBefore }, status, jobs));
-      replaced += found;
-    } while (found === replacedMax);
-  }
-  return replaced;
-}
-
-async function replaceJobs(
-  tx: Transaction<Database>,
-  { queue, logger, changedBefore }: { queue: JobQueue; logger: Logger; changedBefore: string },
-  status: BatchStatus,
-  jobs: QueueDefinition<BatchPayload>,
-): Promise<number> {
-  // Batches and jobs are created and deleted by the ten thousand, and the planner's statistics lag behind. With
-  // outdated statistics it chose a nested loop that took 30 s. Without nested loops it reads both tables once.
-  await sql`set local enable_nestloop = off`.execute(tx);
-  await sql`set local statement_timeout = '10s'`.execute(tx);
-  // Locked, so that only one of several workers replaces a job.
-  const { rows: lost } = await sql<{ id: string }>`
-    select id from batch
-    where status = ${status} and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
-      select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
-    ) limit ${replacedMax} for update skip locked`.execute(tx);
-  await sql`set local enable_nestloop = on`.execute(tx);
-  for (const { id } of lost) {
-    await queue.enqueue(tx, jobs, { batch_id: id });
-    logger.warn({ batch_id: id, status }, 'batch had lost its job and got a new one');
-  }
-  return lost.length;
-}
 
 const surplusMax = 5_000;
 

@@ -14,7 +14,7 @@ import {
   type RecordedFineTuningEvent,
 } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
-import { firstPoll, followQueue, startQueue } from './fine-tuning-queues.ts';
+import { firstPoll, firstStart, followQueue, startQueue } from './fine-tuning-queues.ts';
 import { listRecordedCheckpoints, listRecordedEvents } from './fine-tuning-records.ts';
 import { toOpenAiFineTuningJob, type OpenAiFineTuningJob } from './to-openai-fine-tuning-job.ts';
 
@@ -103,7 +103,7 @@ export function createFineTuningJobs(deps: {
             },
           },
         ]);
-        await queue.enqueue(unit.tx, startQueue, { job_id: id, attempt: 0 });
+        await queue.enqueue(unit.tx, startQueue, firstStart(id, false));
         return { status: 200, body: toOpenAiFineTuningJob(row) };
       });
       return { job: result.body, replayed: result.replayed };

@@ -1,7 +1,12 @@
 import { z } from 'zod';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
-const StartPayload = z.object({ job_id: z.string(), attempt: z.number().int() });
+const StartPayload = z.object({
+  job_id: z.string(),
+  attempt: z.number().int(),
+  /** An earlier start may have sent everything, although the log does not say so: its queue job or the log itself was lost. */
+  may_be_sent: z.boolean().default(false),
+});
 const FollowPayload = z.object({
   job_id: z.string(),
   /** The longest that the last wait could have been. */
@@ -46,6 +51,13 @@ export const followQueue: QueueDefinition<FollowPayload> = {
   payload: FollowPayload,
   options: durable,
 };
+
+/** The payload of the first start of a job, or of one that follows a lost one. */
+export const firstStart = (jobId: string, mayBeSent: boolean): StartPayload => ({
+  job_id: jobId,
+  attempt: 0,
+  may_be_sent: mayBeSent,
+});
 
 /** The payload of the first of `left` polls, or of the regular polls when null. */
 export const firstPoll = (jobId: string, left: number | null): FollowPayload => ({

@@ -84,7 +84,8 @@ async function uploadFiles(
   provider: TuningProvider,
 ): Promise<{ row: FineTuningJobRow; mayBeThere: boolean } | null> {
   if (row.provider_training_file_id !== null) return { row, mayBeThere: true };
-  const repeated = job.payload.attempt > 0 || job.retryCount > 0;
+  const { attempt, may_be_sent: mayBeSent } = job.payload;
+  const repeated = attempt > 0 || job.retryCount > 0 || mayBeSent;
   const upload = async (fileId: string, role: 'training' | 'validation'): Promise<string> => {
     const filename = `${row.id}-${role}.jsonl`;
     const found = repeated ? await provider.findFile(filename, row.created_at) : null;
@@ -99,7 +100,7 @@ async function uploadFiles(
   });
   if (isTerminal(after.status) || after.provider_job_id !== null) return null;
   // If another worker was faster with the upload, it may have sent its create call.
-  return { row: after, mayBeThere: !recorded };
+  return { row: after, mayBeThere: !recorded || mayBeSent };
 }
 
 async function createThere(
@@ -151,12 +152,12 @@ function toRequest(row: FineTuningJobRow): object {
 
 /** Enqueues the job again after a wait that grows. Does nothing when the claim was lost. */
 async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, retryAfterMs: number): Promise<void> {
-  const { job_id, attempt } = job.payload;
+  const { attempt } = job.payload;
   const { waitMs } = deps.nextWaitMs(2_000 * 2 ** Math.min(attempt, 10), false);
   await deps.db.transaction().execute(async (tx) => {
     if (!(await deps.queue.complete(tx, startQueue, job))) return;
     const startAfter = await dueAfter(tx, Math.max(waitMs, retryAfterMs));
-    await deps.queue.enqueue(tx, startQueue, { job_id, attempt: attempt + 1 }, { startAfter });
+    await deps.queue.enqueue(tx, startQueue, { ...job.payload, attempt: attempt + 1 }, { startAfter });
   });
 }
 

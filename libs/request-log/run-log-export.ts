@@ -7,8 +7,8 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
+import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
 import { bodyFields, type ExportedRow } from './export-columns.ts';
@@ -81,21 +81,20 @@ async function findRunning(db: Kysely<Database>, exportId: string): Promise<Runn
   return rows[0];
 }
 
-/**
- * Enqueues a job for exports in progress whose job no longer exists. Returns how many. A workspace has few exports at a time,
- * so one transaction does it.
- */
-export async function replaceLostExports(db: Kysely<Database>, queue: JobQueue): Promise<number> {
-  return await db.transaction().execute(async (tx) => {
-    const { rows: lost } = await sql<{ id: string }>`
+/** Exports in progress, each of which has one job. */
+export const workedOnExports: WorkedOn = {
+  idField: 'export_id',
+  what: 'an export of the request log',
+  async findLost(tx, { changedBefore, max }) {
+    const { rows } = await sql<{ id: string }>`
       select id from resource
-      where kind = 'log_export' and deleted_at is null and data ->> 'status' = 'in_progress' and not exists (
+      where kind = 'log_export' and deleted_at is null and data ->> 'status' = 'in_progress'
+        and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
         select from pgboss.job where name = ${logExportQueue.name} and state <= 'active' and data ->> 'export_id' = resource.id
-      )`.execute(tx);
-    for (const { id } of lost) await queue.enqueue(tx, logExportQueue, { export_id: id });
-    return lost.length;
-  });
-}
+      ) limit ${max} for update skip locked`.execute(tx);
+    return rows.map(({ id }) => ({ id, enqueue: (queue) => queue.enqueue(tx, logExportQueue, { export_id: id }) }));
+  },
+};
 
 /** Counts the exports of all workspaces that are in progress. */
 export async function countRunningExports(db: Kysely<Database>): Promise<number> {

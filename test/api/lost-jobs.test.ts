@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { Portkey } from 'portkey-ai';
 import { expect, test } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
 import { finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
@@ -7,15 +8,17 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
+import { logExportQueue } from '#libs/request-log/run-log-export.ts';
+import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';
 import type { TestDatabase } from '#test/postgres.ts';
 import { chatLines, createBatch, ended } from './batch-kit.ts';
 import { sdks } from './sdk.ts';
 import { createRunningBatch, lineResult, readBatch } from '../integration/batches/running-batch.ts';
 
-/** Only batches that have not changed for a minute are looked at. */
-const ageBatch = (db: TestDatabase['db'], id: string) =>
-  sql`update batch set updated_at = updated_at - interval '2 minutes' where id = ${id}`.execute(db);
+/** Only what has not changed for a minute is looked at. */
+const age = (db: TestDatabase['db'], table: 'batch' | 'fine_tuning_job' | 'resource', id: string) =>
+  sql`update ${sql.table(table)} set updated_at = updated_at - interval '2 minutes' where id = ${id}`.execute(db);
 
 // A job is tried 10,000 times, at most 10 s apart: 27.8 hours, less than a full disk over a weekend.
 test(
@@ -50,7 +53,7 @@ test(
     const { rows: after } = await sql<{ state: string }>`
     select state::text from pgboss.job where name = ${finaliseQueue.name}`.execute(database.db);
     expect(after).toEqual([{ state: 'failed' }]);
-    await ageBatch(database.db, id);
+    await age(database.db, 'batch', id);
     // There is space again.
     await platform.startWorker();
     for (let waited = 0; waited < 20_000; waited += 250) {
@@ -69,7 +72,23 @@ test('a batch whose validation job is gone is validated when a worker is there',
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   const batch = await createBatch(sdk, client, chatLines(1));
   await sql`delete from pgboss.job where name = ${validateQueue.name}`.execute(platform.database.db);
-  await ageBatch(platform.database.db, batch.id);
+  await age(platform.database.db, 'batch', batch.id);
   await platform.startWorker();
   expect(await ended(client, batch)).toMatchObject({ status: 'completed' });
+});
+
+test('an export of the request log whose job is gone is written when a worker is there', async ({ onTestFinished }) => {
+  const platform = await startPlatform({ worker: false });
+  onTestFinished(() => platform.stop());
+  const { db } = platform.database;
+  const exports = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl }).logs.exports;
+  const exportId = (await exports.create({ requestedData: ['id'], filters: {} })).id ?? '';
+  await exports.start({ exportId });
+  await sql`delete from pgboss.job where name = ${logExportQueue.name}`.execute(db);
+  await age(db, 'resource', exportId);
+  await platform.startWorker();
+  await eventually(
+    () => exports.retrieve({ exportId }),
+    ({ status }) => status === 'success',
+  );
 });

@@ -1,10 +1,11 @@
 import { sql, type Kysely } from 'kysely';
-import { deleteSurplusJobs, replaceLostJobs, resetLostChunks } from '#libs/batches/lost-jobs.ts';
+import { deleteSurplusJobs, resetLostChunks, workedOnBatches } from '#libs/batches/lost-jobs.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { replaceLostFineTuningJobs } from '#libs/fine-tuning/replace-lost-jobs.ts';
+import { doubtStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
-import { replaceLostExports } from '#libs/request-log/run-log-export.ts';
+import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
+import { workedOnExports } from '#libs/request-log/run-log-export.ts';
 import { allQueues } from '../../platform/queues.ts';
 
 export type ReconciledJobs = {
@@ -45,9 +46,11 @@ export async function reconcileJobs(deps: {
   try {
     const surplus = await deleteSurplusJobs(db);
     const chunks = await resetLostChunks(db, queue, quiet);
-    const batches = await replaceLostJobs(db, queue, quiet, '0 s');
-    const fineTuningJobs = await replaceLostFineTuningJobs(db, queue);
-    const logExports = await replaceLostExports(db, queue);
+    const replaceIn = (kinds: readonly WorkedOn[]) => replaceLostJobs({ db, queue, logger: quiet }, kinds, '0 s');
+    const batches = await replaceIn(workedOnBatches);
+    await doubtStarts(db);
+    const fineTuningJobs = await replaceIn([workedOnFineTuningJobs]);
+    const logExports = await replaceIn([workedOnExports]);
     return { claimed: await endClaims(db), surplus, chunks, batches, fineTuningJobs, logExports };
   } finally {
     await queue.stop?.();

@@ -1,13 +1,15 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { validateQueue } from '#libs/batches/batch-queues.ts';
-import { replaceLostJobs } from '#libs/batches/lost-jobs.ts';
+import { workedOnBatches } from '#libs/batches/lost-jobs.ts';
+import { replaceLostJobs } from '#libs/queue/replace-lost-jobs.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { silent, useBatchEngine } from './running-batch.ts';
 
 // One session, so that its statistics cover everything that was read.
 const database = useTestDatabase({ max: 1 });
 const engine = useBatchEngine(database);
+const replaceLost = () => replaceLostJobs({ db: database.db, queue: engine.queue, logger: silent }, workedOnBatches);
 
 /** Batches that last changed this long ago, with ids that begin with `prefix`. */
 async function insertBatches(prefix: string, count: number, status: string, ago: string): Promise<void> {
@@ -44,13 +46,13 @@ test('each batch and each job is read once, even with statistics from a quiet ho
   await insertBatches('new-', 1_000, 'validating', '1 hour');
   await insertJobs('new-', 1_000, 'created');
   const before = await jobsRead();
-  expect(await replaceLostJobs(db, engine.queue, silent)).toBe(0);
+  expect(await replaceLost()).toBe(0);
   expect((await jobsRead()) - before).toBeLessThan(20_000);
 });
 
 test('a batch without a job gets a new one, unless it has only just changed', async () => {
   await insertBatches('old-', 1_200, 'validating', '2 minutes');
   await insertBatches('fresh-', 1, 'validating', '1 second');
-  expect(await replaceLostJobs(database.db, engine.queue, silent)).toBe(1_200);
-  expect(await replaceLostJobs(database.db, engine.queue, silent)).toBe(0);
+  expect(await replaceLost()).toBe(1_200);
+  expect(await replaceLost()).toBe(0);
 });

@@ -76,6 +76,57 @@ test.concurrent('a worker that is killed in the middle of the create call loses 
   await endsOnce(rig, id);
 });
 
+/** Deletes the queue's job, and lets the fine-tuning job look unchanged for long enough that a worker misses it. */
+async function loseJob({ platform }: TuningRig, id: string): Promise<void> {
+  const { pool } = platform.database;
+  const { rowCount } = await pool.query(`delete from pgboss.job where data ->> 'job_id' = $1 and state <= 'active'`, [
+    id,
+  ]);
+  expect(rowCount).toBe(1);
+  await pool.query(`update fine_tuning_job set updated_at = updated_at - interval '2 minutes' where id = $1`, [id]);
+}
+
+test.concurrent.for([
+  ['after the upload', isUpload, 'lose-reply'],
+  ['before the create call arrives', isCreate, 'reset'],
+  ['after the create call', isCreate, 'lose-reply'],
+] as const)(
+  'a start that is lost with its worker %s is repeated, and makes nothing twice',
+  async ([, is, verdict], context) => {
+    const rig = await ownRig(context);
+    const worker = await rig.platform.startWorker();
+    let stopped: Promise<void> | undefined;
+    once(rig, is, async () => {
+      stopped = worker.stop();
+      await stopped;
+      return verdict;
+    });
+    const id = await rig.begin();
+    await eventually(
+      () => stopped !== undefined,
+      (begun) => begun,
+    );
+    await stopped;
+    await loseJob(rig, id);
+    await rig.platform.startWorker();
+    await endsOnce(rig, id);
+  },
+);
+
+test.concurrent('a job that the provider has and no poll follows any more is followed again', async (context) => {
+  const rig = await ownRig(context);
+  const worker = await rig.platform.startWorker();
+  const id = await rig.begin();
+  await eventually(
+    () => rig.events(id),
+    (events) => events.length > 0,
+  );
+  await worker.stop();
+  await loseJob(rig, id);
+  await rig.platform.startWorker();
+  await endsOnce(rig, id);
+});
+
 test.concurrent('the start waits for a provider that is unavailable or overloaded, and the job can be read all the time', async (context) => {
   const rig = await ownRig(context);
   let state: Verdict = 'reset';

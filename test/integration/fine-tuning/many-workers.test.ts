@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 import { listRecordedEvents } from '#libs/fine-tuning/fine-tuning-records.ts';
 import { followJob } from '#libs/fine-tuning/follow-job.ts';
-import { firstPoll } from '#libs/fine-tuning/fine-tuning-queues.ts';
+import { firstPoll, firstStart } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { readProviderJob } from '#libs/fine-tuning/read-provider-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider, type TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
@@ -72,7 +72,7 @@ test('when two workers create the same job at the same moment, one wins and the 
       return { sizeBytes: file.bytes, open: () => blobs.read(file.blob) };
     },
   };
-  const start = () => startJob(deps, { ...claim, payload: { job_id: id, attempt: 0 } }, signal);
+  const start = () => startJob(deps, { ...claim, payload: firstStart(id, false) }, signal);
   await Promise.all([start(), start()]);
   const jobs = (await rig.atProvider('/fine_tuning/jobs'))['data'] as Json[];
   expect(jobs.map(({ status }) => String(status)).toSorted()).toEqual(['cancelled', 'validating_files']);

@@ -14,6 +14,22 @@ const example = {
   ],
 };
 
+const headers = { authorization: 'Bearer any' };
+
+/** Does at the provider what a worker does that starts the fine-tuning job with this id. */
+async function startAtProvider(url: string, id: string): Promise<void> {
+  const form = new FormData();
+  form.set('purpose', 'fine-tune');
+  form.set('file', new File([`${JSON.stringify(example)}\n`.repeat(12)], `${id}-training.jsonl`));
+  const file = (await (await fetch(`${url}/files`, { method: 'POST', headers, body: form })).json()) as { id: string };
+  const { status } = await fetch(`${url}/fine_tuning/jobs`, {
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'sim-small', training_file: file.id, metadata: { sluice_job_id: id } }),
+  });
+  expect(status).toBe(200);
+}
+
 test('open work of every kind gets the jobs that a backup does not have, once, and jobs of what is over go', async () => {
   let nowMs = Date.now();
   const environment = { SLUICE_FINE_TUNING_POLL_MIN: '10ms', SLUICE_FINE_TUNING_POLL_MAX: '200ms' };
@@ -48,6 +64,9 @@ test('open work of every kind gets the jobs that a backup does not have, once, a
     { batch_id: over.id },
     { batch_id: 'batch_of_another_time' },
   ]);
+  const waiting = await createJob();
+  // What workers sent in the time that is lost: a job whose start the backup does not have, and one whose start it has.
+  for (const { id } of [created, waiting]) await startAtProvider(platform.simulatorUrl, id);
   const logger = createLogger({ name: 'test', level: 'silent' });
   const nothing = { claimed: 0, surplus: 0, chunks: 0, batches: 0, fineTuningJobs: 0, logExports: 0 };
   expect(await reconcileJobs({ db, connectionString, logger })).toEqual({
@@ -63,18 +82,19 @@ test('open work of every kind gets the jobs that a backup does not have, once, a
   expect(await ended(client, batch)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
   await eventually(
     () => pool.query('select from fine_tuning_job where provider_job_id is not null'),
-    ({ rowCount }) => rowCount === 2,
+    ({ rowCount }) => rowCount === 3,
   );
   nowMs += 60_000;
-  for (const { id } of [accepted, created]) {
+  for (const { id } of [accepted, created, waiting]) {
     await eventually(
       () => client.fineTuning.jobs.retrieve(id),
       ({ status }) => status === 'succeeded',
     );
   }
-  const headers = { authorization: 'Bearer any' };
-  const there = await (await fetch(`${platform.simulatorUrl}/fine_tuning/jobs`, { headers })).json();
-  expect(there).toMatchObject({ data: [expect.anything(), expect.anything()], has_more: false });
+  for (const list of ['fine_tuning/jobs', 'files?purpose=fine-tune']) {
+    const there = await (await fetch(`${platform.simulatorUrl}/${list}`, { headers })).json();
+    expect(there).toMatchObject({ data: Array(3).fill(expect.anything()), has_more: false });
+  }
   await eventually(
     () => logs.retrieve({ exportId }),
     ({ status }) => status === 'success',
