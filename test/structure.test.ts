@@ -119,6 +119,7 @@ const owners: Readonly<Record<string, string>> = {
   rollup_key: 'libs/analytics',
   response_cache: 'libs/calls/protect/response-cache',
   provider_circuit: 'libs/calls/protect/traffic',
+  provider_limit: 'libs/calls/protect/traffic',
   limit_counter: 'libs/limits',
 };
 

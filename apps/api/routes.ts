@@ -32,6 +32,7 @@ import { listEvents } from './routes/list-events.ts';
 import { analyticsRoutes } from './routes/analytics-routes.ts';
 import { feedbackRoutes } from './routes/feedback-routes.ts';
 import { explainConfig } from './routes/explain-config.ts';
+import { listProviderLimits } from './routes/list-provider-limits.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { controlBatch } from './routes/control-batch.ts';
@@ -188,6 +189,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     streamChanges(deps),
     explainConfig({ ...deps, routing: access.routing }),
     listCircuits(deps),
+    listProviderLimits(deps),
     ...systemRoutes(deps),
     ...analyticsRoutes(deps),
     ...feedbackRoutes({ db: deps.db, eventLog: deps.resources.eventLog }),

@@ -44,6 +44,7 @@ import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts
 import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecretManagers, type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSend } from '#libs/secret-managers/send.ts';
+import { createSharedLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
@@ -140,6 +141,13 @@ export async function createPlatform(
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
   });
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: systemClock, logger });
+  const sharedLimits = createSharedLimits({
+    db,
+    reported: traffic.reported,
+    clock: systemClock,
+    databaseClock,
+    logger,
+  });
   const answerThreads = createAnswerThreads({
     threads: config.SLUICE_CHECK_THREADS,
     leaseBytesMax: memory.leaseBytesMax,
@@ -310,6 +318,7 @@ export async function createPlatform(
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,
+      sharedLimits,
       wait.outlasting(access.snapshot),
       limits,
       { name: 'calls to providers', stop: () => calls.stop() },

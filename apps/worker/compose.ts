@@ -36,6 +36,7 @@ import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { logExportQueue, runLogExport, sweepLogExports, workedOnExports } from '#libs/request-log/run-log-export.ts';
 import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
+import { sweepProviderLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -211,6 +212,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       },
       { name: 'sweep limit counters', everyMs: 3_600_000, run: () => sweepCounters(db) },
       { name: 'sweep circuits', everyMs: 3_600_000, run: () => sweepCircuits(db) },
+      { name: 'sweep limits of providers', everyMs: 3_600_000, run: () => sweepProviderLimits(db) },
       {
         name: 'sweep blobs',
         everyMs: 3_600_000,

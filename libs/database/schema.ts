@@ -524,6 +524,18 @@ export type ProviderCircuitTable = {
   reason: string;
 };
 
+/** What providers said of their rate limits (libs/calls/protect/traffic). */
+type ProviderLimitTable = {
+  id: string;
+  workspace_id: string;
+  label: string;
+  provider: string;
+  model: string;
+  limits: JSONColumnType<{ of: string; limit: number | null; remaining: number | null; resetsAtMs: number | null }[]>;
+  waits_until: Date | null;
+  reported_at: Date;
+};
+
 /** Where a subscriber is in the log, and what stopped it (libs/event-log/subscriber.ts). */
 type SubscriptionCheckpointTable = {
   name: string;
@@ -608,6 +620,7 @@ export type Database = {
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
+  provider_limit: ProviderLimitTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
   recorded_bodies: RecordedBodiesTable;

@@ -21,8 +21,13 @@ export async function postJson(
 }
 
 /** Stores a provider as a virtual key of this slug. */
-export async function storeVirtualKey(platform: TestPlatform, slug: string, customHost: string): Promise<void> {
-  const body = { name: slug, slug, provider: 'openai-compatible', key: canary, custom_host: customHost };
+export async function storeVirtualKey(
+  platform: TestPlatform,
+  slug: string,
+  customHost: string,
+  provider = 'openai-compatible',
+): Promise<void> {
+  const body = { name: slug, slug, provider, key: canary, custom_host: customHost };
   const response = await postJson(platform, '/virtual-keys', body);
   if (response.status !== 200) throw new Error(`no virtual key: ${await response.text()}`);
 }

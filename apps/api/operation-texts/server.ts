@@ -42,7 +42,12 @@ export const serverTexts: OperationTexts = {
   },
   listCircuits: {
     description:
-      'Targets of the workspace that failed too often and are not called until the time in `retry_at`, in any process.',
+      'Targets of the workspace that failed too often and are not called until the time in `open_until`, in any process.',
+  },
+  listProviderLimits: {
+    description:
+      'What the last answers said of the limits of each credential and model: how much is allowed, what was left at the time in ' +
+      '`reported_at`, and how long calls wait after a 429. As any process heard it, at most a day and 200 of them; nothing acts on it.',
   },
   getDocs: { description: `Every operation can be tried with a key. ${page}` },
   getDocsPageJs: { description: asset },

@@ -11,6 +11,7 @@ import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { ApiKeys } from './api-keys.tsx';
+import { ProviderLimits } from './provider-limits.tsx';
 import { OutcomeBadge } from './requests.tsx';
 
 type VirtualKey = Answer<'/v1/virtual-keys'>['data'][number];
@@ -61,6 +62,7 @@ function Providers() {
     <>
       {mayReadProviders ? <Circuits /> : null}
       {mayReadKeys ? <VirtualKeys query={keys} healthOf={healthOf} /> : null}
+      {mayReadProviders ? <ProviderLimits /> : null}
       {mayReadProviders && (named.data?.data.length ?? 0) > 0 ? <Named query={named} healthOf={healthOf} /> : null}
       <LastErrors />
       <AsCurl path="/v1/virtual-keys" />

@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createTraffic, type Permit, type Traffic, type TrafficRequest } from './traffic.ts';
+import type { Permit } from './lanes.ts';
+import { createTraffic, type Traffic, type TrafficRequest } from './traffic.ts';
 
 let now: number;
 let waits: number[];

@@ -1,14 +1,15 @@
 import type { ForwardRequest, Target, Wait } from '#libs/calls/call.ts';
 import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
-import { rateLimitWaitMs, spreadWait, type Ended } from '#libs/calls/retry-waits.ts';
+import { spreadWait } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { reasonOf, resultOf } from './call-result.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
-import { forgetOne } from './forget-one.ts';
-import { createCallQueue, type CallQueue } from './queue.ts';
+import { createLanes, type Lane, type Lanes, type Permit } from './lanes.ts';
+import type { CallQueue } from './queue.ts';
 import { shortModel } from './short-model.ts';
+import { createReportedLimits, type ReportedLimits } from './reported-limits.ts';
 import { refusals } from './traffic-refusals.ts';
 
 /** The members of a call's request that are used here. */
@@ -19,14 +20,6 @@ export type TrafficRequest = Pick<
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; obeysRateLimit: boolean };
 
-/** The right to make one call with a credential. It must be released exactly once. */
-export type Permit = {
-  /** Call this when the call is over; for a stream, when it has ended. */
-  release: (ended: Ended) => void;
-  /** Call this when a stream has begun, which is enough for a probe to succeed. */
-  begun?: () => void;
-};
-
 export type Traffic = {
   /**
    * Acquires a permit, synchronously if one is free. A live call is rejected with the time after which to try again:
@@ -36,7 +29,9 @@ export type Traffic = {
    */
   acquire: (request: TrafficRequest, target: Target, obeysRateLimit?: boolean) => Permit | Promise<Permit>;
   circuits: Circuits;
-  stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
+  /** What providers said of their limits. */
+  reported: ReportedLimits;
+  stats: Lanes['stats'];
   /** Ends all waits, and new ones at once. Idempotent. */
   stop: () => void;
 };
@@ -61,18 +56,6 @@ const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], until
   untilMs,
 });
 
-/** The calls of one credential for one model. */
-type Lane = {
-  queue: CallQueue;
-  rateLimitedUntilMs: number;
-  /** Shared by all calls without a breaker, so that no object is made for each of them. */
-  permit: Permit;
-};
-type Channel = { queue: CallQueue; lanes: Map<string, Lane> };
-
-// Limits the memory for credentials and models to about 100 MB. Idle ones are forgotten first.
-const channelsMax = 2_000;
-const lanesMax = 200;
 // A live call that comes this much too early waits instead of being rejected, because a client that returns at the time
 // it was given must not fail when its clock is slightly fast.
 const earlyMsMax = 100;
@@ -85,51 +68,14 @@ export function createTraffic(deps: Deps): Traffic {
   const { clock, random, sleep = realSleep } = deps;
   const { inFlightMax = 256, waitingMax = 256, waitMsMax = 10_000 } = deps;
   const stopping = new AbortController();
-  const channels = new Map<string, Channel>();
   const circuits = createCircuits(clock);
-
-  const laneOf = (credentialId: string, model: string): Lane => {
-    let channel = channels.get(credentialId);
-    if (!channel) {
-      channel = { queue: createCallQueue({ inFlightMax, waitingMax }), lanes: new Map() };
-      if (channels.size >= channelsMax) forgetOne(channels, ({ queue }) => queue.stats().inFlight === 0);
-      channels.set(credentialId, channel);
-    }
-    let lane = channel.lanes.get(model);
-    if (!lane) {
-      lane = createLane(channel.queue);
-      if (channel.lanes.size >= lanesMax) forgetOne(channel.lanes, (one) => one.rateLimitedUntilMs <= clock.now());
-      channel.lanes.set(model, lane);
-    }
-    return lane;
-  };
-
-  const createLane = (queue: CallQueue): Lane => {
-    const lane: Lane = {
-      queue,
-      rateLimitedUntilMs: 0,
-      permit: {
-        release: (ended) => {
-          noteRateLimit(lane, ended);
-          queue.release();
-        },
-      },
-    };
-    return lane;
-  };
-
-  /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
-  const noteRateLimit = (lane: Lane, ended: Ended): void => {
-    if (ended === null || 'error' in ended || ended.status !== 429) return;
-    const now = clock.now();
-    const waitMs = rateLimitWaitMs(ended, now);
-    if (waitMs !== null) lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
-  };
+  const reported = createReportedLimits(clock);
+  const lanes = createLanes({ clock, reported, inFlightMax, waitingMax });
 
   /** What blocks a call now, and for how long. */
   const blockOf = (lane: Lane, call: TrafficCall, known: KnownCircuit | undefined) => {
     const now = clock.now();
-    const rateLimitedMs = call.obeysRateLimit ? lane.rateLimitedUntilMs - now : 0;
+    const rateLimitedMs = call.obeysRateLimit ? lane.calls.rateLimitedUntilMs - now : 0;
     const openMs = known?.circuit.blockedMs(now) ?? 0;
     return { ms: Math.max(rateLimitedMs, openMs, 0), isRateLimit: rateLimitedMs >= openMs };
   };
@@ -214,7 +160,7 @@ export function createTraffic(deps: Deps): Traffic {
         if (result === 'failure') known.reason = reasonOf(ended);
         // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
         if (!isJudged || result === 'failure') judge(result);
-        noteRateLimit(lane, ended);
+        lanes.noteEnd(lane, ended);
         lane.queue.release();
       },
     };
@@ -223,28 +169,19 @@ export function createTraffic(deps: Deps): Traffic {
   return {
     acquire: (request, target, obeysRateLimit = true) => {
       const model = target.model ?? request.model ?? '';
-      const lane = laneOf(target.credentialId ?? '', shortModel(model));
+      const lane = lanes.of(target, shortModel(model));
       const { breaker } = request;
       if (breaker === undefined) {
-        const isFree = lane.rateLimitedUntilMs === 0 || !obeysRateLimit || lane.rateLimitedUntilMs <= clock.now();
+        const { rateLimitedUntilMs } = lane.calls;
+        const isFree = rateLimitedUntilMs === 0 || !obeysRateLimit || rateLimitedUntilMs <= clock.now();
         if (isFree && lane.queue.tryAcquire()) return lane.permit;
       }
       const known = breaker && circuits.of(target, model, breaker);
       return acquireSlowly({ request, target, model, obeysRateLimit }, lane, known);
     },
     circuits,
-    stats: () => {
-      const total = { inFlight: 0, waitingLive: 0, waitingBackground: 0, rateLimited: 0 };
-      const now = clock.now();
-      for (const { queue, lanes } of channels.values()) {
-        const { inFlight, waitingLive, waitingBackground } = queue.stats();
-        total.inFlight += inFlight;
-        total.waitingLive += waitingLive;
-        total.waitingBackground += waitingBackground;
-        for (const lane of lanes.values()) if (lane.rateLimitedUntilMs > now) total.rateLimited += 1;
-      }
-      return total;
-    },
+    reported,
+    stats: lanes.stats,
     stop: () => stopping.abort(),
   };
 }
