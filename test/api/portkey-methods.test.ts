@@ -31,7 +31,6 @@ const reasons: Record<string, string> = {
   'files.retrieveContent': 'deprecated in favour of files.content, which it calls',
   generations: 'deprecated in favour of prompts.completions; its path has the version twice (/v1/v1/…)',
   webhooks: 'checks signatures inside the client and calls nothing',
-  uploads: 'not offered: files are uploaded in one request',
   evals: 'not offered',
   containers: 'not offered',
   videos: 'not offered',
@@ -142,6 +141,22 @@ test('files and batches', async () => {
   expect(JSON.stringify(output)).toContain('chat.completion');
   await expect(client.batches.cancel(batchId)).rejects.toMatchObject({ status: 409 });
   expect(await client.files.delete(id)).toMatchObject({ id, deleted: true });
+});
+
+test('uploads in parts', async () => {
+  const { uploads } = client;
+  const bytes = Buffer.from(toJsonl([chatLine('hello')]));
+  const asked = {
+    bytes: bytes.length,
+    filename: 'in.jsonl',
+    mime_type: 'application/jsonl',
+    purpose: 'batch',
+  } as const;
+  const { id = '' } = loose(await uploads.create(asked));
+  const part = loose(await uploads.parts.create(id, { data: await toFile(bytes, 'part') }));
+  expect(await uploads.complete(id, { part_ids: [part['id'] ?? ''] })).toMatchObject({ id, status: 'completed' });
+  const other = loose(await uploads.create(asked));
+  expect(await uploads.cancel(other['id'] ?? '')).toMatchObject({ status: 'cancelled' });
 });
 
 test('fine-tuning jobs', async () => {
