@@ -115,7 +115,7 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     /** The number that a name stands for, beside numbers and `latest`: `GET /prompts/support@production`. */
     numberOf?(row: ResourceRow<Data>, name: string, deps: StoreDeps): Promise<number | null>;
   };
-  /** Its list is a bare array, as Portkey's clients expect it of this kind. */
+  /** Its list is a bare array, as in Portkey's interface (LIST-3). */
   listsBare?: boolean;
   /** Runs before each request about a workspace's records, and makes those that every workspace has. */
   prepare?(workspaceId: string, deps: StoreDeps): Promise<void>;
