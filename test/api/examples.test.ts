@@ -4,6 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { hasPackage, python } from './python.ts';
 
 // Every file of examples/ as a stranger runs it. A language that this machine lacks is left out.
 
@@ -32,7 +33,7 @@ const runs = (command: string, args: readonly string[]): boolean => {
 const languages = [
   { name: 'curl', ending: '.sh', command: 'bash', isThere: runs('curl', ['--version']) },
   { name: 'typescript', ending: '.ts', command: process.execPath, isThere: true },
-  { name: 'python', ending: '.py', command: 'python3', isThere: runs('python3', ['-c', 'import openai']) },
+  { name: 'python', ending: '.py', command: python, isThere: hasPackage('openai') },
 ];
 
 let platform: TestPlatform;
