@@ -5,7 +5,6 @@ import { CliError } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import type { Client, Query } from './http-client.ts';
-import { createNewCalls } from './new-calls.ts';
 import { interruptible } from './interruptible.ts';
 import {
   dollarsOf,
@@ -87,6 +86,7 @@ const exportedColumns =
   'response_time,response_status_code,mode,config,prompt_slug,metadata';
 
 const tailEveryMs = 1_000;
+const tailPage = 100;
 
 /** Adds `sluice logs search|get|tail|export`. */
 export function addLogCommands(program: Command): void {
@@ -154,6 +154,30 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
     }
     await wait(tailEveryMs, undefined, { signal });
   }
+}
+
+/** Of one look: more calls a second than a person can read are left out, and it says so. */
+const shownMax = 500;
+
+/**
+ * Looks at the request log again and again: each look returns the calls that the looks before did not have, oldest first. The
+ * first one returns none. `read` returns the newest so many. Calls are told apart by their ids and not by their order, because
+ * processes write them some moments later than they happened.
+ */
+export function createNewCalls<Log extends { id: string }>(
+  read: (limit: number) => Promise<readonly Log[]>,
+  note: (line: string) => void,
+): () => Promise<Log[]> {
+  let seen: ReadonlySet<string> | null = null;
+  return async () => {
+    const before = seen;
+    const isNew = ({ id }: Log): boolean => before?.has(id) === false;
+    let page = await read(tailPage);
+    if (page.length === tailPage && page.every(isNew)) page = await read(shownMax);
+    if (page.length === shownMax && page.every(isNew)) note('… there were more calls than can be shown');
+    seen = new Set(page.map(({ id }) => id));
+    return page.filter(isNew).reverse();
+  };
 }
 
 async function exportLogs(

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createNewCalls } from './new-calls.ts';
+import { createNewCalls } from './log-commands.ts';
 
 /** A log, newest first, and looks at it. */
 function setUp(...ids: string[]) {
