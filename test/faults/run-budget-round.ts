@@ -3,6 +3,7 @@ import { Big } from 'big.js';
 import { sql } from 'kysely';
 import { isTerminal } from '#libs/batches/batch.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { leaseMs } from '#libs/limits/counter.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
 import { createRandom } from './random.ts';
@@ -36,6 +37,8 @@ const usual: Used = { input: 12, output: 50 };
 const endMs = 120_000;
 /** Leases of killed processes end after 15 s, others are returned within a second; a busy machine gets twice as long. */
 const freeMs = 30_000;
+/** A process returns what it had leased for a call about a second after it. */
+const callEveryMs = 3_000;
 
 /** How long a batch is watched while its lines wait. */
 const watchMs = 5_000;
@@ -102,7 +105,7 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
   const evidence: BatchEvidence = { ...(await collectEvidence(rig, batchId)), input, seen };
   violations.push(...problems, ...checkBatch(evidence), ...checkCodes(plan, evidence));
   const counter = isRaised
-    ? await untilReturned(rig, policyId)
+    ? await untilReturned(rig, policyId, live)
     : await useTheRest(rig, policyId, limit, weigh(largest), live);
 
   const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
@@ -262,12 +265,21 @@ async function readCounter(rig: Rig, policyId: string): Promise<Counter> {
   return { used: new Big(row.used), assumed: new Big(row.assumed), leased: row.leased };
 }
 
-/** What is counted once no process holds anything of the budget, or after the time that this may take. */
-async function untilReturned(rig: Rig, policyId: string): Promise<Counter> {
+/**
+ * What is counted once no process holds anything of the budget, or after the time that this may take. What a killed process
+ * had leased is taken as used by the next report of another one, so there is a call for that.
+ */
+async function untilReturned(rig: Rig, policyId: string, live: LiveCalls): Promise<Counter> {
   const deadline = performance.now() + freeMs;
+  let nextCallAt = performance.now() + leaseMs;
   for (;;) {
     const counter = await readCounter(rig, policyId);
-    if (counter.leased === 0 || performance.now() > deadline) return counter;
+    const nowMs = performance.now();
+    if (counter.leased === 0 || nowMs > deadline) return counter;
+    if (nowMs > nextCallAt) {
+      nextCallAt = nowMs + callEveryMs;
+      await live.call();
+    }
     await sleep(200);
   }
 }
