@@ -248,3 +248,15 @@ test('a database whose clock went an hour ahead and came back does not keep a ra
   world.sync(other, limit);
   expect(world.draw(other, limit)).toBe(true);
 });
+
+test('what a process keeps for the calls to come is whole, as what calls use is', () => {
+  const world = new World(weekly, 1, 0);
+  const [process] = world.processes as [Process];
+  for (const amount of [101, 71, 33]) {
+    world.sync(process, 300);
+    world.draw(process, amount);
+    process.local.tick();
+    world.settle(process, 0);
+  }
+  expect(process.local.ask(zero, world.nowMs).hold.toNumber()).toBe(202);
+});

@@ -124,7 +124,8 @@ export class LocalCounter {
    * another process may have been granted it before this one hears of it.
    */
   ask(waiting: Big, nowMs: number): LeaseRequest {
-    const wanted = larger(this.#ahead(), waiting);
+    // In whole steps, because it is shown as used if this process dies: nobody understands a third of a token.
+    const wanted = larger(upToSteps(this.#ahead(), this.#largest), waiting);
     const kept = atLeastZero(smaller(this.#free, wanted));
     const deficit = atLeastZero(zero.minus(this.#free));
     if (this.#free.gt(kept)) this.#free = kept;
@@ -182,4 +183,6 @@ export class LocalCounter {
 
 const smaller = (a: Big, b: Big): Big => (a.lt(b) ? a : b);
 const larger = (a: Big, b: Big): Big => (a.gt(b) ? a : b);
+const upToSteps = (amount: Big, step: Big): Big =>
+  step.eq(0) ? amount : amount.div(step).round(0, Big.roundUp).times(step);
 const atLeastZero = (amount: Big): Big => (amount.lt(0) ? zero : amount);
