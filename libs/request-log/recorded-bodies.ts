@@ -1,6 +1,7 @@
 import { createDecipheriv } from 'node:crypto';
 import { inflateRawSync } from 'node:zlib';
 import { sql, type Kysely } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -23,7 +24,7 @@ const groupsMax = 16;
 
 /** A reader that remembers the last few blobs and their keys: for one part of an export, or one request. */
 export function createBodiesReader({ db, blobs, secrets }: Deps): ReadBodies {
-  const groups = new Map<string, Group | null>();
+  const groups = new LRUCache<string, Promise<Group | null>>({ max: groupsMax });
 
   async function findGroup(workspaceId: string, id: string): Promise<Group | null> {
     const row = await db
@@ -37,20 +38,12 @@ export function createBodiesReader({ db, blobs, secrets }: Deps): ReadBodies {
     return key === undefined ? null : { ...row, key: Buffer.from(key.reveal(), 'base64') };
   }
 
-  async function groupOf(workspaceId: string, id: string): Promise<Group | null> {
-    const name = `${workspaceId}/${id}`;
-    let group = groups.get(name);
-    if (group === undefined) {
-      group = await findGroup(workspaceId, id);
-      if (groups.size >= groupsMax) for (const oldest of [...groups.keys()].slice(0, 1)) groups.delete(oldest);
-      groups.set(name, group);
-    }
-    return group;
-  }
-
   return async (workspaceId, reference) => {
     const [id = '', place = ''] = reference.split('.');
-    const group = await groupOf(workspaceId, id);
+    const name = `${workspaceId}/${id}`;
+    const found = groups.get(name) ?? findGroup(workspaceId, id);
+    groups.set(name, found);
+    const group = await found;
     const [start, end] = [group?.offsets[Number(place)], group?.offsets[Number(place) + 1]];
     if (group === null || start === undefined || end === undefined) return null;
     try {
