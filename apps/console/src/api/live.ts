@@ -36,8 +36,6 @@ export const useLiveState = (): LiveState =>
 export function followChanges(queries: QueryClient): () => void {
   const changed = new Map<string, Set<string>>();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let source: EventSource | null = null;
-  let retry: ReturnType<typeof setTimeout> | undefined;
   let wasLost = false;
 
   const refresh = (): void => {
@@ -57,8 +55,7 @@ export function followChanges(queries: QueryClient): () => void {
     timer ??= setTimeout(refresh, refreshMs);
   };
 
-  const connect = (): void => {
-    source = new EventSource('/v1/session/changes');
+  const stop = follow('/v1/session/changes', (source) => {
     source.addEventListener('open', () => {
       setState('live');
       // Nobody says what changed while the connection was lost.
@@ -74,28 +71,29 @@ export function followChanges(queries: QueryClient): () => void {
     source.addEventListener('error', () => {
       setState('lost');
       wasLost = true;
-      // After a lost connection the browser connects again by itself.
-      if (source?.readyState !== EventSource.CLOSED) return;
-      clearTimeout(retry);
-      retry = setTimeout(connect, retryMs);
     });
-  };
-  connect();
+  });
   return () => {
     clearTimeout(timer);
-    clearTimeout(retry);
-    source?.close();
+    stop();
   };
 }
 
 /** Follows the state of the installation. Connects again by itself. Returns how to stop. */
-export function followSystem(onState: (state: Answer<'/v1/admin/system'>) => void): () => void {
+export const followSystem = (onState: (state: Answer<'/v1/admin/system'>) => void): (() => void) =>
+  follow('/v1/admin/system', (source) => {
+    source.addEventListener('message', ({ data }: MessageEvent<string>) => onState(JSON.parse(data)));
+  });
+
+/** Opens a stream of events, and again whenever it ends; `listen` gets each new source. Returns how to stop. */
+function follow(url: string, listen: (source: EventSource) => void): () => void {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   const connect = (): void => {
-    source = new EventSource('/v1/admin/system');
-    source.addEventListener('message', ({ data }: MessageEvent<string>) => onState(JSON.parse(data)));
+    source = new EventSource(url);
+    listen(source);
     source.addEventListener('error', () => {
+      // After a lost connection the browser connects again by itself.
       if (source?.readyState === EventSource.CLOSED) retry = setTimeout(connect, retryMs);
     });
   };
