@@ -109,11 +109,11 @@ class World {
 type Step = { do: string; process: number; number: number };
 const actions =
   'draw draw draw draw settle settle ask reach answer sync sync sync giveUp late tick rest wait kill'.split(' ');
-const step = fc.record({
-  do: fc.constantFrom(...actions),
-  process: fc.nat(3),
-  number: fc.nat(limit),
-});
+const stepOf = (...names: string[]) =>
+  fc.record({ do: fc.constantFrom(...names), process: fc.nat(3), number: fc.nat(limit) });
+const step = stepOf(...actions);
+/** Also processes that hang for so long that the database forgets them. */
+const stepOrHang = stepOf(...actions, 'hang');
 
 function run(world: World, steps: readonly Step[], kills: boolean): void {
   for (const { do: what, process: index, number } of steps) {
@@ -130,6 +130,7 @@ function run(world: World, steps: readonly Step[], kills: boolean): void {
     else if (what === 'tick') for (const { local } of world.processes) local.tick();
     else if (what === 'rest') for (let round = 0; round < 15; round += 1) process.local.tick();
     else if (what === 'wait') world.nowMs += number * (world.periodMs > 0 ? world.periodMs / 8 : 1_000);
+    else if (what === 'hang') world.nowMs += number % 2 === 0 ? 400_000 : 4_000_000;
     else if (kills) world.processes[index % world.processes.length] = world.start();
   }
 }
@@ -147,9 +148,13 @@ const never: LimitTerms = { max: new Big(limit), reset: { every: 'never' }, aler
 
 test('whatever happens between processes, no more is drawn than the limit', () => {
   fc.assert(
-    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), fc.integer({ min: 1, max: 4 }), (steps, processes) => {
-      run(new World(never, processes, 0), steps, true);
-    }),
+    fc.property(
+      fc.array(stepOrHang, { maxLength: 100, size: 'max' }),
+      fc.integer({ min: 1, max: 4 }),
+      (steps, processes) => {
+        run(new World(never, processes, 0), steps, true);
+      },
+    ),
     { numRuns: 1_000 },
   );
 });
@@ -182,7 +187,7 @@ test('what calls have not used can be drawn to the last unit when all is quiet',
 
 test('what a killed process held is not reserved any more when its lease has expired, but counts as used', () => {
   fc.assert(
-    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), (steps) => {
+    fc.property(fc.array(stepOrHang, { maxLength: 100, size: 'max' }), (steps) => {
       const world = new World(never, 3, 0);
       run(world, steps, true);
       quieten(world);
