@@ -228,6 +228,14 @@ test('a cancelled batch waits ten minutes for running lines, and no longer', () 
   ]);
 });
 
+test('ten minutes after a cancel a batch ends also if its validation never does, because its job was lost', () => {
+  const state = stateAfter(...states['cancelling before validation']);
+  const patience = (state.cancelling_at?.getTime() ?? 0) + 10 * 60_000;
+  const close: BatchCommand = { type: 'close', openChunks: 0 };
+  expect(decideBatch(state, close, new Date(patience - 1))).toEqual([]);
+  expect(decideBatch(state, close, new Date(patience)).map(({ type }) => type)).toEqual(['batch.cancelled']);
+});
+
 test('a settle that closes the last chunk of a cancelled batch ends it at once', () => {
   const state = stateAfter(...states['cancelling after validation']);
   const settle: BatchCommand = { type: 'settle', settled: settled(1), openChunks: 0 };

@@ -253,12 +253,11 @@ const notCancellable = (status: BatchStatus): GatewayError =>
 
 function decideClose(batch: BatchState, openChunks: number, now: Date): BatchEvent[] {
   if (batch.status === 'cancelling') {
-    // Still validating: the validation ends the batch, or the deadline does if no worker is left.
+    const isOver = now.getTime() >= (batch.cancelling_at?.getTime() ?? 0) + cancelGraceMs;
+    // Still validating: the validation ends the batch, unless its job was lost.
     if (batch.in_progress_at === null)
-      return now >= batch.expires_at ? [{ type: 'batch.cancelled', data: noLines }] : [];
-    const graceEndsAt = (batch.cancelling_at?.getTime() ?? 0) + cancelGraceMs;
-    const isDrained = openChunks === 0 || now.getTime() >= graceEndsAt;
-    return isDrained ? [{ type: 'batch.finalizing', data: { reason: 'cancelled' } }] : [];
+      return isOver || now >= batch.expires_at ? [{ type: 'batch.cancelled', data: noLines }] : [];
+    return openChunks === 0 || isOver ? [{ type: 'batch.finalizing', data: { reason: 'cancelled' } }] : [];
   }
   if (now < batch.expires_at) return [];
   if (batch.status === 'validating') return [{ type: 'batch.expired', data: noLines }];
