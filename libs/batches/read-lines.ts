@@ -1,32 +1,27 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
-import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchFailures, BatchLineListQuery, BatchLineObject } from '#libs/contracts/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
-import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
 import { isTerminal } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { resultId, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
+import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
 
 // Lines of a batch as a person looks at them, while it runs and after it has ended: results from their rows, requests from
 // the byte ranges of the input file. Callers must have checked whose batch it is, because neither has a workspace.
 
-export type LineDeps = {
-  db: Kysely<Database>;
-  blobs: Pick<BlobStore, 'readRange'>;
-  /** The blob of the input file; null when it was deleted. */
-  inputBlob: (batch: BatchRow) => Promise<string | null>;
-};
+export type { LineDeps };
 
 /** What `matches` and the answer need of a result: the beginning of a large one, which has its status. */
 type ResultRow = { line: number; succeeded: boolean; head: Buffer; bytes: number };
 
 /** A result is read whole up to this size. Of a larger one, only the status is shown. */
 const headBytesMax = 65_536;
-/** A search looks at this many lines at once, and begins no further ones after this time. */
+/** A search looks at this many lines and bytes of results at once, and begins no further ones after this time. */
 const windowLines = 5_000;
+const windowBytesMax = 64 * 1_048_576;
 const searchMsMax = 1_500;
 const detailsBytesMax = 1_048_576;
 
@@ -50,41 +45,50 @@ export async function readLines(
   while (lastLine < batch.total && lines.length < limit && (lastLine === after || performance.now() < endMs)) {
     const first = lastLine + 1;
     const end = Math.min(first + (isPlain ? limit : windowLines), batch.total + 1);
-    const found = await readWindow(deps, batch, query, { first, end });
     const room = limit - lines.length;
+    const { found, end: foundEnd } = await readWindow(deps, batch, query, { first, end, room });
     lines.push(...found.slice(0, room));
-    lastLine = found.length > room ? (lines.at(-1)?.line ?? end - 1) : end - 1;
+    lastLine = found.length > room ? (lines.at(-1)?.line ?? foundEnd - 1) : foundEnd - 1;
   }
   return { lines, lastLine, hasMore: lastLine < batch.total, searchedLines: lastLine - after };
 }
 
 type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
-type Window = { first: number; end: number };
 
-/** All lines of a window that match, by number. */
+/**
+ * The lines of a window that match, by number: all of them before `end`, which is before that of the window where lines are large,
+ * or where there are more than `room`.
+ */
 async function readWindow(
   deps: LineDeps,
   batch: BatchRow,
   filters: Filters,
-  window: Window,
-): Promise<BatchLineObject[]> {
+  { first, end: windowEnd, room }: Window & { room: number },
+): Promise<{ found: BatchLineObject[]; end: number }> {
   const needle = filters.search === undefined ? undefined : Buffer.from(filters.search);
+  let end = windowEnd;
+  /** The custom ids of requests: of a search those that have the text, else all that were looked at. */
+  const customIds = new Map<number, string | null>();
+  const scan = async (): Promise<void> => {
+    end = await scanRequests(deps, batch, { first, end }, ({ line, bytes }) => {
+      if (needle === undefined || bytes.includes(needle)) customIds.set(line, customIdOf(bytes));
+    });
+  };
   // Requests are only read where something asks for them: a search, or lines that have no result to tell their custom_id.
-  const requests = needle === undefined ? null : await readRequests(deps, batch, window);
-  const inRequest = new Set<number>();
-  for (const { line, bytes } of requests?.values() ?? []) if (needle && bytes.includes(needle)) inRequest.add(line);
-  const { rows, settled } = await readResults(deps.db, batch, filters, window, [...inRequest]);
-  const found = rows.map((row) => toLine(batch, row)).filter((line) => matches(line, filters));
-  const open = openLines(window, settled);
+  if (needle !== undefined) await scan();
+  const results = await readResults(deps.db, batch, filters, { first, end, room }, [...customIds.keys()]);
+  end = results.end;
+  const found = results.rows.map((row) => toLine(batch, row)).filter((line) => matches(line, filters));
+  const open = openLines({ first, end }, results.settled);
   if (open.length > 0 && mayBeOpen(batch, filters)) {
-    const known = requests ?? (await readRequests(deps, batch, window));
+    if (needle === undefined) await scan();
     for (const number of open) {
-      if (needle !== undefined && !inRequest.has(number)) continue;
-      const line = withoutResult(batch, number, known.get(number));
+      if (needle !== undefined && !customIds.has(number)) continue;
+      const line = withoutResult(batch, number, customIds.get(number) ?? null);
       if (matches(line, filters)) found.push(line);
     }
   }
-  return found.toSorted((a, b) => a.line - b.line);
+  return { found: found.filter(({ line }) => line < end).toSorted((a, b) => a.line - b.line), end };
 }
 
 /** Whether lines without a result can match at all. */
@@ -113,13 +117,17 @@ function conditionsOf({ outcome, code, status_code: status, model, custom_id: id
   ];
 }
 
+/**
+ * Results of a window until there are more than `room` that may match, and which of its lines are settled, up to `end`. Bytes of
+ * results beyond that are neither searched nor sent.
+ */
 async function readResults(
   db: Kysely<Database>,
   batch: BatchRow,
   filters: Filters,
-  { first, end }: Window,
+  { first, end, room }: Window & { room: number },
   inRequest: readonly number[],
-): Promise<{ rows: ResultRow[]; settled: ReadonlySet<number> }> {
+): Promise<{ rows: ResultRow[]; settled: ReadonlySet<number>; end: number }> {
   const search =
     filters.search === undefined
       ? []
@@ -127,38 +135,28 @@ async function readResults(
           sql<boolean>`(line = any(${inRequest}::int[]) or position(${Buffer.from(filters.search)}::bytea in data) > 0)`,
         ];
   const conditions = [sql<boolean>`true`, ...conditionsOf(filters), ...search];
-  const { rows } = await sql<ResultRow & { head: Buffer | null }>`
-    select line, succeeded, octet_length(data) as bytes,
-      case when ${sql.join(conditions, sql` and `)} then substring(data from 1 for ${headBytesMax}) end as head
-    from batch_result
-    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
-    order by line`.execute(db);
-  return { rows: rows.filter((row) => row.head !== null), settled: new Set(rows.map(({ line }) => line)) };
-}
-
-/** The requests of a window by line, from the input file. Empty when that was deleted. */
-async function readRequests(
-  deps: LineDeps,
-  batch: BatchRow,
-  { first, end }: Window,
-): Promise<Map<number, RequestLine>> {
-  const requests = new Map<number, RequestLine>();
-  const blob = await deps.inputBlob(batch);
-  if (blob === null) return requests;
-  const chunks = await deps.db
-    .selectFrom('batch_chunk')
-    .select(['byte_offset', 'byte_length', 'range_first_line'])
-    .distinct()
-    .where('batch_id', '=', batch.id)
-    .where('first_line', '<', end)
-    .where((of) => of('first_line', '+', of.ref('line_count')), '>', first)
-    .execute();
-  for (const chunk of chunks) {
-    const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
-    for (const request of splitChunk(range, chunk.range_first_line))
-      if (request.line >= first && request.line < end) requests.set(request.line, request);
-  }
-  return requests;
+  // Results lie beside their rows: what is not searched or sent is not read either, and their sizes are known without them.
+  const { rows } = await sql<ResultRow & { head: Buffer | null; all: number }>`
+    select line, succeeded, bytes, "all", case when is_hit then substring(data from 1 for ${headBytesMax}) end as head
+    from (
+      select *, count(*) filter (where is_hit) over (order by line) - is_hit::int as hits_before
+      from (
+        select *, ${sql.join(conditions, sql` and `)} as is_hit
+        from (
+          select line, succeeded, data, octet_length(data) as bytes, count(*) over () as "all",
+            sum(octet_length(data)) over (order by line) - octet_length(data) as bytes_before
+          from batch_result
+          where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
+        ) as sized where bytes_before < ${windowBytesMax} offset 0
+      ) as searched
+    ) as counted
+    where hits_before <= ${room} order by line`.execute(db);
+  const last = rows.at(-1);
+  return {
+    rows: rows.filter((row) => row.head !== null),
+    settled: new Set(rows.map(({ line }) => line)),
+    end: last !== undefined && rows.length < last.all ? last.line + 1 : end,
+  };
 }
 
 /** Whether no line gets a result any more. */
@@ -166,14 +164,14 @@ const isOver = ({ status }: BatchRow): boolean => isTerminal(status) || status =
 
 const nothing = { status_code: null, error: null, model: null, usage: null, request_id: null };
 
-function withoutResult(batch: BatchRow, line: number, request: RequestLine | undefined): BatchLineObject {
+function withoutResult(batch: BatchRow, line: number, customId: string | null): BatchLineObject {
   const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
   return {
     ...nothing,
     id: String(line),
     object: 'batch.line',
     line,
-    custom_id: request === undefined ? null : textOf(parsed(memberValue(request.bytes, 'custom_id'))),
+    custom_id: customId,
     outcome: isOver(batch) ? 'failed' : 'pending',
     result_id: resultId(batch.id, line),
     error: isOver(batch) ? { code, message: unansweredMessages[code] } : null,
@@ -251,6 +249,7 @@ function usageOf(usage: Body['usage']): BatchLineObject['usage'] {
   return input === null && output === null ? null : { input_tokens: input ?? 0, output_tokens: output ?? 0 };
 }
 
+const customIdOf = (request: Buffer): string | null => textOf(parsed(memberValue(request, 'custom_id')));
 const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 const numberOf = (value: unknown): number | null => (Number.isSafeInteger(value) ? (value as number) : null);
 
@@ -300,8 +299,8 @@ export async function readLine(
   }
   await refuseDroppedResults(deps.db, batch);
   const window = { first: line, end: line + 1 };
-  const requests = await readRequests(deps, batch, window);
-  const request = requests.get(line);
+  let request = undefined as Buffer | undefined;
+  await scanRequests(deps, batch, window, ({ bytes }) => (request = bytes));
   const { rows } = await sql<ResultRow>`
     select line, succeeded, octet_length(data) as bytes, substring(data from 1 for ${detailsBytesMax}) as head
     from batch_result
@@ -309,8 +308,8 @@ export async function readLine(
   const [row] = rows;
   const isShown = (bytes: number): boolean => bytes <= detailsBytesMax;
   return {
-    ...(row ? toLine(batch, row) : withoutResult(batch, line, request)),
-    request: request && isShown(request.bytes.length) ? parsed(request.bytes) : null,
+    ...(row ? toLine(batch, row) : withoutResult(batch, line, request === undefined ? null : customIdOf(request))),
+    request: request && isShown(request.length) ? parsed(request) : null,
     result: row && isShown(row.bytes) ? parsed(row.head) : null,
   };
 }
