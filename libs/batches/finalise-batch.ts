@@ -6,12 +6,12 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { cleanUpEndedBatch } from './finish-small-batch.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
+import { scanRequests } from './scan-requests.ts';
 
 type Deps = {
   db: Kysely<Database>;
@@ -180,23 +180,13 @@ async function unansweredLines(deps: Deps, batch: BatchRow, missing: readonly nu
   const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
   const wanted = new Set(missing);
   const [low, high] = [missing[0] as number, missing.at(-1) as number];
-  const chunks = await deps.db
-    .selectFrom('batch_chunk')
-    .select(['byte_offset', 'byte_length', 'range_first_line'])
-    .distinct()
-    .where('batch_id', '=', batch.id)
-    .where('first_line', '<=', high)
-    .where((of) => of('first_line', '+', of.ref('line_count')), '>', low)
-    .execute();
-  const blob = await deps.inputBlob(batch);
   const lines = new Map<number, Buffer>();
-  for (const chunk of chunks) {
-    const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
-    for (const { line, bytes } of splitChunk(range, chunk.range_first_line)) {
-      if (!wanted.has(line)) continue;
+  for (let first = low; first <= high;) {
+    first = await scanRequests(deps, batch, { first, end: high + 1 }, ({ line, bytes }) => {
+      if (!wanted.has(line)) return;
       const customId = memberValue(bytes, 'custom_id') ?? Buffer.from('null');
       lines.set(line, resultLine(batch.id, line, customId, { kind: 'error', code, message: unansweredMessages[code] }));
-    }
+    });
   }
   return lines;
 }
