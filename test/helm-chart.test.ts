@@ -44,6 +44,9 @@ test('the chart has the version of the release, and starts programs that exist w
   expect(programs.filter((program) => !productFiles.includes(program))).toEqual([]);
   const variables = [...`${text}\n${read('values.yaml')}`.matchAll(/SLUICE_[A-Z_]+/g)].map(([name]) => name);
   expect(describeUnknownVariables(variables)).toEqual([]);
+  // The job by which the alerts find the processes.
+  expect(text).toContain('\n  jobLabel: app.kubernetes.io/name\n');
+  expect(read('templates/_helpers.tpl')).toContain('\napp.kubernetes.io/name: sluice\n');
   expect(read('alerts.yml')).toBe(readFileSync(path.join(chart, '../../prometheus/alerts.yml'), 'utf8'));
 });
 
