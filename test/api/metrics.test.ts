@@ -3,36 +3,61 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { unusedPort } from '#test/integration/start/app-process.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { addKilledProcess, createMixedBatch, haveSeries, makeCalls, scrape, seriesIn } from './metrics-traffic.ts';
+import { readPromql } from './promql.ts';
 
-// The board, the alerts and the docs name metrics, and each of them must be in `/metrics` of a running api or worker.
+// The board, the alerts and the docs name metrics and labels, and each of them must be in `/metrics` of a running api or
+// worker.
 
 type Metric = { type: string; help: string; processes: string[] };
-type Board = { panels: { title: string; targets: { expr: string }[] }[] };
+type Board = { panels: { title: string; targets: { expr: string; legendFormat: string }[] }[] };
+type Rules = { groups: { rules: { alert: string; expr: string; annotations: { summary: string } }[] }[] };
 
 const root = path.resolve(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');
 const board = JSON.parse(read('ops/grafana/sluice.json')) as Board;
 const alerts = read('ops/prometheus/alerts.yml');
+const rules = (parse(alerts) as Rules).groups.flatMap((group) => group.rules);
 const expressions = board.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
 let platform: TestPlatform;
 const metrics = new Map<string, Metric>();
 const texts: string[] = [];
+/** The labels of each metric, with the values that were seen. */
+const labelsOf = new Map<string, Map<string, Set<string>>>();
+/** Of every series, by Prometheus itself. */
+const added: ReadonlySet<string> = new Set(['job', 'instance']);
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
+  const api = new URL(platform.baseUrl).origin;
   const port = await unusedPort();
+  const worker = `http://127.0.0.1:${port}`;
+  await addKilledProcess(platform);
+  // While no worker is there, a batch and its job wait.
+  await createMixedBatch(platform, 0);
+  await haveSeries([api], ['sluice_batches', 'sluice_queue_oldest_job_seconds', 'sluice_processes']);
+  const waiting = await scrape([api]);
   await platform.startWorker({ SLUICE_WORKER_PORT: String(port) });
-  const { origin } = new URL(platform.baseUrl);
-  for (const [app, address] of Object.entries({ api: origin, worker: `http://127.0.0.1:${port}` })) {
-    const text = await (await fetch(`${address}/metrics`)).text();
-    texts.push(text);
+  await makeCalls(platform);
+  await haveSeries([api], ['sluice_call_errors_total', 'sluice_unpriced_calls_total', 'sluice_provider_circuits']);
+  await haveSeries([worker], ['sluice_batch_lines_total', 'sluice_subscriber_lag_seconds']);
+  const working = await scrape([api, worker]);
+  texts.push(...waiting, ...working);
+  for (const [index, app] of ['api', 'worker'].entries()) {
+    const text = working[index] ?? '';
     const helps = new Map([...text.matchAll(/^# HELP (\S+) (.*)$/gm)].map(([, name, help]) => [name, help]));
     for (const [, name = '', type = ''] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
       const known = metrics.get(name) ?? { type, help: helps.get(name) ?? '', processes: [] };
       metrics.set(name, { ...known, processes: [...known.processes, app] });
     }
+  }
+  for (const { metric, labels } of texts.flatMap(seriesIn)) {
+    const known = labelsOf.get(metric) ?? new Map<string, Set<string>>([...added].map((label) => [label, new Set()]));
+    labelsOf.set(metric, known);
+    for (const [label, value] of labels) known.set(label, (known.get(label) ?? new Set()).add(value));
   }
 });
 afterAll(() => platform.stop());
@@ -52,6 +77,41 @@ test('the board and the alerts only name metrics that exist', () => {
   expect(metricsIn(alerts).length).toBeGreaterThan(15);
   expect(unknownIn(expressions.join('\n'))).toEqual([]);
   expect(unknownIn(alerts)).toEqual([]);
+});
+
+test('the board and the alerts select series by labels that these have, with values that occur', () => {
+  const isSeen = ({ operator, value }: { operator: string; value: string }, seen: ReadonlySet<string>): boolean =>
+    operator === '=' ? seen.has(value) : [...seen].some((each) => new RegExp(`^(?:${value})$`).test(each));
+  const wrong = [...expressions, ...rules.map(({ expr }) => expr)].flatMap((expr) => {
+    const { selectors, groupings } = readPromql(expr.replaceAll('$__rate_interval', '5m'));
+    const selected = selectors.flatMap(({ metric, matchers }) =>
+      matchers
+        .filter(({ label }) => !added.has(label))
+        .filter((matcher) => !isSeen(matcher, labelsOf.get(metric)?.get(matcher.label) ?? new Set()))
+        .map(({ label, value }) => `${metric} has no ${label} ${value}`),
+    );
+    const grouped = groupings.flatMap(({ labels, of }) =>
+      of.flatMap(({ metric }) =>
+        labels.filter((label) => !labelsOf.get(metric)?.has(label)).map((label) => `${metric} has no ${label}`),
+      ),
+    );
+    return [...selected, ...grouped];
+  });
+  expect(wrong).toEqual([]);
+});
+
+test('legends and summaries only name labels that are left in the result', () => {
+  const texts = [
+    ...board.panels.flatMap(({ targets }) => targets.map(({ expr, legendFormat }) => [expr, legendFormat] as const)),
+    ...rules.map(({ expr, annotations }) => [expr, annotations.summary] as const),
+  ];
+  const named = texts.flatMap(([expr, text]) => {
+    const { resultLabels, selectors } = readPromql(expr.replaceAll('$__rate_interval', '5m'));
+    const left = resultLabels ?? [...(labelsOf.get(selectors[0]?.metric ?? '')?.keys() ?? [])];
+    const names = [...text.matchAll(/\{\{ ?(?:\$labels\.)?(\w+) ?\}\}/g)].map(([, name = '']) => name);
+    return names.map((name) => (left.includes(name) ? 'left' : `${text}: ${name}`));
+  });
+  expect(new Set(named)).toEqual(new Set(['left']));
 });
 
 test('the docs only name metrics that exist', () => {
