@@ -52,6 +52,7 @@ import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-a
 import type { z } from 'zod';
 import { createAccess, type Access } from './access.ts';
 import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
+import { createJobSpans } from './job-spans.ts';
 import { allQueues } from './queues.ts';
 import { createTelemetry, type Telemetry } from './telemetry.ts';
 
@@ -117,6 +118,7 @@ export async function createPlatform(
     folder: blobFolder(config),
     reservedBytes: config.SLUICE_DISK_RESERVE,
   });
+  const telemetry = await createTelemetry(config, { app: app.name, logger });
   const queue = createJobQueue({
     connectionString,
     role: app.role,
@@ -124,6 +126,7 @@ export async function createPlatform(
     logger,
     poolSizeMax: app.role === 'worker' ? 4 : 2,
     stopDeadlineMs: app.queueStopMs,
+    onJobEnded: telemetry === null ? undefined : createJobSpans({ db, telemetry }),
   });
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const egress = createEgress({
@@ -257,7 +260,6 @@ export async function createPlatform(
     logger,
   });
   const callMetrics = createCallMetrics();
-  const telemetry = await createTelemetry(config, { app: app.name, logger });
   const requestLog = createRequestLog({
     app: app.name,
     db,

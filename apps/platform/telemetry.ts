@@ -1,16 +1,21 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { version } from '#libs/kernel/version.ts';
-import { toCallSpans, traceOfCall, type EndedSpan } from '#libs/request-log/call-spans.ts';
+import { toCallSpans, traceOfCall, w3cTrace, type EndedSpan, type SpanTrace } from '#libs/request-log/call-spans.ts';
 import type { LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 
-/** What OpenTelemetry is told of calls. */
+/** What OpenTelemetry is told of calls and jobs. */
 export type Telemetry = {
   /** Whether spans of this trace are recorded. `isParentSampled`: what the caller's `traceparent` says; null: none was sent. */
   isSampled: (traceId: string, isParentSampled: boolean | null) => boolean;
-  /** Hands over the spans and measurements of a call that has ended. Never throws and never waits. */
-  record: (logged: LoggedCall, entry: RequestLogEntry) => void;
+  /**
+   * Hands over the spans and measurements of a call that has ended. `jobSpanId`: the span of the job that made it, in the same
+   * trace. Never throws and never waits.
+   */
+  record: (logged: LoggedCall, entry: RequestLogEntry, jobSpanId?: string) => void;
+  /** Hands over the span of a job that has ended. Never throws and never waits. */
+  recordJob: (span: EndedSpan, trace: SpanTrace) => void;
   /** Exports what is left, within two seconds. */
   stop: () => Promise<void>;
 };
@@ -64,16 +69,21 @@ export async function createTelemetry(
   }).merge(detectResources({ detectors: [envDetector] }));
   const traces = hasTraces ? await startTraces(api, resource, tracesUrl, config) : null;
   const metrics = hasMetrics ? await startMetrics(resource, metricsUrl) : null;
+  const safely = (what: string, tell: () => void): void => {
+    try {
+      tell();
+    } catch (error) {
+      if (mayComplain()) logger.warn({ err: error }, `OpenTelemetry cannot record ${what}`);
+    }
+  };
   return {
     isSampled: (traceId, isParentSampled) => traces?.isSampled(w3cTraceId(traceId), isParentSampled) === true,
-    record(logged, entry) {
-      try {
-        traces?.record(logged, entry);
+    record: (logged, entry, jobSpanId) =>
+      safely('a call', () => {
+        traces?.record(logged, entry, jobSpanId);
         metrics?.record(entry);
-      } catch (error) {
-        if (mayComplain()) logger.warn({ err: error }, 'a call could not be told to OpenTelemetry');
-      }
-    },
+      }),
+    recordJob: (span, trace) => safely('a job', () => traces?.recordJob(span, trace)),
     async stop() {
       const stopped = Promise.allSettled([traces?.stop(), metrics?.stop()]);
       await Promise.race([stopped, new Promise((resolve) => setTimeout(resolve, stopMs).unref())]);
@@ -127,7 +137,12 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
   });
   const tracer = provider.getTracer('sluice', version);
   const { ROOT_CONTEXT, SpanKind, SpanStatusCode, trace, TraceFlags } = api;
-  const kinds = { server: SpanKind.SERVER, client: SpanKind.CLIENT, internal: SpanKind.INTERNAL };
+  const kinds = {
+    server: SpanKind.SERVER,
+    client: SpanKind.CLIENT,
+    internal: SpanKind.INTERNAL,
+    consumer: SpanKind.CONSUMER,
+  };
   const under = (traceId: string, spanId: string, isSampled: boolean) =>
     trace.setSpanContext(ROOT_CONTEXT, {
       traceId,
@@ -153,15 +168,21 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
         isParentSampled === null ? ROOT_CONTEXT : under(traceId, '0000000000000001', isParentSampled),
       );
     },
-    record(logged: LoggedCall, entry: RequestLogEntry): void {
+    record(logged: LoggedCall, entry: RequestLogEntry, jobSpanId?: string): void {
       const { traceId, parentSpanId } = traceOfCall(logged);
       const isParentSampled = logged.trace.isSampled ?? true;
       const context = parentSpanId === null ? ROOT_CONTEXT : under(traceId, parentSpanId, isParentSampled);
       // Most calls are not sampled where there are many, and making their spans would cost as much as sending them.
       if (!samples(traceId, context)) return;
       const { call, attempts } = toCallSpans(logged, entry);
-      add(traceId, call, context);
+      // A job's span is sampled if its calls are, because both are judged by the same trace and caller.
+      add(traceId, call, jobSpanId === undefined ? context : under(traceId, jobSpanId, true));
       for (const attempt of attempts) add(traceId, attempt, under(traceId, call.spanId, true));
+    },
+    recordJob(span: EndedSpan, trace: SpanTrace): void {
+      const { traceId, parentSpanId } = w3cTrace(trace);
+      const context = parentSpanId === null ? ROOT_CONTEXT : under(traceId, parentSpanId, true);
+      if (samples(traceId, context)) add(traceId, span, context);
     },
     stop: () => provider.shutdown(),
   };

@@ -155,7 +155,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     isLogFull: () => requestLog.isFull(),
     inputBlob,
     finishSmallBatch: createFinishSmallBatch({
-      finalise: (batch, signal) => batchFiles.finalise(batch, signal),
+      finalise: async (batch, signal) => void (await batchFiles.finalise(batch, signal)),
       logger,
     }),
     onSlotFree: () => dispatcher.wake(),

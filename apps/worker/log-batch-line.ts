@@ -1,5 +1,6 @@
 import type { CalledLine, LineCost } from '#libs/batches/call-line.ts';
 import type { CallCosts } from '#libs/request-log/call-costs.ts';
+import { jobSpanId } from '#libs/kernel/trace-ids.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import type { LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
@@ -46,7 +47,7 @@ export function logBatchLine(
   };
   const entry = toLogEntry(costs, logged);
   requestLog.record(entry);
-  telemetry?.record(logged, entry);
+  telemetry?.record(logged, entry, called.job === undefined ? undefined : jobSpanId(called.job));
   const { cost, price_version } = entry;
   return { cost, price_version };
 }

@@ -38,6 +38,8 @@ type Line = {
   /** The lease to which its answer is charged. */
   memory: MemoryLease;
   permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'>;
+  /** The claim of the chunk that it is called for. */
+  job?: { id: string; retryCount: number } | undefined;
 };
 
 /** Runs one line. Rejects only when its signal aborted or the line was abandoned, and then the line has no outcome. */
@@ -51,6 +53,8 @@ export type CalledLine = {
   line: number;
   operation: Operation;
   requestId: string;
+  /** The claim of the chunk that it was called for. */
+  job: Line['job'];
   /** Without a plan where none could be made. */
   call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
   answer: Answer | null;
@@ -207,6 +211,7 @@ export function createCallLine(deps: {
         line,
         operation,
         requestId,
+        job: given.job,
         startedAtMs,
         option: call === null || call.plan === plainPlan ? null : call.leaf.path,
         answer,

@@ -138,7 +138,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
           const memory = memoryForRange(deps.ranges.open(batch.workspace_id));
           const work = async (): Promise<void> => {
             const ready = await prepare(deps, job, found, (step) => retryDuringOutage(step, retrying));
-            if (ready.action === 'drop') return;
+            if (ready.action === 'drop') return job.note?.('dropped');
             if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
             const call = async (): Promise<void> => {
               isCalling = true;
@@ -199,6 +199,7 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
     .executeTakeFirst();
   if (batch && chunk && chunk.state !== 'done') return { batch, chunk };
   deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
+  job.note?.('dropped');
   await deps.queue.complete(deps.db, chunkQueue, job);
   return null;
 }
@@ -246,7 +247,7 @@ async function withPermit(
       permits.release(1, bytes);
     }
   }
-  if (claim.job.signal.aborted) return;
+  if (claim.job.signal.aborted) return claim.job.note?.('claim_lost');
   if (startsNoLines.aborted) await putBackOrClose(deps, claim, { batch, chunk }, pause);
   else await handBack(deps, claim);
 }
@@ -282,16 +283,20 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
     settled,
     poison,
     settler,
+    job,
     stop: AbortSignal.any([job.signal, draining]),
     abandon: AbortSignal.any([job.signal, run.abandon]),
     onTail() {
       if (job.freeSlot?.() === true) deps.onSlotFree();
     },
   });
-  if (job.signal.aborted) await settler.flush();
-  else if (end.kind === 'stopped') await handBack(deps, run);
+  if (job.signal.aborted) {
+    job.note?.('claim_lost');
+    await settler.flush();
+  } else if (end.kind === 'stopped') await handBack(deps, run);
   else if (end.kind === 'snoozed') {
     await settler.flush();
+    job.note?.('snoozed');
     await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info(
@@ -310,7 +315,8 @@ async function putBackOrClose(
   options: { countsClaim: boolean },
 ): Promise<void> {
   await claim.settler.flush();
-  if (!(await putBackChunk(deps, claim.job, batch, options))) await closeChunk(claim, chunk);
+  if (await putBackChunk(deps, claim.job, batch, options)) claim.job.note?.('put_back');
+  else await closeChunk(claim, chunk);
 }
 
 async function closeChunk(
@@ -332,6 +338,7 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
 async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
+  job.note?.('handed_back');
   await deps.queue.handBack(chunkQueue, job, 'the worker was told to stop');
 }
 

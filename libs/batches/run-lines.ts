@@ -45,6 +45,8 @@ type Lines = {
   /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
   poison: number | null;
   settler: Settler;
+  /** The claim of the chunk. */
+  job?: { id: string; retryCount: number } | undefined;
   /** Starts no more lines and abandons those that wait. Lines that are calling may finish. */
   stop: AbortSignal;
   /** Aborts running calls. */
@@ -194,7 +196,7 @@ async function runLine(
     try {
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory }));
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory, job: run.job }));
     } catch (error) {
       if (signal.aborted || permit.isAbandoned()) {
         // The line is run with the next claim of the chunk.

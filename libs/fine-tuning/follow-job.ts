@@ -53,6 +53,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     next.changed = after.version > row.version;
     if (isTerminal(after.status)) {
       logger.info({ fine_tuning_job_id: id, status: after.status }, 'fine-tuning job ended');
+      job.note?.(after.status);
       return;
     }
   } catch (error) {
@@ -64,6 +65,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     }
     next.retryAfterMs = error.retryAfterMs ?? 0;
     logger.warn({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job could not be polled');
+    job.note?.('provider_unavailable');
     next.failures = payload.failures + 1;
     if (payload.left === null && next.failures === failuresBeforeNote) {
       const note = noteOf(

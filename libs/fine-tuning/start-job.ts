@@ -59,10 +59,12 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
     const givenUp = deps.clock.now() - row.created_at.getTime() > deps.startWindowMs;
     if (!passing || givenUp) {
       logger.info({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job was not accepted');
+      job.note?.('refused');
       await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
       return;
     }
     logger.warn({ fine_tuning_job_id: id, attempt, code: error.code }, 'fine-tuning job is waiting for its provider');
+    job.note?.('provider_unavailable');
     // Only the first failed try gets an event.
     if (attempt === 0 && job.retryCount === 0) {
       const note = noteOf(

@@ -15,6 +15,10 @@ export const callSpanId = (requestId: string): string => hash('sha256', `span ${
 export const attemptSpanId = (requestId: string, attempt: number): string =>
   hash('sha256', `span ${requestId} ${attempt}`).slice(0, 16);
 
+/** The span id of one claim of a job, below which the calls are that it makes. */
+export const jobSpanId = ({ id, retryCount }: { id: string; retryCount: number }): string =>
+  hash('sha256', `job ${id} ${retryCount}`).slice(0, 16);
+
 /** The `traceparent` header of the call. */
 export const traceparentOf = (traceId: string, requestId: string, isSampled: boolean): string =>
   `00-${w3cTraceId(traceId)}-${callSpanId(requestId)}-${isSampled ? '01' : '00'}`;

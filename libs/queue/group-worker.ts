@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
+import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 export type GroupWorker = {
@@ -12,6 +13,14 @@ export type GroupWorker = {
   isCrowded(): boolean;
   /** Claims no more jobs and waits for the running ones. After `timeoutMs`, the signals of those still running abort. */
   stop(timeoutMs: number): Promise<void>;
+};
+
+type Deps = {
+  boss: PgBoss;
+  logger: Logger;
+  onError: (error: unknown) => void;
+  /** Told of each claim that has ended here. */
+  onJobEnded?: OnJobEnded | undefined;
 };
 
 type Limits = {
@@ -84,7 +93,7 @@ const LostClaims = z.array(z.object({ id: z.string(), retry_count: z.int() }));
  * not, the job is redelivered when its heartbeat is missed.
  */
 export function startGroupWorker<Payload extends object>(
-  { boss, logger, onError }: { boss: PgBoss; logger: Logger; onError: (error: unknown) => void },
+  { boss, logger, onError, onJobEnded }: Deps,
   queue: QueueDefinition<Payload>,
   { concurrency, concurrencyOfGroup }: Limits,
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
@@ -180,14 +189,13 @@ export function startGroupWorker<Payload extends object>(
     });
   }
 
-  async function run(
-    { id, data, retryCount }: JobWithMetadata<Payload>,
-    signal: AbortSignal,
-    freeSlot: () => boolean,
-  ): Promise<void> {
+  async function run(fetched: JobWithMetadata<Payload>, signal: AbortSignal, freeSlot: () => boolean): Promise<void> {
+    const { id, data, retryCount } = fetched;
     try {
       try {
-        await handler({ id, payload: queue.payload.parse(data), signal, retryCount, freeSlot });
+        const job = { id, payload: queue.payload.parse(data), signal, retryCount, freeSlot };
+        if (onJobEnded === undefined) await handler(job);
+        else await runAndTell(onJobEnded, queue.name, fetched, job, handler);
       } catch (error) {
         await boss.fail(queue.name, { id, retryCount }, error as object);
       }

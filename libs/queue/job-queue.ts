@@ -1,4 +1,4 @@
-import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueResult } from 'pg-boss';
+import { fromKysely, PgBoss, type ConstructorOptions, type Job, type JobWithMetadata, type QueueResult } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
@@ -6,6 +6,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
@@ -82,8 +83,10 @@ export function createJobQueue(deps: {
   poolSizeMax: number;
   /** How long `stop` waits for running handlers. Jobs still running then fail and are tried again. Default 25 s. */
   stopDeadlineMs?: number;
+  /** Told of each claim that has ended in this process. */
+  onJobEnded?: OnJobEnded | undefined;
 }): JobQueue {
-  const { logger, queues, stopDeadlineMs = 25_000 } = deps;
+  const { logger, queues, stopDeadlineMs = 25_000, onJobEnded } = deps;
   const boss = new PgBoss(bossOptions(deps));
   // Without a listener, an emitted error would end the process. pg-boss itself retries while the database is unavailable.
   const logError = createErrorLog(logger);
@@ -162,10 +165,11 @@ export function createJobQueue(deps: {
           queue,
           { ...priorities, batchSize: claimedAtOnce },
           logged(retryOutages ? retrying : handler),
+          onJobEnded,
         );
     },
     workInGroups(queue, limits, handler) {
-      const worker = startGroupWorker({ boss, logger, onError: logError }, queue, limits, handler);
+      const worker = startGroupWorker({ boss, logger, onError: logError, onJobEnded }, queue, limits, handler);
       groupWorkers.push(worker);
       return worker;
     },
@@ -250,16 +254,26 @@ async function startWorker<Payload extends object>(
   queue: QueueDefinition<Payload>,
   claims: Priorities & { batchSize: number },
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
+  onJobEnded: OnJobEnded | undefined,
 ): Promise<void> {
   const workerId = await boss.work(
     queue.name,
     // No NOTIFY is sent for a job that the monitor takes from a dead worker, or that becomes due for a retry.
-    { ...claims, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
+    {
+      ...claims,
+      localConcurrency: 1,
+      pollingIntervalSeconds: 1,
+      notifyPollingIntervalSeconds: 2,
+      includeMetadata: onJobEnded !== undefined,
+    },
     async (jobs: Job<Payload>[]) => {
       try {
         await allSettled(
-          jobs.map(async ({ id, data, signal, retryCount }) => {
-            await handler({ id, payload: queue.payload.parse(data), signal, retryCount });
+          jobs.map(async (fetched) => {
+            const { id, data, signal, retryCount } = fetched;
+            const job = { id, payload: queue.payload.parse(data), signal, retryCount };
+            if (onJobEnded === undefined) await handler(job);
+            else await runAndTell(onJobEnded, queue.name, fetched as JobWithMetadata<Payload>, job, handler);
           }),
         );
       } finally {

@@ -20,4 +20,6 @@ export type ClaimedJob<Payload> = {
    * a number of such jobs it has no effect. Returns true if a slot is free now that was not before.
    */
   freeSlot?: () => boolean;
+  /** Says in a word what the handler did, for those who follow jobs. Only there if somebody does; the last word counts. */
+  note?: (outcome: string) => void;
 };

@@ -11,7 +11,7 @@ export type SpanAttributes = Record<string, string | number | boolean | string[]
 export type EndedSpan = {
   spanId: string;
   name: string;
-  kind: 'server' | 'client' | 'internal';
+  kind: 'server' | 'client' | 'internal' | 'consumer';
   startMs: number;
   endMs: number;
   attributes: SpanAttributes;
@@ -36,14 +36,18 @@ const operationNames: Readonly<Record<string, string>> = {
 const attemptsMax = 32;
 const spanIdShape = /^(?!0{16})[0-9a-f]{16}$/;
 
-/** The trace that a call belongs to. `parentSpanId`: the caller's span, if it sent one; null: the trace begins here. */
-export function traceOfCall({ trace, requestId }: LoggedCall): { traceId: string; parentSpanId: string | null } {
-  const parent = trace.parentSpanId;
-  return {
-    traceId: w3cTraceId(trace.traceId ?? requestId),
-    parentSpanId: parent !== null && spanIdShape.test(parent) ? parent : null,
-  };
-}
+/** `parentSpanId`: the caller's span, if it sent one; null: the trace begins here. Both as they were sent. */
+export type SpanTrace = { traceId: string; parentSpanId: string | null };
+
+/** The trace that a call belongs to; all lines of a batch, and its jobs, to the same. */
+export const traceOfCall = ({ trace, requestId, batch }: LoggedCall): SpanTrace =>
+  w3cTrace({ traceId: trace.traceId ?? batch?.id ?? requestId, parentSpanId: trace.parentSpanId });
+
+/** The ids in the form of W3C Trace Context. */
+export const w3cTrace = ({ traceId, parentSpanId }: SpanTrace): SpanTrace => ({
+  traceId: w3cTraceId(traceId),
+  parentSpanId: parentSpanId !== null && spanIdShape.test(parentSpanId) ? parentSpanId : null,
+});
 
 /**
  * A logged call as spans, with the attributes of the semantic conventions for generative AI

@@ -1,8 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Portkey } from 'portkey-ai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
+import { eventually } from '#test/eventually.ts';
 import { completion } from '#test/forwarding-rig.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startUpstream, type Upstream } from '#test/upstream.ts';
@@ -120,13 +122,82 @@ test('calls, their attempts and lines of batches are spans, without prompts or k
   expect(collector.spans.filter((span) => span.traceId === traceId)).toHaveLength(2);
   const failed = collector.spans.filter(({ status }) => status.code === 2);
   expect(failed.map((span) => valueOf(span, 'http.response.status_code'))).toEqual([503, 503, 503]);
-  const lines = collector.spans.filter((span) => valueOf(span, 'sluice.batch_id') === batch.id);
+  const ofBatch = collector.spans.filter((span) => valueOf(span, 'sluice.batch_id') === batch.id);
+  const lines = ofBatch.filter((span) => valueOf(span, 'sluice.batch_line') !== undefined);
   expect(lines.map((span) => Number(valueOf(span, 'sluice.batch_line'))).toSorted((a, b) => a - b)).toEqual([1, 2, 3]);
   expect(new Set(collector.metrics)).toEqual(
     new Set(['gen_ai.client.operation.duration', 'gen_ai.client.token.usage']),
   );
   const all = collector.bodies.join('');
   for (const secret of ['A secret question', adminKey, 'CANARY']) expect(all).not.toContain(secret);
+});
+
+test('jobs of the worker are spans of the trace that created their work, above the lines that they call', async () => {
+  const collector = await startCollector();
+  const platform = await start({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }, true);
+  const client = new sdk.OpenAI({
+    baseURL: platform.baseUrl,
+    apiKey: platform.adminKey,
+    defaultHeaders: { traceparent, 'x-gateway-span-id': 'b7ad6b7169203331' },
+  });
+  const batch = await runBatch(sdk, client, chatLines(3, { model: '@scripted/m' }));
+  const exports = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl }).logs.exports;
+  const exportId = (await exports.create({ requestedData: ['id'], filters: {} })).id ?? '';
+  await exports.start({ exportId });
+  await eventually(
+    () => exports.retrieve({ exportId }),
+    ({ status }) => status === 'success',
+  );
+  await platform.stop();
+  collector.stop();
+
+  const jobs = collector.spans.filter((span) => valueOf(span, 'sluice.queue') !== undefined);
+  const ofBatch = jobs.filter((span) => valueOf(span, 'sluice.batch_id') === batch.id);
+  const shown = ofBatch.map((span) => [span.name, valueOf(span, 'sluice.job.outcome')]);
+  expect(shown).toEqual(
+    expect.arrayContaining([
+      ['batch-validate', 'in_progress'],
+      ['batch-chunk', 'completed'],
+    ]),
+  );
+  for (const span of ofBatch) {
+    expect(span).toMatchObject({ traceId, parentSpanId: 'b7ad6b7169203331', kind: 5 });
+    expect(Number(valueOf(span, 'sluice.job.wait_ms'))).toBeGreaterThanOrEqual(0);
+    expect(valueOf(span, 'sluice.workspace_id')).toMatch(/^ws_/);
+  }
+  const chunk = ofBatch.find(({ name }) => name === 'batch-chunk');
+  const lines = collector.spans.filter((span) => valueOf(span, 'sluice.batch_line') !== undefined);
+  expect(lines).toHaveLength(3);
+  expect(lines.map((span) => [span.traceId, span.parentSpanId])).toEqual(lines.map(() => [traceId, chunk?.spanId]));
+  const written = jobs.filter((span) => valueOf(span, 'sluice.export_id') === exportId);
+  expect(written.map(({ name }) => name)).toEqual(['log-export']);
+});
+
+test('a share of the traces is that share of the batches, with all of their jobs and lines', async () => {
+  const collector = await startCollector();
+  const platform = await start(
+    {
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_TRACES_SAMPLER: 'parentbased_traceidratio',
+      OTEL_TRACES_SAMPLER_ARG: '0.5',
+    },
+    true,
+  );
+  // The first is among the half that the sampler keeps.
+  const [kept, left] = ['00000000000000000000000000000001', 'ffffffff000000000000000000000001'];
+  for (const id of [kept, left]) {
+    const client = new sdk.OpenAI({
+      baseURL: platform.baseUrl,
+      apiKey: platform.adminKey,
+      defaultHeaders: { 'x-gateway-trace-id': id },
+    });
+    await runBatch(sdk, client, chatLines(2, { model: '@scripted/m' }));
+  }
+  await platform.stop();
+  collector.stop();
+  const ofBatches = collector.spans.filter((span) => valueOf(span, 'sluice.batch_id') !== undefined);
+  expect(new Set(ofBatches.map((span) => span.traceId))).toEqual(new Set([kept]));
+  expect(new Set(ofBatches.map(({ name }) => name))).toEqual(new Set(['batch-validate', 'batch-chunk', 'chat m']));
 });
 
 test('a collector that never answers delays no call, and hardly the stop', async () => {

@@ -5,6 +5,7 @@ import { finaliseQueue, smallBatchPriority, validateQueue, type BatchPayload } f
 import type { BatchWatch } from '#libs/batches/batch-watch.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
+import type { BatchStatus } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -34,8 +35,8 @@ type Deps = {
 };
 
 export type BatchFileJobs = {
-  /** Writes the files of a `finalizing` batch and ends it. Does nothing with a batch in any other status. */
-  finalise(batch: BatchRow, signal: AbortSignal): Promise<void>;
+  /** Writes the files of a `finalizing` batch and ends it. Does nothing with a batch in any other status. Returns its status. */
+  finalise(batch: BatchRow, signal: AbortSignal): Promise<BatchStatus>;
   /** Starts to work on the queues. `stopping` aborts what is running. */
   work(stopping: AbortSignal): Promise<void>;
 };
@@ -45,7 +46,7 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
   const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
   const { db, eventLog, queue, blobs, files, access } = deps.platform;
 
-  async function validate(batchId: string, signal: AbortSignal): Promise<void> {
+  async function validate(batchId: string, signal: AbortSignal): Promise<BatchStatus | undefined> {
     const batch = await validateBatch(
       {
         db,
@@ -85,9 +86,10 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
       signal,
     );
     if (batch?.status === 'in_progress') deps.onValidated();
+    return batch?.status;
   }
 
-  async function finalise(batch: BatchRow, signal: AbortSignal): Promise<void> {
+  async function finalise(batch: BatchRow, signal: AbortSignal): Promise<BatchStatus> {
     const after = await finaliseBatch(
       {
         db,
@@ -103,9 +105,9 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
       batch,
       signal,
     );
-    if (!isTerminal(after.status)) return;
     const { id, status, completed, failed } = after;
-    logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
+    if (isTerminal(status)) logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
+    return status;
   }
 
   return {
@@ -113,18 +115,19 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
     async work(stopping) {
       const workOn = async (
         jobs: QueueDefinition<BatchPayload>,
-        handler: (batchId: string, signal: AbortSignal) => Promise<void>,
+        handler: (batchId: string, signal: AbortSignal) => Promise<BatchStatus | undefined>,
       ): Promise<void> => {
         for (const lane of lanes) {
-          await queue.work(jobs, { ...lane, retryOutages: true }, (job) =>
-            handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping])),
-          );
+          await queue.work(jobs, { ...lane, retryOutages: true }, async (job) => {
+            const status = await handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping]));
+            if (status !== undefined) job.note?.(status);
+          });
         }
       };
       await workOn(validateQueue, validate);
       await workOn(finaliseQueue, async (batchId, signal) => {
         const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-        if (batch) await finalise(batch, signal);
+        return batch && (await finalise(batch, signal));
       });
     },
   };

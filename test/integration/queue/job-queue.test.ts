@@ -3,9 +3,11 @@ import { expect, test, type TestContext } from 'vitest';
 import { z } from 'zod';
 import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
+import type { EndedJob, OnJobEnded } from '#libs/queue/ended-job.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';
 
@@ -21,9 +23,10 @@ const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
 async function startQueue(
   { onTestFinished }: TestContext,
   queues: readonly QueueDefinition<{ n: number }>[],
+  onJobEnded?: OnJobEnded,
 ): Promise<JobQueue> {
   const { connectionString } = database;
-  const queue = createJobQueue({ connectionString, role: 'worker', queues, logger, poolSizeMax: 2 });
+  const queue = createJobQueue({ connectionString, role: 'worker', queues, logger, poolSizeMax: 2, onJobEnded });
   onTestFinished(async () => await queue.stop?.());
   await queue.start?.();
   return queue;
@@ -70,6 +73,45 @@ test.concurrent('a job that fails for another reason, or does not retry outages,
     { n: 1, retries: 0, err: { message: 'a bug of ours' } },
     { n: 1, retries: 1, err: { message: 'a bug of ours' } },
   ]);
+});
+
+test.concurrent('each claim that ends is reported, with how long its job could have started before and what became of it', async (context) => {
+  const [plain, grouped] = [queueOf('reported'), queueOf('reported-in-groups')];
+  const ended: EndedJob[] = [];
+  const queue = await startQueue(context, [plain, grouped], (job) => ended.push(job));
+  const handler = async (job: ClaimedJob<{ n: number }>): Promise<void> => {
+    if (job.retryCount === 0 && job.payload.n === 1) throw new TypeError('a bug of ours');
+    if (job.payload.n === 2) job.note?.('put off');
+  };
+  // Each job could have started an hour ago.
+  const startAfter = new Date(Date.now() - 3_600_000);
+  for (const n of [1, 2]) {
+    await queue.enqueue(database.db, plain, { n }, { startAfter });
+    await queue.enqueue(database.db, grouped, { n }, { startAfter, group: 'one' });
+  }
+  await queue.work(plain, { concurrency: 1, claimedAtOnce: 1 }, handler);
+  queue.workInGroups(grouped, { concurrency: 1, concurrencyOfGroup: 1 }, async (job) => {
+    await handler(job);
+    await queue.complete(database.db, grouped, job);
+  });
+  await eventually(
+    () => ended.length,
+    (count) => count === 6,
+  );
+  for (const { name } of [plain, grouped]) {
+    const claims = ended.filter((job) => job.queue === name);
+    expect(claims.map(({ payload, retryCount, outcome }) => [payload, retryCount, outcome])).toEqual(
+      expect.arrayContaining([
+        [{ n: 1 }, 0, 'failed'],
+        [{ n: 1 }, 1, 'completed'],
+        [{ n: 2 }, 0, 'put off'],
+      ]),
+    );
+    const first = claims.find(({ retryCount, outcome }) => retryCount === 0 && outcome === 'failed');
+    expect(first?.error).toBeInstanceOf(TypeError);
+    expect(first?.waitedMs).toBeGreaterThanOrEqual(3_600_000);
+    expect(claims.every(({ startedAtMs, endedAtMs }) => endedAtMs >= startedAtMs)).toBe(true);
+  }
 });
 
 test.concurrent('a claim is held until it is handed back, and a lost one has no effect', async (context) => {
