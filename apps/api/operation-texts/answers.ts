@@ -1,22 +1,14 @@
+import { providers } from '#libs/providers/provider-list.ts';
 import { batchAnswers } from './batch-answers.ts';
+import { chatAnswer } from './chat-answer.ts';
+import { fineTuningAnswers } from './fine-tuning-answers.ts';
+import { forwardedAnswers } from './forwarded-answers.ts';
+import { logAnswers } from './log-answers.ts';
+import { peopleAnswers } from './people-answers.ts';
+import { versionAnswers } from './version-answers.ts';
 
-const answerOfCreateChatCompletion = {
-  id: 'chatcmpl-abc',
-  object: 'chat.completion',
-  created: 1795470000,
-  model: 'sim-small',
-  choices: [
-    {
-      index: 0,
-      message: { role: 'assistant', content: 'Air scatters blue light more than red.', refusal: null, annotations: [] },
-      logprobs: null,
-      finish_reason: 'stop',
-    },
-  ],
-  usage: { prompt_tokens: 14, completion_tokens: 8, total_tokens: 22 },
-  service_tier: 'default',
-  system_fingerprint: 'fp_51a1ce0000',
-};
+const { id: provider = '' } = providers[0] ?? {};
+
 const answerOfRetrieveSession = {
   object: 'session',
   workspace: { id: 'ws_abc', name: 'default', slug: 'default' },
@@ -59,16 +51,84 @@ const answerOfRetrieveGuardrails = {
   output_guardrails: [],
 };
 
+const explainedTarget = {
+  kind: 'target',
+  path: 'config.targets[0]',
+  name: null,
+  provider,
+  virtual_key: 'main',
+  base_url: 'https://llm.example.com/v1',
+  model: 'gpt-4o-mini',
+  prompt: null,
+  changes: [],
+  retry: null,
+  cache_seconds: null,
+  has_breaker: false,
+  input_guardrails: [],
+  output_guardrails: [],
+  problem: null,
+};
+const answerOfExplainConfig = {
+  object: 'config.explanation',
+  config: { id: 'config_abc', slug: 'support', version: 1 },
+  steps: {
+    kind: 'fallback',
+    on_status_codes: null,
+    options: [explainedTarget, { ...explainedTarget, path: 'config.targets[1]', virtual_key: 'spare' }],
+  },
+  text: [
+    'Tries these in their order, and goes on unless the answer is 2xx:',
+    `  Calls ${provider} through main for gpt-4o-mini`,
+    `  Calls ${provider} through spare for gpt-4o-mini`,
+  ],
+};
+const answerOfRetrieveSystem = {
+  object: 'system',
+  version: '0.1.0',
+  processes: [
+    {
+      id: '01a209af-c074-7000-8001-885eb92291f8',
+      app: 'worker',
+      version: '0.1.0',
+      host: 'sluice-worker-0',
+      state: 'running',
+      started_at: '2026-11-23T12:00:00.000Z',
+      heard_at: '2026-11-23T12:40:00.000Z',
+      stopped_at: null,
+      unwritten_log_records: 0,
+      lost_log_records: 0,
+    },
+  ],
+  queues: [{ name: 'batch-chunk', ready: 0, active: 0, deferred: 0, oldest_seconds: 0 }],
+  subscribers: [{ name: 'activity', events_behind: 0, seconds_behind: 0, failures: 0, last_error: null }],
+  rollups: { seconds_behind: 26, groups_waiting: 1 },
+  open_batches: { in_progress: 2 },
+  database: {
+    version: '18.4',
+    size_bytes: 12_957_375,
+    connections: 23,
+    connections_max: 300,
+    tables: [{ name: 'event', size_bytes: 507_904 }],
+  },
+  event_log: { events: 207, seconds_behind: 0, last_event_at: '2026-11-23T12:40:00.000Z' },
+  read_model_check: null,
+};
+
 /** Answers of single operations, by their ids. */
 export const answers: Readonly<Record<string, object>> = {
   ...batchAnswers,
-  createChatCompletion: answerOfCreateChatCompletion,
+  ...fineTuningAnswers,
+  ...forwardedAnswers,
+  ...logAnswers,
+  ...peopleAnswers,
+  ...versionAnswers,
+  createChatCompletion: chatAnswer,
   createCompletion: {
     id: 'cmpl-abc',
     object: 'text_completion',
     created: 1795470000,
     model: 'sim-small',
-    choices: [{ text: ' blue because air scatters it.', index: 0, logprobs: null, finish_reason: 'stop' }],
+    choices: [{ text: ' blue because air scatters it.', index: 0, logprobs: null, finish_reason: 'length' }],
     usage: { prompt_tokens: 3, completion_tokens: 20, total_tokens: 23 },
   },
   createEmbedding: {
@@ -80,7 +140,7 @@ export const answers: Readonly<Record<string, object>> = {
     model: 'sim-embed',
     usage: { prompt_tokens: 4, total_tokens: 4 },
   },
-  createPromptCompletion: answerOfCreateChatCompletion,
+  createPromptCompletion: { ...chatAnswer, model: 'gpt-5-mini' },
   renderPrompt: {
     success: true,
     data: {
@@ -98,106 +158,23 @@ export const answers: Readonly<Record<string, object>> = {
     ],
   },
   retrieveModel: { id: '@simulator/gpt-4o', object: 'model', created: 1770741189, owned_by: 'sluice-simulator' },
-  listLogs: {
-    object: 'list',
-    first_id: 'log_abc',
-    last_id: 'log_abc',
-    has_more: true,
-    data: [
-      {
-        id: 'log_abc',
-        object: 'log',
-        created_at: '2026-11-23T12:00:00.000Z',
-        started_at: '2026-11-23T12:00:00.000Z',
-        kind: 'batch',
-        operation: 'chat',
-        request_id: 'batch_req_6535bedfcfceb2a6fcf16a6a7c730e78',
-        trace_id: '01a209af06b335d5c31116ce1c60216e',
-        span_id: null,
-        parent_span_id: null,
-        span_name: null,
-        metadata: null,
-        api_key_id: 'key_abc',
-        user_id: null,
-        virtual_key: 'simulator',
-        integration: null,
-        config: null,
-        mode: 'single',
-        prompt_slug: null,
-        prompt_version: null,
-        method: 'POST',
-        path: '/v1/chat/completions',
-        provider: 'simulator',
-        model: 'sim-small',
-        response_model: 'sim-small',
-        provider_request_id: 'req_abc',
-        stream: false,
-        status: 200,
-        error_code: null,
-        finish_reason: 'stop',
-        attempts: 1,
-        retries: 0,
-        fallbacks: 0,
-        cache_status: null,
-        duration_ms: 19,
-        upstream_ms: 7.4,
-        gateway_ms: 9.6,
-        first_event_ms: null,
-        usage: {
-          input_tokens: 7,
-          cached_tokens: 0,
-          cache_write_tokens: null,
-          audio_input_tokens: null,
-          output_tokens: 28,
-          reasoning_tokens: 0,
-          audio_output_tokens: null,
-          details: null,
-        },
-        cost: null,
-        saved_cost: null,
-        cost_currency: 'USD',
-        is_estimate: false,
-        price_version: null,
-        batch_id: 'batch_abc',
-        batch_line: 2,
-        last_used_option: 'config',
-        process_id: '01a209af-c074-7000-8001-885eb92291f8',
-        sequence: 2,
-        api_key_name: 'admin',
-      },
-    ],
-  },
-  createLogs: { status: 'success', recorded: 1 },
-  createFeedback: {
-    status: 'success',
-    message: 'Feedback recorded',
-    feedback_ids: ['01a209af-c074-7000-8001-885eb92291f8'],
-    feedback_id: ['01a209af-c074-7000-8001-885eb92291f8'],
-  },
-  listEvents: {
-    object: 'list',
-    data: [
-      {
-        id: '01a209af-c074-7000-8001-885eb92291f8',
-        object: 'event',
-        type: 'workspace.created',
-        stream: 'ws_abc',
-        stream_version: 1,
-        schema_version: 1,
-        data: { name: 'default', slug: 'default' },
-        metadata: { actor: { id: 'bootstrap', type: 'system' } },
-        recorded_at: '2026-11-23T12:00:00.000Z',
-        sha256: 'ae6d9807fc78c2686673bab29a1bc2fd2f795543c055da674dd9cbe3d507a5a2',
-      },
-    ],
-    first_id: '01a209af-c074-7000-8001-885eb92291f8',
-    last_id: '01a209af-c074-7000-8001-885eb92291f8',
-    has_more: true,
-  },
   retrieveSession: answerOfRetrieveSession,
   createSession: answerOfRetrieveSession,
+  deleteSession: { object: 'session.deleted', deleted: true },
+  explainConfig: answerOfExplainConfig,
+  listCircuits: { object: 'list', data: [], has_more: false },
+  retrieveSystem: answerOfRetrieveSystem,
+  createSystemCheck: {
+    object: 'read_model_check',
+    state: 'waiting',
+    asked_at: '2026-11-23T12:00:00.000Z',
+    ended_at: null,
+    events: 0,
+    problem: null,
+  },
   setIntegrationModels: answerOfSetIntegrationModels,
   listIntegrationModels: answerOfSetIntegrationModels,
+  deleteIntegrationModels: { total: 0, allow_all_models: false, models: [] },
   setIntegrationWorkspaces: answerOfSetIntegrationWorkspaces,
   listIntegrationWorkspaces: answerOfSetIntegrationWorkspaces,
   retrieveGuardrails: answerOfRetrieveGuardrails,

@@ -1,3 +1,5 @@
+import { chatAnswer } from './chat-answer.ts';
+
 const file = {
   id: 'file-abc',
   object: 'file',
@@ -8,31 +10,6 @@ const file = {
   purpose: 'batch',
   status: 'processed',
   status_details: null,
-};
-const job = {
-  id: 'ftjob-abc',
-  object: 'fine_tuning.job',
-  created_at: 1795473567,
-  error: null,
-  estimated_finish: null,
-  fine_tuned_model: null,
-  finished_at: null,
-  hyperparameters: { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epochs: 'auto' },
-  integrations: null,
-  metadata: null,
-  method: {
-    type: 'supervised',
-    supervised: { hyperparameters: { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epochs: 'auto' } },
-  },
-  model: '@simulator/gpt-4o-mini',
-  organization_id: 'ws_abc',
-  result_files: [],
-  seed: 458416722,
-  status: 'validating_files',
-  trained_tokens: null,
-  training_file: 'file-abc',
-  user_provided_suffix: null,
-  validation_file: null,
 };
 const created = {
   id: 'batch_abc',
@@ -98,9 +75,9 @@ const ended = {
     output_tokens_details: { reasoning_tokens: 0 },
     total_tokens: 70,
   },
-  cost: null,
+  cost: 0.0318,
   cost_currency: 'USD',
-  unpriced_lines: 2,
+  unpriced_lines: 0,
   paused_at: null,
   waiting: null,
   retry_of: null,
@@ -108,7 +85,7 @@ const ended = {
   waits: [],
 };
 const { waits: _waits, ...listed } = ended;
-const running = { ...created, status: 'in_progress', in_progress_at: created.created_at + 1 };
+const running = { ...created, model: ended.model, status: 'in_progress', in_progress_at: created.created_at + 1 };
 const cancelling = { ...running, status: 'cancelling', cancelling_at: created.created_at + 60 };
 const upload = {
   id: 'upload_abc',
@@ -121,6 +98,14 @@ const upload = {
   status: 'pending',
   file: null,
 };
+const part = {
+  id: 'part_abc',
+  object: 'upload.part',
+  created_at: upload.created_at,
+  upload_id: upload.id,
+  bytes: 5,
+  sha256: '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824',
+};
 const pageOf = (item: { id: string }) => ({
   object: 'list',
   data: [item],
@@ -129,7 +114,7 @@ const pageOf = (item: { id: string }) => ({
   has_more: false,
 });
 
-/** Answers of files, uploads, batches and fine-tuning jobs. */
+/** Answers of files, uploads and batches. */
 export const batchAnswers: Readonly<Record<string, object>> = {
   uploadFile: file,
   listFiles: pageOf(file),
@@ -170,11 +155,11 @@ export const batchAnswers: Readonly<Record<string, object>> = {
         unbounded_lines: 2,
         target: ['Calls simulator for sim-small'],
         problem: null,
-        cost_of_input: null,
+        cost_of_input: '0.0012',
         cost_max: null,
       },
     ],
-    cost_of_input: null,
+    cost_of_input: '0.0012',
     cost_max: null,
     cost_currency: 'USD',
     limits: [],
@@ -202,7 +187,33 @@ export const batchAnswers: Readonly<Record<string, object>> = {
     has_more: true,
     searched_lines: 1,
   },
-  createFineTuningJob: job,
-  listFineTuningJobs: { object: 'list', data: [job], has_more: false },
-  retrieveFineTuningJob: job,
+  retrieveBatchLine: {
+    status_code: 200,
+    error: null,
+    model: 'sim-small',
+    usage: { input_tokens: 7, output_tokens: 28 },
+    request_id: 'req_abc',
+    id: '1',
+    object: 'batch.line',
+    line: 1,
+    outcome: 'completed',
+    result_id: 'batch_req_abc',
+    result_bytes: 875,
+    custom_id: 'request-1',
+    request: {
+      custom_id: 'request-1',
+      method: 'POST',
+      url: '/v1/chat/completions',
+      body: { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Why is the sky blue?' }] },
+    },
+    result: {
+      id: 'batch_req_abc',
+      custom_id: 'request-1',
+      response: { status_code: 200, request_id: 'req_abc', body: chatAnswer },
+      error: null,
+    },
+    log: null,
+  },
+  addUploadPart: part,
+  retrieveUpload: { ...upload, parts: [part] },
 };

@@ -55,7 +55,10 @@ test.each(Object.entries(texts).filter(([, { example }]) => example !== undefine
 test.each(Object.entries(texts).filter(([, { answer }]) => answer !== undefined))(
   'the answer of %s is one that its schema says, with no member that it does not say',
   (id, { answer }) => {
-    const schema = routes.find(({ operationId }) => operationId === id)?.responses[200]?.schema;
+    const { request, responses } = routes.find(({ operationId }) => operationId === id) ?? {};
+    const schema = responses?.[200]?.schema;
+    // The provider decides what it answers; test/api/document-examples.test.ts compares it with a provider's answer.
+    if (!schema && request?.body === 'relayed') return;
     if (!schema) throw new Error(`${id} has no schema of its answer`);
     expect(schema.parse(answer)).toEqual(answer);
   },

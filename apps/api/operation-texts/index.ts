@@ -14,11 +14,6 @@ import { serverTexts } from './server.ts';
 
 const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
 
-const answersOfKinds: Readonly<Record<string, object>> = Object.assign(
-  {},
-  ...resourceKinds.map((kind) => recordAnswers(kind)),
-);
-
 /** What is said of single operations. */
 export const ownTexts: OperationTexts = {
   ...callTexts,
@@ -29,6 +24,11 @@ export const ownTexts: OperationTexts = {
   ...logTexts,
   ...serverTexts,
 };
+
+const answersOfKinds: Readonly<Record<string, object>> = Object.assign(
+  {},
+  ...resourceKinds.map((kind) => recordAnswers(kind, (id) => ownTexts[id]?.example)),
+);
 
 /**
  * What the OpenAPI document says of operations beyond their summaries: how they behave, a body to send, and the codes of their own

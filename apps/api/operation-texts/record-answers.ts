@@ -1,339 +1,7 @@
-import { providers } from '#libs/providers/provider-list.ts';
 import type { AnyResource } from '#libs/resources/define-resource.ts';
 import { objectOf } from '#libs/resources/resource-view.ts';
 import { operationName } from '#libs/resources/resource-routes.ts';
-
-const { id: provider = '' } = providers[0] ?? {};
-
-/** A record of each kind, as it is answered after its creation with the body that is the example there. */
-const records: Readonly<Record<string, object>> = {
-  config: {
-    id: 'config_abc',
-    object: 'config',
-    slug: 'support',
-    name: 'Support',
-    organisation_id: 'org_default',
-    workspace_id: 'ws_abc',
-    is_default: 0,
-    version: 1,
-    version_id: 'config_abc@1',
-    status: 'active',
-    config: { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'main' }, { virtual_key: 'spare' }] },
-    format: 'json',
-    owner_id: 'key_abc',
-    updated_by: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  guardrail: {
-    id: 'guardrail_abc',
-    object: 'guardrail',
-    slug: 'no-passwords',
-    name: 'No passwords',
-    organisation_id: 'org_default',
-    workspace_id: 'ws_abc',
-    status: 'active',
-    version: 1,
-    version_id: 'guardrail_abc@1',
-    checks: [{ id: 'default.contains', parameters: { operator: 'none', words: ['password'] } }],
-    actions: { deny: true },
-    owner_id: 'key_abc',
-    updated_by: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  virtual_key: {
-    id: 'vk_abc',
-    object: 'virtual-key',
-    slug: 'main',
-    name: 'Main',
-    workspace_id: 'ws_abc',
-    provider: provider,
-    ai_provider_name: provider,
-    last_four: '6789',
-    custom_host: null,
-    note: null,
-    status: 'active',
-    settings: {},
-    model_config: {},
-    secret_mappings: [],
-    usage_limits: null,
-    rate_limits: null,
-    usage_reset_at: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    updated_at: '2026-11-23T12:00:00.000Z',
-    expires_at: null,
-  },
-  secret_reference: {
-    id: 'sref_abc',
-    object: 'secret-reference',
-    organisation_id: 'org_default',
-    workspace_id: null,
-    name: 'Main',
-    slug: 'main',
-    description: null,
-    manager_type: 'hashicorp_vault',
-    auth_config: { vault_auth_type: 'token', vault_addr: 'https://vault.example.com', vault_token: '********' },
-    secret_path: 'secret/data/llm',
-    secret_key: 'api_key',
-    allow_all_workspaces: true,
-    allowed_workspaces: [],
-    allowed_hosts: [],
-    tags: null,
-    status: 'ACTIVE',
-    created_by: 'key_abc',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  integration: {
-    id: 'int_abc',
-    object: 'integration',
-    organisation_id: 'org_default',
-    workspace_id: null,
-    ai_provider_id: provider,
-    name: 'Company account',
-    slug: 'company-account',
-    description: null,
-    status: 'active',
-    masked_key: '********',
-    configurations: {},
-    secret_mappings: [],
-    global_workspace_access_settings: { enabled: false, usage_limits: null, rate_limits: null },
-    allow_all_models: true,
-    workspace_count: 0,
-    pricing_adjustments: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  provider: {
-    id: 'pro_abc',
-    object: 'provider',
-    slug: 'search',
-    name: 'Search',
-    workspace_id: 'ws_abc',
-    integration_id: 'int_abc',
-    ai_provider_id: provider,
-    note: null,
-    status: 'active',
-    usage_limits: null,
-    rate_limits: null,
-    reset_usage: null,
-    expires_at: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  collection: {
-    id: 'col_abc',
-    object: 'collection',
-    slug: 'support',
-    name: 'Support',
-    workspace_id: 'ws_abc',
-    parent_collection_id: null,
-    is_default: false,
-    status: 'active',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  label: {
-    id: 'label_abc',
-    object: 'label',
-    name: 'production',
-    description: null,
-    color_code: '#2e7d32',
-    organisation_id: 'org_default',
-    workspace_id: 'ws_abc',
-    is_universal: false,
-    status: 'active',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  prompt_partial: {
-    id: 'partial_abc',
-    object: 'partial',
-    slug: 'closing',
-    name: 'Closing',
-    collection_id: 'col_abc',
-    string: 'Kind regards, {{team}}',
-    version: 1,
-    version_id: 'partial_abc@1',
-    version_description: null,
-    prompt_partial_version_id: 'partial_abc@1',
-    last_version: 1,
-    status: 'active',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  prompt: {
-    id: 'prompt_abc',
-    object: 'prompt',
-    slug: 'support-reply',
-    name: 'Support reply',
-    collection_id: 'col_abc',
-    string: '[{"role":"user","content":"Answer {{customer}} kindly: {{question}}"}]',
-    parameters: { temperature: 0.2 },
-    functions: null,
-    tools: null,
-    tool_choice: null,
-    model: 'gpt-5-mini',
-    virtual_key: 'main',
-    config: null,
-    template_metadata: null,
-    is_raw_template: false,
-    version_id: 'prompt_abc@1',
-    prompt_version: 1,
-    prompt_version_id: 'prompt_abc@1',
-    prompt_version_status: 'active',
-    prompt_version_description: null,
-    prompt_version_label_id: null,
-    last_version: 1,
-    status: 'active',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  usage_limit_policy: {
-    id: 'policy_abc',
-    object: 'usage-limit-policy',
-    name: 'A team a month',
-    conditions: [{ key: 'metadata.team', value: '*' }],
-    group_by: [{ key: 'metadata.team' }],
-    status: 'active',
-    workspace_id: 'ws_abc',
-    organisation_id: 'org_default',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    type: 'cost',
-    credit_limit: 10000,
-    alert_threshold: null,
-    periodic_reset: 'monthly',
-    periodic_reset_days: null,
-    next_usage_reset_at: '2026-12-01T00:00:00.000Z',
-    last_reset_at: null,
-  },
-  rate_limit_policy: {
-    id: 'policy_abc',
-    object: 'rate-limit-policy',
-    name: 'Each key',
-    conditions: [],
-    group_by: [{ key: 'api_key' }],
-    status: 'active',
-    workspace_id: 'ws_abc',
-    organisation_id: 'org_default',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    type: 'requests',
-    unit: 'rpm',
-    value: 600,
-  },
-  price_table: {
-    id: 'price_abc',
-    object: 'price-table',
-    version: '2026-11-01.e30c0d3da822',
-    date: '2026-11-01',
-    table: {
-      date: '2026-11-01',
-      providers: {
-        [provider]: {
-          source: 'https://example.com/prices',
-          as_of: '2026-11-01',
-          models: { 'gpt-5-mini': { input: '0.25', cached_input: '0.025', output: '2' } },
-        },
-      },
-    },
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  workspace: {
-    id: 'ws_abc',
-    object: 'workspace',
-    slug: 'search',
-    name: 'Search',
-    description: null,
-    status: 'active',
-    defaults: {
-      object: 'workspace',
-      is_default: 0,
-      metadata: { department: 'search' },
-      input_guardrails: [],
-      output_guardrails: [],
-      user_api_key_config: null,
-      recording: null,
-    },
-    usage_limits: [],
-    rate_limits: [],
-    pricing_adjustments: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-  },
-  api_key: {
-    id: 'key_abc',
-    object: 'api-key',
-    key: '********8R5B',
-    name: 'search service',
-    description: null,
-    type: 'workspace-service',
-    organisation_id: 'org_default',
-    workspace_id: 'ws_abc',
-    user_id: null,
-    creation_mode: 'api',
-    scopes: ['chat.write', 'batches.write', 'batches.read'],
-    last_four: '8R5B',
-    status: 'active',
-    defaults: { config_id: null, metadata: null, allow_config_override: true, record_bodies: null },
-    usage_limits: null,
-    rate_limits: null,
-    usage_reset_at: null,
-    alert_emails: null,
-    rotation_policy: null,
-    rotation_due_at: null,
-    key_transition_expires_at: null,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    expires_at: null,
-  },
-  invite: {
-    id: 'invite_abc',
-    object: 'invite',
-    email: 'ada@example.com',
-    role: 'member',
-    workspaces: [{ id: 'ws_abc', role: 'member' }],
-    status: 'pending',
-    invited_by: 'key_abc',
-    created_at: '2026-11-23T12:00:00.000Z',
-    expires_at: '2026-11-23T12:00:00.000Z',
-    accepted_at: null,
-  },
-  log_export: {
-    id: 'export_abc',
-    object: 'export',
-    organisation_id: 'org_default',
-    workspace_id: 'ws_abc',
-    filters: { status_code: '429,500' },
-    requested_data: ['id', 'created_at', 'ai_model', 'cost'],
-    format: 'csv',
-    status: 'draft',
-    description: '',
-    error: null,
-    total: 0,
-    total_records: 0,
-    size_bytes: 0,
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    created_by: 'key_abc',
-  },
-  user: {
-    id: 'user_abc',
-    object: 'user',
-    first_name: 'Ada',
-    last_name: 'Lovelace',
-    role: 'member',
-    email: 'ada@example.com',
-    created_at: '2026-11-23T12:00:00.000Z',
-    last_updated_at: '2026-11-23T12:00:00.000Z',
-    workspace_ids: ['ws_abc'],
-  },
-};
+import { recordOf } from './example-records.ts';
 
 /** What the answer to a creation has beyond the record: what is shown once. */
 const shownOnce: Readonly<Record<string, object>> = {
@@ -341,20 +9,73 @@ const shownOnce: Readonly<Record<string, object>> = {
   invite: { invite_link: 'https://sluice.example.com/v1/admin/users/invites/accept#token=inv_…' },
 };
 
-/** Answers of the operations that every kind of record has. */
-export function recordAnswers(kind: AnyResource): Record<string, object> {
-  const record = records[kind.noun];
+const ofCollection = {
+  collection_details: {
+    child_collections_count: 0,
+    prompts_count: 0,
+    child_collections_last_updated_at: null,
+    prompts_last_updated_at: null,
+  },
+  child_collections: [],
+};
+
+/** What answers have beyond the record where it is not made, by the kind. */
+const beyond: Readonly<Record<string, { alone?: object; inLists?: object; changed?: object }>> = {
+  collection: { alone: ofCollection, inLists: ofCollection, changed: ofCollection },
+  prompt: { alone: { label_id: null }, inLists: { label_id: null } },
+  workspace: { alone: { users: [] } },
+};
+
+/** The record after a change with this body, as far as its answer shows the members of it. */
+function changedBy(record: object, body: object | undefined): Record<string, unknown> {
+  const members = Object.entries(body ?? {}).filter(([name]) => Object.hasOwn(record, name));
+  const version =
+    'version_id' in record ? { version: 2, version_id: String(record.version_id).replace('@1', '@2') } : {};
+  const changer = 'updated_by' in record ? { updated_by: 'key_abc' } : {};
+  return { ...record, ...version, ...changer, ...Object.fromEntries(members) };
+}
+
+/** Answers of the operations that every kind of record has. `bodyOf` is the example of an operation's body. */
+export function recordAnswers(
+  kind: AnyResource,
+  bodyOf: (operationId: string) => object | undefined,
+): Record<string, object> {
+  const record = recordOf(kind.noun);
   if (record === undefined) return {};
   const [one, many] = [operationName(kind.names.one), operationName(kind.names.many)];
   const { answerData } = kind;
-  const alone = answerData ? { ...record, success: true, data: answerData(record as Record<string, unknown>) } : record;
+  const shown = (data: object): object =>
+    answerData ? { ...data, success: true, data: answerData(data as Record<string, unknown>) } : data;
   const { id, slug } = record as { id: string; slug?: string };
-  const page = { object: 'list', data: [record], first_id: id, last_id: id, has_more: false, total: 1 };
+  const { alone, inLists, changed } = beyond[kind.noun] ?? {};
+  const pageOf = (item: { id: string }): object => ({
+    object: 'list',
+    data: [item],
+    first_id: item.id,
+    last_id: item.id,
+    has_more: false,
+    total: 1,
+  });
+  const listed = { ...record, ...inLists, id };
+  const version = {
+    id: `${id}@1`,
+    object: `${kind.noun}.version`,
+    [`${kind.noun}_id`]: id,
+    slug,
+    version: 1,
+    ...Object.fromEntries(Object.entries(record).filter(([name]) => kind.versioned?.fields.includes(name))),
+    created_at: (record as { created_at?: string }).created_at,
+  };
   return {
-    [`create${one}`]: { ...alone, ...shownOnce[kind.noun] },
-    [`retrieve${one}`]: alone,
-    // A change of these is answered with the version that it made.
-    ...(kind.versioned?.view ? {} : { [`update${one}`]: alone }),
+    [`create${one}`]: { ...shown(record), ...shownOnce[kind.noun] },
+    [`retrieve${one}`]: { ...shown(record), ...alone },
+    // Those whose versions have a form of their own are in version-answers.ts.
+    ...(kind.versioned?.view
+      ? {}
+      : { [`update${one}`]: { ...shown(changedBy(record, bodyOf(`update${one}`))), ...changed } }),
+    ...(kind.versioned && !kind.versioned.view
+      ? { [`list${one}Versions`]: pageOf(version), [`retrieve${one}Version`]: version }
+      : {}),
     [`delete${one}`]: {
       id,
       object: objectOf(kind),
@@ -362,6 +83,6 @@ export function recordAnswers(kind: AnyResource): Record<string, object> {
       deleted: true,
       ...(kind.removal?.answer ? { service_keys: [], has_more_service_keys: false } : {}),
     },
-    [`list${many}`]: kind.listsBare ? [record] : { ...page, ...(answerData ? { success: true } : {}) },
+    [`list${many}`]: kind.listsBare ? [listed] : { ...pageOf(listed), ...(answerData ? { success: true } : {}) },
   };
 }

@@ -1,0 +1,127 @@
+import type { OpenApiDocument } from '#libs/http/openapi.ts';
+
+/** One operation of the document, as it is asked. */
+export type Step = {
+  id: string;
+  /** Path parameters. In these, in the query and in bodies, ids of the document (`ws_abc`) stand for those that the server gave. */
+  params?: Readonly<Record<string, string>>;
+  query?: Readonly<Record<string, string>>;
+  headers?: Readonly<Record<string, string>>;
+  /** Members that have to be others here than in the example. */
+  changes?: object;
+  /** The parts of a form, in the place of those of the example. */
+  form?: Readonly<Record<string, string | Blob>>;
+  /** It is asked again until it is answered, and like this. */
+  until?: (answer: Json) => boolean;
+  /** What later steps call the record that it makes. */
+  name?: string;
+  /** What later steps need of the answer, by the names that they have for it. */
+  keeps?: (answer: Json) => Record<string, string>;
+  /** Members whose texts are others than in the document. */
+  varies?: readonly string[];
+  /** Members that are others here because of `changes`. */
+  differs?: readonly string[];
+  /** The record is in another state than in the document: its answer is compared in another step. */
+  isUnlike?: true;
+};
+
+export type Json = Record<string, unknown>;
+type Content = Record<string, { example?: object }>;
+export type Documented = { method: string; path: string; example?: object; answer?: object };
+
+/** What the document says of each operation that has an example of its request or its answer, by its id. */
+export function documentedOperations({ paths }: OpenApiDocument): Map<string, Documented> {
+  const operations = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]): [string, Documented] => {
+      const { operationId, requestBody, responses } = operation as {
+        operationId: string;
+        requestBody?: { content: Content };
+        responses: Record<string, { content?: Content }>;
+      };
+      const example = Object.values(requestBody?.content ?? {})[0]?.example;
+      const answer = responses['200']?.content?.['application/json']?.example;
+      const said = { ...(example === undefined ? {} : { example }), ...(answer === undefined ? {} : { answer }) };
+      return [operationId, { method: method.toUpperCase(), path, ...said }];
+    }),
+  );
+  return new Map(operations);
+}
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** An id, as the document has them. */
+const inventedId = /^([a-z]+[_-])+(abc|def)$/;
+
+/** The ids of the server in the place of those of the document. */
+export class Ids {
+  readonly #known = new Map<string, string>();
+
+  /** Notes what a name stands for. */
+  name(name: string, real: string): void {
+    this.#known.set(name, real);
+  }
+
+  /** Notes what stands for the ids of a documented answer. The first one stays. */
+  learn(documented: unknown, real: unknown): void {
+    if (typeof documented === 'string' && typeof real === 'string') {
+      if (inventedId.test(documented) && !this.#known.has(documented)) this.#known.set(documented, real);
+    } else if (Array.isArray(documented) && Array.isArray(real)) {
+      documented.forEach((item, index) => this.learn(item, real[index]));
+    } else if (isObject(documented) && isObject(real)) {
+      for (const [name, member] of Object.entries(documented)) this.learn(member, real[name]);
+    }
+  }
+
+  /** The value with the ids of the server. */
+  real(value: unknown): unknown {
+    if (typeof value === 'string') return this.#known.get(value) ?? value;
+    if (Array.isArray(value)) return value.map((item) => this.real(item));
+    if (!isObject(value)) return value;
+    return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, this.real(member)]));
+  }
+}
+
+/** Texts that differ from server to server, and what they have in common. */
+const changing: readonly RegExp[] = [
+  /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/,
+  /^((?:[a-z]+[_-])+)(?:[0-9a-zA-Z…]+(?:@\d+)?)$/,
+  /^[0-9a-f-]{32,}$/,
+  /^\d{4}-\d\d-\d\d\.[0-9a-f]{12}$/,
+  /^https?:/,
+];
+
+type Freedom = Pick<Step, 'varies' | 'differs'>;
+
+/** How an answer differs from what the document has, in words; nothing, if it does not. Numbers may be any. */
+export function differences(documented: unknown, real: unknown, free: Freedom, place = 'answer'): string[] {
+  if (Array.isArray(documented) && Array.isArray(real)) {
+    const [item] = documented as unknown[];
+    if (item === undefined) return real.length === 0 ? [] : [`${place} has items, and none in the document`];
+    const found = real.map((one) => differences(item, one, free, `${place}.[]`));
+    return found.toSorted((a, b) => a.length - b.length)[0] ?? [`${place} is empty, and not in the document`];
+  }
+  if (isObject(documented) && isObject(real)) {
+    const names = new Set(
+      [...Object.keys(documented), ...Object.keys(real)].filter((name) => !free.differs?.includes(name)),
+    );
+    return [...names].flatMap((name) => {
+      const inside = `${place}.${name}`;
+      if (!Object.hasOwn(documented, name)) return [`${inside} is not in the document: ${JSON.stringify(real[name])}`];
+      if (!Object.hasOwn(real, name)) return [`${inside} is in the document alone`];
+      return differences(documented[name], real[name], free, inside);
+    });
+  }
+  if (documented === real || (typeof documented === 'number' && typeof real === 'number')) return [];
+  if (typeof documented === 'string' && typeof real === 'string') {
+    const [name = ''] = /[^.]+$/.exec(place.replace(/\.\[\]$/, '')) ?? [];
+    if (free.varies?.includes(name) || changing.some((form) => isAlike(form, documented, real))) return [];
+  }
+  return [`${place} is ${JSON.stringify(real)}, and in the document ${JSON.stringify(documented)}`];
+}
+
+/** Both have the form, and what it captures is the same. */
+function isAlike(form: RegExp, documented: string, real: string): boolean {
+  const [one, other] = [form.exec(documented), form.exec(real)];
+  return one !== null && other !== null && one[1] === other[1];
+}
