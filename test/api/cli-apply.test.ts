@@ -1,30 +1,20 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { openCommandLine, type CommandLine } from './cli-kit.ts';
+import { expect, test } from 'vitest';
+import { setUp } from './cli-kit.ts';
 
 // Records as files: `sluice apply`, `diff` and `export`.
 
-let platform: TestPlatform;
-let cli: CommandLine;
-beforeAll(async () => {
-  platform = await startPlatform({ worker: false });
-  cli = await openCommandLine(platform);
-});
-afterAll(async () => {
-  await cli.remove();
-  await platform.stop();
-});
+const at = setUp({ worker: false });
 
 const secret = 'sk-provider-secret-of-this-test';
 const env = { OPENAI_KEY: secret };
 const write = async (name: string, text: string): Promise<void> => {
-  await mkdir(path.join(cli.folder, 'records'), { recursive: true });
-  await writeFile(path.join(cli.folder, 'records', name), text);
+  await mkdir(path.join(at.cli.folder, 'records'), { recursive: true });
+  await writeFile(path.join(at.cli.folder, 'records', name), text);
 };
 const run = async (...args: string[]) => {
-  const ended = await cli.run(args, { env });
+  const ended = await at.cli.run(args, { env });
   expect(ended.stdout + ended.stderr).not.toContain(secret);
   return ended;
 };
@@ -98,7 +88,7 @@ test('diff shows what apply would do, apply does it in the order of what needs w
   const again = await apply();
   expect(again).toMatchObject({ code: 0, stdout: '', stderr: 'done: 0 created, 0 changed, 0 deleted, 6 unchanged\n' });
   expect(await run('diff', '-f', 'records', '--exit-code')).toMatchObject({ code: 0 });
-  expect(await readFile(path.join(cli.folder, 'records/.sluice-state.json'), 'utf8')).not.toContain(secret);
+  expect(await readFile(path.join(at.cli.folder, 'records/.sluice-state.json'), 'utf8')).not.toContain(secret);
 });
 
 test('what differs is shown member by member and changed, also where somebody changed it by hand', async () => {
@@ -133,9 +123,9 @@ test('only what an apply of the folder made is pruned, and only when asked', asy
 
 test('a secret in a file, a missing variable and a wrong document are refused before anything changes', async () => {
   const refused = async (text: string): Promise<string> => {
-    await rm(path.join(cli.folder, 'wrong'), { recursive: true, force: true });
-    await mkdir(path.join(cli.folder, 'wrong'));
-    await writeFile(path.join(cli.folder, 'wrong/a.yaml'), text);
+    await rm(path.join(at.cli.folder, 'wrong'), { recursive: true, force: true });
+    await mkdir(path.join(at.cli.folder, 'wrong'));
+    await writeFile(path.join(at.cli.folder, 'wrong/a.yaml'), text);
     const ended = await run('apply', '-f', 'wrong');
     expect(ended.code).toBe(1);
     return ended.stderr.split('\n')[0] ?? '';
@@ -157,11 +147,11 @@ test('a secret in a file, a missing variable and a wrong document are refused be
 
 test('export writes files that apply takes without a change, and no secrets', async () => {
   expect(await run('export', '-d', 'exported')).toMatchObject({ code: 0 });
-  const files = await readdir(path.join(cli.folder, 'exported'), { recursive: true });
+  const files = await readdir(path.join(at.cli.folder, 'exported'), { recursive: true });
   expect(files).toEqual(
     expect.arrayContaining(['configs/careful.yaml', 'prompts/reply.yaml', 'virtual-keys/provider.yaml']),
   );
-  const key = await readFile(path.join(cli.folder, 'exported/virtual-keys/provider.yaml'), 'utf8');
+  const key = await readFile(path.join(at.cli.folder, 'exported/virtual-keys/provider.yaml'), 'utf8');
   expect(key).toContain('key: ${env:VIRTUAL_KEY_PROVIDER_KEY}');
   const diff = await run('diff', '-f', 'exported', '--table');
   expect(diff).toMatchObject({ code: 0, stdout: '' });
@@ -171,9 +161,9 @@ test('export writes files that apply takes without a change, and no secrets', as
   ) as { id: string };
   const made = await run('keys', 'create', '--set', 'name=second', '--workspace', workspace.id);
   const { key: value } = JSON.parse(made.stdout) as { key: string };
-  await cp(path.join(cli.folder, 'exported'), path.join(cli.folder, 'copied'), { recursive: true });
-  await rm(path.join(cli.folder, 'copied/virtual-keys/simulator.yaml'), { force: true });
-  const copied = await cli.run(['apply', '-f', 'copied'], {
+  await cp(path.join(at.cli.folder, 'exported'), path.join(at.cli.folder, 'copied'), { recursive: true });
+  await rm(path.join(at.cli.folder, 'copied/virtual-keys/simulator.yaml'), { force: true });
+  const copied = await at.cli.run(['apply', '-f', 'copied'], {
     env: { SLUICE_API_KEY: value, VIRTUAL_KEY_PROVIDER_KEY: secret },
   });
   expect(copied.stderr).toMatch(/^done: \d+ created, 0 changed, 0 deleted, 1 unchanged\n$/);

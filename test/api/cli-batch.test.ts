@@ -4,34 +4,20 @@ import { createServer, request as httpRequest, type Server } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { partBytes } from '#apps/cli/client/upload.ts';
 import { eventually } from '#test/eventually.ts';
-import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, toJsonl } from './batch-kit.ts';
-import { hasTerminal, openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+import { hasTerminal, stable, setUp } from './cli-kit.ts';
 
 // `sluice batch run` and what belongs to it.
 
-let platform: TestPlatform;
-let cli: CommandLine;
-beforeAll(async () => {
-  platform = await startPlatform();
-  cli = await openCommandLine(platform);
-});
-afterAll(async () => {
-  await cli.remove();
-  await platform.stop();
-});
+const at = setUp();
 
-const write = async (name: string, text: string): Promise<string> => {
-  await writeFile(path.join(cli.folder, name), text);
-  return name;
-};
-const read = async (name: string): Promise<string> => await readFile(path.join(cli.folder, name), 'utf8');
+const { write, read } = at;
 const list = async (what: 'files' | 'batches'): Promise<{ id: string }[]> => {
-  const headers = { authorization: `Bearer ${platform.adminKey}` };
-  const answer = await (await fetch(`${platform.baseUrl}/${what}`, { headers })).json();
+  const headers = { authorization: `Bearer ${at.platform.adminKey}` };
+  const answer = await (await fetch(`${at.platform.baseUrl}/${what}`, { headers })).json();
   return (answer as { data: { id: string }[] }).data;
 };
 
@@ -43,7 +29,7 @@ async function breakingProxy(breaks: {
   stalledPart?: number;
   times: number;
 }) {
-  const target = new URL(platform.baseUrl);
+  const target = new URL(at.platform.baseUrl);
   let left = breaks.times;
   let parts = 0;
   const ranges: (string | undefined)[] = [];
@@ -102,29 +88,29 @@ async function breakingProxy(breaks: {
 
 test('a batch runs from a file to its answers on stdout, and a repeat delivers the same without a new batch', async () => {
   const file = await write('in.jsonl', toJsonl(chatLines(20)));
-  const first = await cli.run(['batch', 'run', file, '--metadata', 'run=7']);
+  const first = await at.cli.run(['batch', 'run', file, '--metadata', 'run=7']);
   expect(first).toMatchObject({ code: 0 });
   const lines = first.stdout.trimEnd().split('\n');
   expect(lines.map((line) => (JSON.parse(line) as { custom_id: string }).custom_id)).toEqual(
     chatLines(20).map((line) => line['custom_id']),
   );
-  expect(stable(first.stderr, platform)).toMatch(
+  expect(stable(first.stderr, at.platform)).toMatch(
     /^batch_ID: submitted, 20 lines\n[^]*batch_ID: completed, 20 of 20 lines answered, 0 failed, \$/,
   );
-  const again = await cli.run(['batch', 'run', file, '--metadata', 'run=7']);
+  const again = await at.cli.run(['batch', 'run', file, '--metadata', 'run=7']);
   expect(again.stdout).toBe(first.stdout);
-  expect(stable(again.stderr, platform)).toMatch(/^batch_ID: goes on; --again makes a new batch\n/);
+  expect(stable(again.stderr, at.platform)).toMatch(/^batch_ID: goes on; --again makes a new batch\n/);
   expect(await list('batches')).toHaveLength(1);
 
   // On another machine, which remembers nothing, the Idempotency-Keys find it.
-  const elsewhere = await cli.run(['batch', 'run', file, '--metadata', 'run=7'], {
-    env: { XDG_STATE_HOME: `${cli.folder}/other` },
+  const elsewhere = await at.cli.run(['batch', 'run', file, '--metadata', 'run=7'], {
+    env: { XDG_STATE_HOME: `${at.cli.folder}/other` },
   });
   expect(elsewhere.stdout).toBe(first.stdout);
   expect(await list('batches')).toHaveLength(1);
   expect(await list('files')).toHaveLength(2);
 
-  const anew = await cli.run(['batch', 'run', file, '--metadata', 'run=7', '--again', '-o', 'out.jsonl']);
+  const anew = await at.cli.run(['batch', 'run', file, '--metadata', 'run=7', '--again', '-o', 'out.jsonl']);
   expect([anew.code, anew.stdout]).toEqual([0, '']);
   expect((await read('out.jsonl')).trimEnd().split('\n')).toHaveLength(20);
   expect(await list('batches')).toHaveLength(2);
@@ -133,16 +119,16 @@ test('a batch runs from a file to its answers on stdout, and a repeat delivers t
 test('a dry run says what a batch would cost, leaves nothing behind, and ends with 1 if lines would be refused', async () => {
   const before = await list('files');
   const file = await write('dry.jsonl', toJsonl(chatLines(20, { max_tokens: 10 })));
-  const shown = await cli.run(['batch', 'dry-run', file, '--table']);
+  const shown = await at.cli.run(['batch', 'dry-run', file, '--table']);
   expect(shown).toMatchObject({ code: 0, stderr: expect.stringMatching(/^20 lines: \$\S+ for the input, at most \$/) });
   expect(shown.stdout.split('\n')[1]).toMatch(/^@simulator\/sim-small +20 +140 +200 +\$\S+ +\$\S+ +Calls simulator/);
-  const piped = await cli.run(['batch', 'dry-run', file, '--model', '@simulator/sim-large']);
+  const piped = await at.cli.run(['batch', 'dry-run', file, '--model', '@simulator/sim-large']);
   expect(JSON.parse(piped.stdout)).toMatchObject({
     valid: true,
     models: [{ model: '@simulator/sim-large', lines: 20 }],
   });
   const nobody = await write('dry.jsonl', toJsonl(chatLines(2, { model: '@nobody/any' })));
-  const refused = await cli.run(['batch', 'dry-run', nobody]);
+  const refused = await at.cli.run(['batch', 'dry-run', nobody]);
   expect([refused.code, JSON.parse(refused.stdout)]).toMatchObject([1, { valid: false }]);
   expect(await list('files')).toEqual(before);
 });
@@ -157,7 +143,7 @@ test('what is wrong with the input is reported by line before anything is sent',
     JSON.stringify({ ...chatLine('e'), custom_id: 5 }),
     JSON.stringify(chatLine('a')),
   ];
-  const { code, stdout, stderr } = await cli.run(['batch', 'run', await write('bad.jsonl', lines.join('\n'))]);
+  const { code, stdout, stderr } = await at.cli.run(['batch', 'run', await write('bad.jsonl', lines.join('\n'))]);
   expect([code, stdout]).toEqual([1, '']);
   expect(stderr.split('\n').map((line) => line.trim())).toEqual([
     'error: The input is not valid, and nothing was sent:',
@@ -169,35 +155,35 @@ test('what is wrong with the input is reported by line before anything is sent',
     '',
   ]);
   expect(await list('files')).toEqual(filesBefore);
-  expect(await cli.run(['batch', 'run', 'none.jsonl'])).toMatchObject({
+  expect(await at.cli.run(['batch', 'run', 'none.jsonl'])).toMatchObject({
     code: 1,
-    stderr: 'error: none.jsonl: There is no such file.\n',
+    stderr: 'error: none.jsonl cannot be read: it does not exist.\n',
   });
 });
 
 test('lines that fail are exit code 3, in their own file, grouped by cause, and can be repeated', async () => {
   const input = toJsonl([chatLine('good'), chatLine('bad', { model: '@simulator/sim-fault-400' })]);
   const mixed = await write('mixed.jsonl', input);
-  const { code, stdout, stderr } = await cli.run(['batch', 'run', mixed, '--window', 'immediate']);
+  const { code, stdout, stderr } = await at.cli.run(['batch', 'run', mixed, '--window', 'immediate']);
   expect(code).toBe(3);
   expect(stdout.trimEnd().split('\n')).toHaveLength(1);
   expect(stderr).toMatch(/\n {2}1 failed with \w+/);
   const id = /batch_[0-9a-f]{32}/.exec(stderr)?.[0] ?? '';
-  const results = await cli.run(['batch', 'results', id, '-o', 'good.jsonl', '--errors', 'bad.jsonl']);
+  const results = await at.cli.run(['batch', 'results', id, '-o', 'good.jsonl', '--errors', 'bad.jsonl']);
   expect(results.code).toBe(3);
   expect(JSON.parse(await read('bad.jsonl'))).toMatchObject({ custom_id: 'bad' });
   expect(await read('good.jsonl')).toBe(stdout);
-  expect((await cli.run(['batch', 'watch', id])).code).toBe(3);
-  const failures = await cli.run(['batch', 'failures', id]);
+  expect((await at.cli.run(['batch', 'watch', id])).code).toBe(3);
+  const failures = await at.cli.run(['batch', 'failures', id]);
   expect(JSON.parse(failures.stdout)).toMatchObject({ count: 1, lines: [2] });
-  const failed = await cli.run(['batch', 'lines', id, '--outcome', 'failed', '--table']);
+  const failed = await at.cli.run(['batch', 'lines', id, '--outcome', 'failed', '--table']);
   expect(failed.stdout.split('\n')[0]).toMatch(/^LINE +CUSTOM ID +OUTCOME +STATUS +MODEL +ERROR$/);
   expect(failed.stdout.split('\n')[1]).toMatch(/^2 +bad +failed +400 /);
-  expect(JSON.parse((await cli.run(['batch', 'line', id, '2'])).stdout)).toMatchObject({
+  expect(JSON.parse((await at.cli.run(['batch', 'line', id, '2'])).stdout)).toMatchObject({
     custom_id: 'bad',
     outcome: 'failed',
   });
-  const verified = await cli.run(['batch', 'verify', id]);
+  const verified = await at.cli.run(['batch', 'verify', id]);
   expect(verified.code).toBe(0);
   expect(JSON.parse(verified.stdout)).toEqual({
     batch_id: id,
@@ -213,47 +199,47 @@ test('lines that fail are exit code 3, in their own file, grouped by cause, and 
     violations: [],
   });
   expect(JSON.parse(verified.stdout)).not.toMatchObject({ roots: 0 });
-  const retry = await cli.run(['batch', 'retry', id]);
+  const retry = await at.cli.run(['batch', 'retry', id]);
   expect(JSON.parse(retry.stdout)).toMatchObject({ retry_of: id });
 });
 
 test('a batch that the server refuses, or that is cancelled, is exit code 4', async () => {
   const slow = await write('slow.jsonl', toJsonl(chatLines(50, { model: '@simulator/sim-small+6s' })));
-  const detached = await cli.run(['batch', 'run', slow, '--detach']);
+  const detached = await at.cli.run(['batch', 'run', slow, '--detach']);
   expect(detached.code).toBe(0);
   const id = /batch_[0-9a-f]{32}/.exec(detached.stderr)?.[0] ?? '';
-  expect(await cli.run(['batch', 'results', id])).toMatchObject({
+  expect(await at.cli.run(['batch', 'results', id])).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('it has no results yet'),
   });
-  const paused = await cli.run(['batch', 'pause', id]);
+  const paused = await at.cli.run(['batch', 'pause', id]);
   expect(JSON.parse(paused.stdout)).toMatchObject({ id, paused_at: expect.any(Number) });
-  expect((await cli.run(['batch', 'list', '--limit', '1', '--table'])).stdout).toContain(' paused ');
-  const resumed = await cli.run(['batch', 'resume', id]);
+  expect((await at.cli.run(['batch', 'list', '--limit', '1', '--table'])).stdout).toContain(' paused ');
+  const resumed = await at.cli.run(['batch', 'resume', id]);
   expect(JSON.parse(resumed.stdout)).toMatchObject({ id, paused_at: null });
-  expect((await cli.run(['batch', 'cancel', id])).code).toBe(0);
-  const watched = await cli.run(['batch', 'watch', id, '--json']);
+  expect((await at.cli.run(['batch', 'cancel', id])).code).toBe(0);
+  const watched = await at.cli.run(['batch', 'watch', id, '--json']);
   expect(JSON.parse(watched.stdout)).toMatchObject({ id, status: 'cancelled' });
   expect(watched.code).toBe(4);
-  const listed = await cli.run(['batch', 'list', '--limit', '1', '--table']);
-  expect(stable(listed.stdout, platform)).toMatch(
+  const listed = await at.cli.run(['batch', 'list', '--limit', '1', '--table']);
+  expect(stable(listed.stdout, at.platform)).toMatch(
     /^ID +STATUS +LINES +FAILED +COST +CREATED +ENDPOINT\nbatch_ID +cancelled /,
   );
 });
 
 test('Ctrl-C detaches without cancelling and says how to come back; the same command goes on', async () => {
   const file = await write('held.jsonl', toJsonl(chatLines(4, { model: '@simulator/sim-small+1s' })));
-  const { code, stderr } = await cli.run(['batch', 'run', file], {
+  const { code, stderr } = await at.cli.run(['batch', 'run', file], {
     onStart: (child) =>
       child.stderr?.on('data', (text: string) => {
         if (text.includes('submitted')) child.kill('SIGINT');
       }),
   });
   expect(code).toBe(130);
-  expect(stable(stderr, platform)).toContain(
+  expect(stable(stderr, at.platform)).toContain(
     'error: Interrupted.\n  The batch goes on. To come back: sluice batch watch batch_ID',
   );
-  const resumed = await cli.run(['batch', 'run', file]);
+  const resumed = await at.cli.run(['batch', 'run', file]);
   expect(resumed.code).toBe(0);
   expect(resumed.stderr).toContain('goes on');
   expect(resumed.stdout.trimEnd().split('\n')).toHaveLength(4);
@@ -264,7 +250,7 @@ test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself;
   const redraw = '\r\u001b[K';
   let isInterrupted = false;
   let seen = '';
-  const { code, stdout } = await cli.run(['batch', 'run', file, '--again'], {
+  const { code, stdout } = await at.cli.run(['batch', 'run', file, '--again'], {
     terminal: 70,
     onStart: (child) =>
       child.stdout?.on('data', (text: string) => {
@@ -276,28 +262,28 @@ test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself;
       }),
   });
   expect(code).toBe(130);
-  const shown = stable(stdout.replaceAll(redraw, '<'), platform).replace('^C', '').split('\r\n');
-  const at = shown.findIndex((line) => line.endsWith('<batch_ID: submitted, 12 lines'));
+  const shown = stable(stdout.replaceAll(redraw, '<'), at.platform).replace('^C', '').split('\r\n');
+  const start = shown.findIndex((line) => line.endsWith('<batch_ID: submitted, 12 lines'));
   // The bar never begins a line of its own, fits into one, and is gone in the end.
-  const states = (shown[at + 1] ?? '').split('<');
+  const states = (shown[start + 1] ?? '').split('<');
   expect(states.filter((state) => /^\[[#-]{24}\] /.test(state)).length).toBeGreaterThanOrEqual(2);
   expect(Math.max(...states.map((state) => state.length))).toBeLessThan(70);
-  expect([states.at(-1), ...shown.slice(at + 2)]).toEqual([
+  expect([states.at(-1), ...shown.slice(start + 2)]).toEqual([
     'error: Interrupted.',
     '  The batch goes on. To come back: sluice batch watch batch_ID, or the same command again.',
     '',
   ]);
   // A terminal that was not told its size says 0, and nothing is cut.
-  const listed = await cli.run(['batch', 'list', '--limit', '1'], { terminal: 0 });
+  const listed = await at.cli.run(['batch', 'list', '--limit', '1'], { terminal: 0 });
   expect(listed.stdout).toContain(' /v1/chat/completions\r\n');
 });
 
 test('a key that may not read events sees the progress by polling', async () => {
-  const made = await cli.run(['batch', 'list']);
+  const made = await at.cli.run(['batch', 'list']);
   expect(made.code).toBe(0);
-  const response = await fetch(`${platform.baseUrl}/api-keys`, {
+  const response = await fetch(`${at.platform.baseUrl}/api-keys`, {
     method: 'POST',
-    headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${at.platform.adminKey}`, 'content-type': 'application/json' },
     body: JSON.stringify({
       name: 'few',
       scopes: ['batches.read', 'batches.write', 'files.read', 'files.write', 'chat.write'],
@@ -305,7 +291,7 @@ test('a key that may not read events sees the progress by polling', async () => 
   });
   const { key } = (await response.json()) as { key: string };
   const file = await write('few.jsonl', toJsonl(chatLines(3)));
-  const { code, stdout } = await cli.run(['batch', 'run', file], { env: { SLUICE_API_KEY: key } });
+  const { code, stdout } = await at.cli.run(['batch', 'run', file], { env: { SLUICE_API_KEY: key } });
   expect([code, stdout.trimEnd().split('\n').length]).toEqual([0, 3]);
 });
 
@@ -316,20 +302,20 @@ test('an upload and a download that break are taken up again, and every byte is 
   );
   const file = await write('large.jsonl', input);
   const uploads = await breakingProxy({ uploadsAfter: 200_000, times: 2 });
-  const run = await cli.run(['batch', 'run', file, '-o', 'whole.jsonl'], { env: { SLUICE_URL: uploads.url } });
+  const run = await at.cli.run(['batch', 'run', file, '-o', 'whole.jsonl'], { env: { SLUICE_URL: uploads.url } });
   await uploads.close();
   expect(run).toMatchObject({ code: 0 });
   expect(uploads.left()).toBe(0);
   const id = /batch_[0-9a-f]{32}/.exec(run.stderr)?.[0] ?? '';
-  const { input_file_id: inputId } = JSON.parse((await cli.run(['batch', 'get', id])).stdout) as {
+  const { input_file_id: inputId } = JSON.parse((await at.cli.run(['batch', 'get', id])).stdout) as {
     input_file_id: string;
   };
-  const back = await cli.run(['files', 'download', inputId]);
+  const back = await at.cli.run(['files', 'download', inputId]);
   expect(createHash('sha256').update(back.stdout).digest('hex')).toBe(createHash('sha256').update(input).digest('hex'));
 
   const downloads = await breakingProxy({ downloadsAfter: 30_000, times: 2 });
   const env = { SLUICE_URL: downloads.url };
-  const again = await cli.run(['batch', 'results', id, '-o', 'again.jsonl'], { env });
+  const again = await at.cli.run(['batch', 'results', id, '-o', 'again.jsonl'], { env });
   expect(again).toMatchObject({ code: 0 });
   expect(downloads.left()).toBe(0);
   expect(downloads.ranges).toEqual([
@@ -344,11 +330,11 @@ test('an upload and a download that break are taken up again, and every byte is 
 test('a large upload that is killed goes on with the parts that are missing, and every byte is the same', async () => {
   const repeated = randomBytes(partBytes);
   const content = Buffer.concat([repeated, repeated, randomBytes(partBytes / 2)]);
-  await writeFile(path.join(cli.folder, 'huge.bin'), content);
+  await writeFile(path.join(at.cli.folder, 'huge.bin'), content);
   const watched = await breakingProxy({ stalledPart: 3, times: 0 });
   const env = { SLUICE_URL: watched.url };
   const upload = ['files', 'upload', 'huge.bin', '--purpose', 'user_data'];
-  const killed = await cli.run(upload, {
+  const killed = await at.cli.run(upload, {
     env,
     onStart: (child) =>
       void eventually(
@@ -357,25 +343,25 @@ test('a large upload that is killed goes on with the parts that are missing, and
       ).then(() => child.kill('SIGKILL')),
   });
   expect(killed.code).toBeNull();
-  const done = await cli.run(upload, { env });
+  const done = await at.cli.run(upload, { env });
   expect(done.code).toBe(0);
   // The file has three parts, of which two had arrived.
   expect(watched.parts()).toBe(4);
   await watched.close();
   const { id } = JSON.parse(done.stdout) as { id: string };
-  expect((await cli.run(['files', 'download', id, '-o', 'huge.back'])).code).toBe(0);
-  expect((await readFile(path.join(cli.folder, 'huge.back'))).equals(content)).toBe(true);
+  expect((await at.cli.run(['files', 'download', id, '-o', 'huge.back'])).code).toBe(0);
+  expect((await readFile(path.join(at.cli.folder, 'huge.back'))).equals(content)).toBe(true);
 });
 
 test('a download that is killed leaves what came, and the next one goes on from there', async () => {
   const output = (await list('batches'))[0]?.id ?? '';
-  const batch = JSON.parse((await cli.run(['batch', 'get', output])).stdout) as { output_file_id: string };
-  const whole = (await cli.run(['files', 'download', batch.output_file_id])).stdout;
-  const part = `${path.join(cli.folder, 'killed.jsonl')}.${batch.output_file_id}.part`;
+  const batch = JSON.parse((await at.cli.run(['batch', 'get', output])).stdout) as { output_file_id: string };
+  const whole = (await at.cli.run(['files', 'download', batch.output_file_id])).stdout;
+  const part = `${path.join(at.cli.folder, 'killed.jsonl')}.${batch.output_file_id}.part`;
   const download = ['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'];
   const breaking = await breakingProxy({ downloadsAfter: 10_000, times: 100 });
   const arrived = async (): Promise<number> => (await stat(part).catch(() => null))?.size ?? 0;
-  const killed = await cli.run(download, {
+  const killed = await at.cli.run(download, {
     env: { SLUICE_URL: breaking.url },
     onStart: (child) => void eventually(arrived, (bytes) => bytes > 0).then(() => child.kill('SIGKILL')),
   });
@@ -384,14 +370,14 @@ test('a download that is killed leaves what came, and the next one goes on from 
   expect([killed.code, kept > 0, kept < Buffer.byteLength(whole)]).toEqual([null, true, true]);
   const watched = await breakingProxy({ times: 0 });
   const env = { SLUICE_URL: watched.url };
-  expect((await cli.run(download, { env })).code).toBe(0);
+  expect((await at.cli.run(download, { env })).code).toBe(0);
   expect(watched.ranges).toEqual([`bytes=${kept}-`]);
   expect(await read('killed.jsonl')).toBe(whole);
   // What is there may be something else: the whole is compared, and thrown away if it differs.
   await writeFile(part, 'z'.repeat(10_000));
-  const damaged = await cli.run(download, { env });
+  const damaged = await at.cli.run(download, { env });
   expect([damaged.code, damaged.stderr]).toEqual([1, expect.stringContaining('SHA-256')]);
-  expect((await readdir(cli.folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  expect((await readdir(at.cli.folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
   await watched.close();
   await eventually(
     async () => await read('killed.jsonl'),

@@ -1,29 +1,19 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { version } from '#libs/kernel/version.ts';
-import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
-import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+import { stable, setUp } from './cli-kit.ts';
 
 // What commands print, as a whole: people and scripts read it. A change is seen in the difference of a text file, which
 // `vitest run test/api/cli-output.test.ts -u` writes.
 
-let platform: TestPlatform;
-let cli: CommandLine;
-beforeAll(async () => {
-  platform = await startPlatform();
-  cli = await openCommandLine(platform);
-});
-afterAll(async () => {
-  await cli.remove();
-  await platform.stop();
-});
+const at = setUp();
 
 /** Without what differs from run to run beside ids: hashes, times, and how long something took. */
 const steady = (text: string): string =>
-  stable(text, platform)
-    .replaceAll(cli.folder, 'HOME')
+  stable(text, at.platform)
+    .replaceAll(at.cli.folder, 'HOME')
     .replaceAll(version, 'VERSION')
     .replaceAll(/\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/g, 'UUID')
     .replaceAll(/\b[0-9a-f]{64}\b/g, 'SHA256')
@@ -36,7 +26,7 @@ const steady = (text: string): string =>
 async function transcriptOf(commands: readonly string[][], stdin?: string): Promise<string> {
   let transcript = '';
   for (const args of commands) {
-    const { code, stdout, stderr } = await cli.run(args, stdin === undefined ? {} : { stdin });
+    const { code, stdout, stderr } = await at.cli.run(args, stdin === undefined ? {} : { stdin });
     const errors = stderr.replaceAll(/^(?=.)/gm, '! ');
     transcript += `$ sluice ${args.join(' ')}\n${stdout}${errors}${code === 0 ? '' : `exit ${code}\n`}\n`;
   }
@@ -46,7 +36,7 @@ async function transcriptOf(commands: readonly string[][], stdin?: string): Prom
 const golden = (name: string): string => path.resolve('test/fixtures/command-line', `${name}.txt`);
 
 test('profiles', async () => {
-  const server = new URL(platform.baseUrl).origin;
+  const server = new URL(at.platform.baseUrl).origin;
   const transcript = await transcriptOf(
     [
       ['profiles', '--table'],
@@ -57,17 +47,17 @@ test('profiles', async () => {
       ['logout', '--profile', 'here'],
       ['logout', '--profile', 'here'],
     ],
-    `${platform.adminKey}\n`,
+    `${at.platform.adminKey}\n`,
   );
   await expect(transcript).toMatchFileSnapshot(golden('profiles'));
 });
 
 test('files and batches', async () => {
   const lines = [chatLine('one'), chatLine('two', { model: '@simulator/sim-fault-400' })];
-  await writeFile(path.join(cli.folder, 'in.jsonl'), toJsonl(lines));
-  const run = await cli.run(['batch', 'run', 'in.jsonl', '-o', 'out.jsonl', '--errors', 'err.jsonl']);
+  await writeFile(path.join(at.cli.folder, 'in.jsonl'), toJsonl(lines));
+  const run = await at.cli.run(['batch', 'run', 'in.jsonl', '-o', 'out.jsonl', '--errors', 'err.jsonl']);
   const id = /batch_[0-9a-f]{32}/.exec(run.stderr)?.[0] ?? '';
-  const uploaded = await cli.run(['files', 'upload', 'in.jsonl']);
+  const uploaded = await at.cli.run(['files', 'upload', 'in.jsonl']);
   const { id: file } = JSON.parse(uploaded.stdout) as { id: string };
   const transcript = await transcriptOf([
     ['files', 'get', file],
@@ -84,15 +74,15 @@ test('files and batches', async () => {
     ['batch', 'cancel', id],
     ['batch', 'get', 'batch_none'],
   ]);
-  expect(await readFile(path.join(cli.folder, 'back.jsonl'), 'utf8')).toBe(toJsonl(lines));
+  expect(await readFile(path.join(at.cli.folder, 'back.jsonl'), 'utf8')).toBe(toJsonl(lines));
   await expect(transcript).toMatchFileSnapshot(golden('files-and-batches'));
 });
 
 test('records, and files of records', async () => {
-  const folder = path.join(cli.folder, 'records');
+  const folder = path.join(at.cli.folder, 'records');
   await mkdir(folder);
   await writeFile(path.join(folder, 'label.yaml'), 'kind: label\nname: urgent\nspec:\n  description: first\n');
-  const made = await cli.run(['labels', 'create', '--set', 'name=story']);
+  const made = await at.cli.run(['labels', 'create', '--set', 'name=story']);
   const { id } = JSON.parse(made.stdout) as { id: string };
   const transcript = await transcriptOf([
     ['labels', 'get', id, '--table'],

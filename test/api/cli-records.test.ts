@@ -1,29 +1,19 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { recordKinds } from '#apps/cli/client/record-kinds.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
-import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startKillableApi } from './api-process.ts';
 import { createWorkspace } from './second-workspace.ts';
-import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+import { stable, setUp } from './cli-kit.ts';
 
 // Records, logs, events and usage on the command line.
 
-let platform: TestPlatform;
-let cli: CommandLine;
-beforeAll(async () => {
-  platform = await startPlatform();
-  cli = await openCommandLine(platform);
-});
-afterAll(async () => {
-  await cli.remove();
-  await platform.stop();
-});
+const at = setUp();
 
 const json = async (...args: string[]): Promise<Record<string, unknown>[]> => {
-  const ended = await cli.run(args);
+  const ended = await at.cli.run(args);
   expect(ended).toMatchObject({ code: 0 });
   return ended.stdout
     .split('\n')
@@ -53,28 +43,28 @@ test('the command line knows every kind of record that the server has, and where
 });
 
 test('every kind can be listed', async () => {
-  for (const { command } of recordKinds) expect(await cli.run([command, 'list'])).toMatchObject({ code: 0 });
+  for (const { command } of recordKinds) expect(await at.cli.run([command, 'list'])).toMatchObject({ code: 0 });
 });
 
 test('a record is created from YAML or --set, listed, changed and deleted', async () => {
   await writeFile(
-    path.join(cli.folder, 'config.yaml'),
+    path.join(at.cli.folder, 'config.yaml'),
     'name: Twice\nslug: twice\nconfig:\n  virtual_key: simulator\n  retry: {attempts: 2}\n',
   );
   const [made] = await json('configs', 'create', '-f', 'config.yaml');
   expect(made).toMatchObject({ slug: 'twice' });
-  const table = await cli.run(['configs', 'list', '--table']);
-  expect(stable(table.stdout, platform)).toBe('SLUG   STATUS  CREATED           NAME\ntwice  active  TIME  Twice\n');
+  const table = await at.cli.run(['configs', 'list', '--table']);
+  expect(stable(table.stdout, at.platform)).toBe('SLUG   STATUS  CREATED           NAME\ntwice  active  TIME  Twice\n');
   await json('configs', 'update', 'twice', '--set', 'name=Renamed', '--set', 'config={"virtual_key":"simulator"}');
   const [changed] = await json('configs', 'get', 'twice');
   expect(changed).toMatchObject({ name: 'Renamed', config: { virtual_key: 'simulator' } });
-  expect(await cli.run(['configs', 'delete', 'twice'])).toMatchObject({ code: 0, stderr: 'twice deleted\n' });
-  const gone = await cli.run(['configs', 'get', 'twice']);
+  expect(await at.cli.run(['configs', 'delete', 'twice'])).toMatchObject({ code: 0, stderr: 'twice deleted\n' });
+  const gone = await at.cli.run(['configs', 'get', 'twice']);
   expect(gone.code).toBe(1);
-  expect(stable(gone.stderr, platform)).toMatch(
+  expect(stable(gone.stderr, at.platform)).toMatch(
     /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}The list command shows/,
   );
-  const empty = await cli.run(['configs', 'create']);
+  const empty = await at.cli.run(['configs', 'create']);
   expect([empty.code, empty.stderr]).toEqual([
     2,
     'error: Say what the record shall have: -f FILE, or --set name=value.\n',
@@ -84,22 +74,22 @@ test('a record is created from YAML or --set, listed, changed and deleted', asyn
 test('a key is shown when it is created, and never again', async () => {
   const [made] = await json('keys', 'create', '--set', 'name=ci', '--set', 'scopes=["logs.read"]');
   const value = String(made?.['key']);
-  const who = await cli.run(['whoami'], { env: { SLUICE_API_KEY: value } });
+  const who = await at.cli.run(['whoami'], { env: { SLUICE_API_KEY: value } });
   expect(JSON.parse(who.stdout)).toMatchObject({ scopes: 'logs.read' });
-  const refused = await cli.run(['configs', 'list'], { env: { SLUICE_API_KEY: value } });
+  const refused = await at.cli.run(['configs', 'list'], { env: { SLUICE_API_KEY: value } });
   expect([refused.code, refused.stderr]).toEqual([
     1,
     expect.stringMatching(/HTTP 403[^]*sluice whoami shows what your key may do/),
   ]);
-  expect((await cli.run(['keys', 'list'])).stdout).not.toContain(value);
+  expect((await at.cli.run(['keys', 'list'])).stdout).not.toContain(value);
 });
 
 test('calls are searched, shown, followed and exported, and usage says who spent what', async () => {
   const call = async (text: string): Promise<void> => {
-    const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+    const response = await fetch(`${at.platform.baseUrl}/chat/completions`, {
       method: 'POST',
       headers: {
-        authorization: `Bearer ${platform.adminKey}`,
+        authorization: `Bearer ${at.platform.adminKey}`,
         'content-type': 'application/json',
         'x-gateway-metadata': '{"team":"search"}',
       },
@@ -117,7 +107,7 @@ test('calls are searched, shown, followed and exported, and usage says who spent
   expect(log).toMatchObject({ status: 200, metadata: { team: 'search' } });
 
   let followed = '';
-  const tail = await cli.run(['logs', 'tail'], {
+  const tail = await at.cli.run(['logs', 'tail'], {
     onStart: (child) => {
       child.stdout?.on('data', (text: string) => {
         followed += text;
@@ -136,8 +126,8 @@ test('calls are searched, shown, followed and exported, and usage says who spent
   expect(tail.code).toBe(130);
   expect(JSON.parse(followed.split('\n')[0] ?? '')).toMatchObject({ object: 'log', status: 200 });
 
-  expect(await cli.run(['logs', 'export', '--since', '1h', '-o', 'logs.jsonl'])).toMatchObject({ code: 0 });
-  const exported = (await readFile(path.join(cli.folder, 'logs.jsonl'), 'utf8')).trimEnd().split('\n');
+  expect(await at.cli.run(['logs', 'export', '--since', '1h', '-o', 'logs.jsonl'])).toMatchObject({ code: 0 });
+  const exported = (await readFile(path.join(at.cli.folder, 'logs.jsonl'), 'utf8')).trimEnd().split('\n');
   expect(exported.length).toBeGreaterThanOrEqual(2);
 
   const spent = await eventually(
@@ -146,9 +136,9 @@ test('calls are searched, shown, followed and exported, and usage says who spent
     { timeoutMs: 40_000, intervalMs: 1_000 },
   );
   expect(spent[0]).toMatchObject({ ai_model: 'sim-small' });
-  const table = await cli.run(['usage', '--by', 'metadata:team', '--table']);
+  const table = await at.cli.run(['usage', '--by', 'metadata:team', '--table']);
   expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n\d+ +\d+ +\$[\d.]+ +search\n/);
-  expect(await cli.run(['usage', '--by', 'colour'])).toMatchObject({ code: 2 });
+  expect(await at.cli.run(['usage', '--by', 'colour'])).toMatchObject({ code: 2 });
 });
 
 test('the story of a record is there as it happened, and events are followed', async () => {
@@ -157,13 +147,13 @@ test('the story of a record is there as it happened, and events are followed', a
   const story = await json('events', 'show', id);
   expect(story.map(({ type }) => type)).toEqual(['label.created']);
   let followed = '';
-  const tail = await cli.run(['events', 'tail', '--after', String(story[0]?.['id']), '--record', id], {
+  const tail = await at.cli.run(['events', 'tail', '--after', String(story[0]?.['id']), '--record', id], {
     onStart: (child) => {
       child.stdout?.on('data', (text: string) => {
         followed += text;
         child.kill('SIGINT');
       });
-      void cli.run(['labels', 'update', id, '--set', 'name=later']);
+      void at.cli.run(['labels', 'update', id, '--set', 'name=later']);
     },
   });
   expect(tail.code).toBe(130);
@@ -184,12 +174,12 @@ test('a record is shown as it was at any moment, and only to its workspace', asy
   expect(await replay('--at', between)).toMatchObject(first);
   expect(await replay('--version', '2')).toMatchObject({ state: { name: 'first', description: 'second' } });
   expect(await replay()).toMatchObject({ version: 3, is_newest: true, state: { deleted_at: expect.any(String) } });
-  expect(await cli.run(['events', 'replay', id, '--at', '1d'])).toMatchObject({
+  expect(await at.cli.run(['events', 'replay', id, '--at', '1d'])).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('no record'),
   });
-  const other = await createWorkspace(platform);
-  const foreign = await cli.run(['events', 'replay', id], { env: { SLUICE_API_KEY: other } });
+  const other = await createWorkspace(at.platform);
+  const foreign = await at.cli.run(['events', 'replay', id], { env: { SLUICE_API_KEY: other } });
   expect(foreign).toMatchObject({ code: 1, stderr: expect.stringContaining('no record') });
   // What an event of a key has of its value is in no answer.
   const [key] = await json('keys', 'create', '--set', 'name=replayed', '--set', 'scopes=["models.read"]');
@@ -199,7 +189,7 @@ test('a record is shown as it was at any moment, and only to its workspace', asy
 });
 
 test('what is followed goes on when the server was away, and says what was missed', async () => {
-  const api = await startKillableApi(platform);
+  const api = await startKillableApi(at.platform);
   onTestFinished(api.kill);
   const [label] = await json('labels', 'create', '--set', 'name=followed');
   const id = String(label?.['id']);
@@ -207,7 +197,7 @@ test('what is followed goes on when the server was away, and says what was misse
   type Followed = { stdout: string; stderr: string; ended: Promise<unknown>; stop: () => void };
   const follow = (...args: string[]): Followed => {
     const followed: Followed = { stdout: '', stderr: '', ended: Promise.resolve(), stop: () => undefined };
-    followed.ended = cli.run([...args, '--server', new URL(api.baseUrl).origin], {
+    followed.ended = at.cli.run([...args, '--server', new URL(api.baseUrl).origin], {
       onStart: (child) => {
         child.stdout?.on('data', (text: string) => (followed.stdout += text));
         child.stderr?.on('data', (text: string) => (followed.stderr += text));
@@ -223,12 +213,12 @@ test('what is followed goes on when the server was away, and says what was misse
       () => followed[name],
       (all) => all.includes(text),
     );
-  const change = (description: string) => cli.run(['labels', 'update', id, '--set', `description=${description}`]);
+  const change = (description: string) => at.cli.run(['labels', 'update', id, '--set', `description=${description}`]);
   const call = async (traceId: string): Promise<void> => {
-    const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+    const response = await fetch(`${at.platform.baseUrl}/chat/completions`, {
       method: 'POST',
       headers: {
-        authorization: `Bearer ${platform.adminKey}`,
+        authorization: `Bearer ${at.platform.adminKey}`,
         'content-type': 'application/json',
         'x-gateway-trace-id': traceId,
       },
@@ -251,7 +241,7 @@ test('what is followed goes on when the server was away, and says what was misse
   await seen(logs, 'stderr', 'The server is away');
   await change('meanwhile');
   await call('trace-meanwhile');
-  const again = await startKillableApi(platform, { PORT: new URL(api.baseUrl).port });
+  const again = await startKillableApi(at.platform, { PORT: new URL(api.baseUrl).port });
   onTestFinished(again.kill);
   await seen(events, 'stdout', 'meanwhile');
   await seen(logs, 'stdout', 'trace-meanwhile');
