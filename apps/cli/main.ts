@@ -1,10 +1,16 @@
 import { Command } from 'commander';
 import { addClientCommands } from './client/add-client-commands.ts';
 import { CliError, describeError } from './client/cli-error.ts';
+import { cannotWrite } from './client/file-problem.ts';
 import { printable } from './client/output.ts';
 import { addOperatorCommands } from './operator-commands.ts';
 
-process.stdout.on('error', () => process.exit(1)); // the reader has gone away, as in `sluice … | head`
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  // EPIPE: the reader has gone away, as in `sluice … | head`, and knows it.
+  if (error.code !== 'EPIPE') process.stderr.write(`error: ${cannotWrite('stdout', error).message}\n`);
+  process.exit(1);
+});
+process.stderr.on('error', () => process.exit(1)); // nothing is left to say it on
 
 const program = new Command('sluice')
   .description(

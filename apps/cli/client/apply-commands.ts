@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import { applyStep, planRecords, readState, withSlugs, type Slugs, type Step } from './apply-records.ts';
 import { clientCommand, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
+import { cannotWrite } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 import { sessionOf } from './login-commands.ts';
 import { note, print, printable, showsTable } from './output.ts';
@@ -107,8 +108,12 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
       if (kind.address === 'id') delete spec['name'];
       const text = stringify({ kind: kind.kind, [kind.address === 'slug' ? 'slug' : 'name']: name, spec });
       const file = path.join(folder, kind.command, `${name.replaceAll(/[^\w.-]/g, '_')}.yaml`);
-      await mkdir(path.dirname(file), { recursive: true });
-      await writeFile(file, text);
+      try {
+        await mkdir(path.dirname(file), { recursive: true });
+        await writeFile(file, text);
+      } catch (error) {
+        throw cannotWrite(file, error, `${written} records were written before.`);
+      }
       written += 1;
     }
   }

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { writeWhole } from '../../standalone/write-whole.ts';
 import { ApiError, CliError } from './cli-error.ts';
+import { cannotWrite } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 import { isObject } from './read-documents.ts';
 import { appliedKinds, hasReference, nameOf, resolveReferences, type WantedRecord } from './record-files.ts';
@@ -119,7 +120,9 @@ export async function applyStep(client: Client, step: Step, state: State): Promi
     }
     made[key] = { address: address ?? '', sha256: specHash(wanted.spec) };
   }
-  await writeWhole(state.file, `${JSON.stringify(state.all, null, 2)}\n`, 0o644);
+  await writeWhole(state.file, `${JSON.stringify(state.all, null, 2)}\n`, 0o644).catch((error: unknown) => {
+    throw cannotWrite(state.file, error, `${key} is done, and --prune will not know that it was made here.`);
+  });
 }
 
 const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec)) as object;

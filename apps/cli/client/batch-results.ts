@@ -4,6 +4,7 @@ import type { Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
 import { bytesOf, dollarsOf, note, printable } from './output.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
+import { checkTargets } from './result-targets.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
 
 export type ResultOptions = { output?: string; errors?: string };
@@ -23,6 +24,7 @@ export async function deliverResults(client: Client, batch: Batch, options: Resu
     });
   }
   const { completed, failed, total } = batch.request_counts;
+  await checkTargets([options.output, options.errors]);
   await interruptible(
     async (signal) => {
       if (batch.output_file_id !== null)

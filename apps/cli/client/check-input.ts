@@ -1,7 +1,7 @@
 import { createHash, hash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { CliError } from './cli-error.ts';
+import { cannotRead } from './file-problem.ts';
 
 export type CheckedInput = {
   file: string;
@@ -24,9 +24,8 @@ const comparedMax = 2_000_000;
  * problems by line.
  */
 export async function checkInput(file: string, onProgress: (bytes: number, of: number) => void): Promise<CheckedInput> {
-  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    const why = error.code === 'ENOENT' ? 'There is no such file' : `It is not readable (${error.code})`;
-    throw new CliError(`${file}: ${why}.`);
+  const found = await stat(file).catch((error: unknown) => {
+    throw cannotRead(file, error);
   });
   if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write the lines to a file first.`);
   const problems: string[] = [];
@@ -113,7 +112,11 @@ async function* linesOf(
   let rest: Buffer[] = [];
   let restBytes = 0;
   let number = 0;
-  for await (const piece of createReadStream(file, { highWaterMark: 262_144 }) as AsyncIterable<Buffer>) {
+  const handle = await open(file).catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  const pieces = handle.createReadStream({ highWaterMark: 262_144 }) as AsyncIterable<Buffer>;
+  for await (const piece of pieces) {
     onBytes(piece);
     let from = 0;
     for (let end = piece.indexOf(10); end !== -1; end = piece.indexOf(10, from)) {

@@ -5,6 +5,7 @@ import { rename, rm, stat } from 'node:fs/promises';
 import { Writable } from 'node:stream';
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, CliError, UnreachableError } from './cli-error.ts';
+import { cannotWrite } from './file-problem.ts';
 import { piecesOf, type Client } from './http-client.ts';
 
 export type Downloaded = { bytes: number; lines: number };
@@ -16,7 +17,8 @@ const retryDelayMs = 1_000;
 /**
  * Downloads a file of the server to `target`, a path, or to stdout (null). A broken connection is taken up where it broke. A
  * path appears when all of it is there and its SHA-256 is right; before that, what came stays in `PATH.<file id>.part`, and
- * the next download of the same file goes on from there. Throws ApiError, UnreachableError, CliError.
+ * the next download of the same file goes on from there. A path that is no file, such as a pipe or /dev/null, is written to as
+ * it is. Throws ApiError, UnreachableError, CliError.
  */
 export async function download(
   client: Client,
@@ -29,27 +31,98 @@ export async function download(
     await fetchRest(client, fileId, process.stdout, progress, options);
     return progress.checked(fileId);
   }
+  if (await isDevice(target)) {
+    await write(target, 'w', (stream) => fetchRest(client, fileId, stream, progress, options), null);
+    return progress.checked(fileId);
+  }
   const part = `${target}.${fileId}.part`;
   const before = await stat(part).catch(() => null);
   if (before !== null) for await (const piece of createReadStream(part) as AsyncIterable<Buffer>) progress.add(piece);
-  const file = createWriteStream(part, { flags: 'a' });
+  await write(part, 'a', (stream) => fetchRest(client, fileId, stream, progress, options), keptHint);
   try {
-    await once(file, 'open').catch((error: unknown) => {
-      throw new CliError(`${part} cannot be written: ${error instanceof Error ? error.message : String(error)}.`);
-    });
-    await fetchRest(client, fileId, file, progress, options);
-  } finally {
-    file.end();
-    if (!file.closed) await once(file, 'close');
-  }
-  try {
-    const downloaded = progress.checked(fileId);
-    await rename(part, target);
-    return downloaded;
+    progress.checked(fileId);
   } catch (error) {
     await rm(part, { force: true });
     throw error;
   }
+  await putInPlace(part, target);
+  return { bytes: progress.bytes, lines: progress.lines };
+}
+
+/** Downloads what a path of the server answers with once. What does not arrive whole is thrown away. Throws what `download` throws. */
+export async function downloadOnce(
+  client: Client,
+  path: string,
+  target: string,
+  signal: AbortSignal,
+): Promise<Downloaded> {
+  const progress = new Progress();
+  const isDirect = await isDevice(target);
+  const part = isDirect ? target : `${target}.part`;
+  try {
+    await write(
+      part,
+      'w',
+      async (stream) => {
+        const response = await client.open('GET', path, { signal });
+        for await (const piece of piecesOf(response, client.server)) {
+          signal.throwIfAborted();
+          progress.add(piece);
+          await writePiece(stream, piece);
+        }
+      },
+      null,
+    );
+  } catch (error) {
+    if (!isDirect) await rm(part, { force: true }).catch(() => undefined);
+    throw error;
+  }
+  if (!isDirect) await putInPlace(part, target);
+  return { bytes: progress.bytes, lines: progress.lines };
+}
+
+/** A file that is renamed to the name of a device or a pipe would take its place, so these are written to as they are. */
+const isDevice = async (target: string): Promise<boolean> => {
+  const found = await stat(target).catch(() => null);
+  return found !== null && !found.isFile();
+};
+
+async function putInPlace(part: string, target: string): Promise<void> {
+  await rename(part, target).catch((error: unknown) => {
+    throw cannotWrite(target, error, `All of it is in ${part}.`);
+  });
+}
+
+async function writePiece(target: Writable, piece: Uint8Array): Promise<void> {
+  const hasRoom = target.write(piece);
+  if (target === process.stdout && target.errored !== null) return; // the process ends by that
+  // A stream that has failed is never drained.
+  if (!hasRoom && target.errored === null) await once(target, 'drain');
+  if (target.errored !== null) throw target.errored;
+}
+
+const keptHint = 'What came is kept, and the same command goes on from there.';
+
+/** Opens a file, has it written, and closes it. Throws CliError if that fails, and what `work` throws. */
+async function write(
+  file: string,
+  flags: 'a' | 'w',
+  work: (stream: Writable) => Promise<void>,
+  hint: string | null,
+): Promise<void> {
+  const stream = createWriteStream(file, { flags });
+  const closed = new Promise<void>((resolve) => stream.once('close', resolve));
+  stream.on('error', () => undefined); // it is in `errored`
+  try {
+    await once(stream, 'open');
+    await work(stream);
+  } catch (error) {
+    if (stream.errored === null) throw error;
+  } finally {
+    stream.end();
+    await closed;
+  }
+  if (stream.errored !== null) throw cannotWrite(file, stream.errored, hint);
 }
 
 /**
@@ -145,7 +218,7 @@ async function fetchFrom(
     skip -= piece.length - fresh.length;
     if (fresh.length === 0) continue;
     progress.add(fresh);
-    if (!target.write(fresh)) await once(target, 'drain');
+    await writePiece(target, fresh);
     if (total !== null) onProgress?.(progress.bytes, total);
   }
   if (total !== null && progress.bytes < total)

@@ -5,6 +5,7 @@ import { download } from './download.ts';
 import { interruptible } from './interruptible.ts';
 import { bytesOf, note, printObject, printRows, timeOf, type Column } from './output.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
+import { checkTargets } from './result-targets.ts';
 import { upload, type FileObject } from './upload.ts';
 
 const columns: readonly Column<FileObject>[] = [
@@ -57,6 +58,7 @@ export function addFileCommands(program: Command): void {
     .option('-o, --output <file>')
     .action(async (id: string, options: ClientOptions & { output?: string }) => {
       const client = await connect(options);
+      await checkTargets([options.output]);
       const { bytes } = await interruptible(
         (signal) => download(client, id, options.output ?? null, { signal }),
         () => 'What came is kept. The same command goes on.',

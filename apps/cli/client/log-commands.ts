@@ -4,9 +4,11 @@ import { createAway } from './away.ts';
 import { CliError } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
+import { downloadOnce } from './download.ts';
 import type { Client, Query } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
 import {
+  bytesOf,
   dollarsOf,
   note,
   print,
@@ -18,6 +20,7 @@ import {
   type Column,
   widthOfTerminal,
 } from './output.ts';
+import { checkTargets } from './result-targets.ts';
 import { toMoment } from './time-range.ts';
 
 type Log = {
@@ -124,6 +127,7 @@ export function addLogCommands(program: Command): void {
     .option('--until <time>', 'as --since; default: now', toMoment, new Date().toISOString())
     .action(async (options: ClientOptions & { output: string; since: string; until: string }) => {
       const client = await connect(options);
+      await checkTargets([options.output]);
       await interruptible(
         (signal) => exportLogs(client, options, signal),
         () => 'The export goes on: sluice log-exports list.',
@@ -206,12 +210,6 @@ async function exportLogs(
     signal,
   });
   const { pathname, search } = new URL(url);
-  const { createWriteStream } = await import('node:fs');
-  const { rename } = await import('node:fs/promises');
-  const { pipeline } = await import('node:stream/promises');
-  const { piecesOf } = await import('./http-client.ts');
-  const response = await client.open('GET', pathname + search, { signal });
-  await pipeline(piecesOf(response, client.server), createWriteStream(`${output}.part`), { signal });
-  await rename(`${output}.part`, output);
-  note(`${output}: done`);
+  const { bytes, lines } = await downloadOnce(client, pathname + search, output, signal);
+  note(`${output}: ${lines} ${lines === 1 ? 'call' : 'calls'}, ${bytesOf(bytes)}`);
 }

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { writeWhole } from '../../standalone/write-whole.ts';
 import { CliError } from './cli-error.ts';
 import type { ClientVariables } from './config.ts';
+import { cannotRead, cannotWrite } from './file-problem.ts';
 
 /** A server with the key that belongs to it. The key is never sent to another one. */
 export type Profile = { server: string; key: string };
@@ -19,7 +20,7 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
     text = await readFile(file, 'utf8');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { current: null, profiles: {} };
-    throw new CliError(`${file} is not readable (${(error as NodeJS.ErrnoException).code}).`);
+    throw cannotRead(file, error);
   }
   try {
     const { current, profiles } = JSON.parse(text) as Profiles;
@@ -32,13 +33,21 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
   }
 }
 
-/** Replaces the stored profiles. Only the owner of the file may read it. */
+/** Replaces the stored profiles. Only the owner of the file may read it. Returns its path; throws CliError if it cannot be written. */
 export async function writeProfiles(
   variables: Pick<ClientVariables, 'configFolder'>,
   profiles: Profiles,
 ): Promise<string> {
   const file = fileOf(variables);
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  await writeWhole(file, `${JSON.stringify(profiles, null, 2)}\n`, 0o600);
+  try {
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+    await writeWhole(file, `${JSON.stringify(profiles, null, 2)}\n`, 0o600);
+  } catch (error) {
+    throw cannotWrite(
+      file,
+      error,
+      'Nothing was stored. XDG_CONFIG_HOME names another folder; or set SLUICE_URL and SLUICE_API_KEY.',
+    );
+  }
   return file;
 }

@@ -1,5 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { CliError, exitCodes } from './cli-error.ts';
+import { cannotRead } from './file-problem.ts';
 
 const bytesMax = 16 * 1_048_576;
 
@@ -10,7 +11,10 @@ export async function readDocuments(file: string): Promise<unknown[]> {
   const documents = parseAllDocuments(text, { prettyErrors: true });
   return [...documents].flatMap((document) => {
     const [error] = document.errors;
-    if (error) throw new CliError(`${file} is neither JSON nor YAML: ${error.message.split('\n')[0]}`);
+    if (error)
+      throw new CliError(
+        `${file} is neither JSON nor YAML: ${(error.message.split('\n')[0] ?? '').replace(/:$/, '.')}`,
+      );
     const value: unknown = document.toJS({ maxAliasCount: 100 });
     return value === null ? [] : [value];
   });
@@ -32,9 +36,7 @@ async function readText(file: string): Promise<string> {
     if ((await stat(file)).size > bytesMax) throw new CliError(`${file} has more than 16 MiB.`);
     return await readFile(file, 'utf8');
   } catch (error) {
-    if (error instanceof CliError) throw error;
-    const { code } = error as NodeJS.ErrnoException;
-    throw new CliError(code === 'ENOENT' ? `There is no file ${file}.` : `${file} is not readable (${code}).`);
+    throw error instanceof CliError ? error : cannotRead(file, error);
   }
 }
 

@@ -2,6 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { CliError } from './cli-error.ts';
 import { variableOf } from './config.ts';
+import { cannotRead } from './file-problem.ts';
 import { isObject, readDocuments } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
 
@@ -41,8 +42,8 @@ const secretKinds: ReadonlySet<string> = new Set(['virtual_key', 'integration', 
  * for two of the same record, and for a secret that stands in the file itself.
  */
 export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => {
-    throw new CliError(`There is no folder ${folder}.`);
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
+    throw cannotRead(folder, error);
   });
   const files = entries
     .filter((entry) => entry.isFile() && /\.(?:ya?ml|json)$/.test(entry.name) && !entry.name.startsWith('.'))

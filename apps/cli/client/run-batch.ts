@@ -8,11 +8,13 @@ import { ApiError } from './cli-error.ts';
 import type { ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { connect } from './connection.ts';
+import { reasonOf } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
 import { sessionOf } from './login-commands.ts';
 import { bytesOf, note } from './output.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
+import { checkTargets } from './result-targets.ts';
 import { upload, type FileObject } from './upload.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
@@ -37,6 +39,7 @@ type Remembered = { run: string; batch_id: string | null };
  */
 export async function runBatch(file: string, options: RunOptions): Promise<void> {
   const client = await connect(options);
+  await checkTargets([options.output, options.errors], [file]);
   const input = await readInput(file);
   const { workspace } = await sessionOf(client);
   const body = bodyOf(input, options);
@@ -48,10 +51,10 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
     async (signal) => {
       const created = known ?? (await submit(client, input, { ...body, run }, signal));
       batchId = created.id;
-      if (known === null) await memory.write({ run, batch_id: created.id });
       note(
         `${created.id}: ${known === null ? `submitted, ${input.lines} lines` : 'goes on; --again makes a new batch'}`,
       );
+      if (known === null) await memory.write({ run, batch_id: created.id });
       return options.detach === true ? created : await watchBatch(client, created.id, signal);
     },
     () =>
@@ -136,6 +139,7 @@ export async function uploadInput(
   return uploaded;
 }
 
+/** `write` warns, once, where nothing can be remembered: a batch is worth more than the memory of it. */
 async function openMemory(
   key: string,
 ): Promise<{ remembered: Remembered; write: (value: Remembered) => Promise<void> }> {
@@ -143,6 +147,7 @@ async function openMemory(
   const file = path.join(folder, `${key}.json`);
   const fresh: Remembered = { run: key, batch_id: null };
   let remembered = fresh;
+  let hasWarned = false;
   try {
     const { run, batch_id: batchId } = JSON.parse(await readFile(file, 'utf8')) as Partial<Remembered>;
     if (typeof run === 'string') remembered = { run, batch_id: typeof batchId === 'string' ? batchId : null };
@@ -152,8 +157,16 @@ async function openMemory(
   return {
     remembered,
     write: async (value) => {
-      await mkdir(folder, { recursive: true, mode: 0o700 });
-      await writeWhole(file, JSON.stringify(value), 0o600);
+      try {
+        await mkdir(folder, { recursive: true, mode: 0o700 });
+        await writeWhole(file, JSON.stringify(value), 0o600);
+      } catch (error) {
+        if (!hasWarned)
+          note(
+            `warning: the same command will not find this batch again, because ${folder} cannot be written: ${reasonOf(error, 'its folder does not exist')}.`,
+          );
+        hasWarned = true;
+      }
     },
   };
 }

@@ -1,8 +1,9 @@
 import { createHash, hash, randomUUID } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { open, stat, type FileHandle } from 'node:fs/promises';
+import { constants, createReadStream } from 'node:fs';
+import { access, open, stat, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { ApiError, CliError } from './cli-error.ts';
+import { cannotRead } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 
 export type FileObject = { id: string; bytes: number; created_at: number; filename: string; purpose: string };
@@ -32,9 +33,14 @@ const sendTimeoutMs = 1_800_000;
  * CliError.
  */
 export async function upload(client: Client, file: string, options: UploadOptions): Promise<FileObject> {
-  const { size } = await stat(file).catch((error: NodeJS.ErrnoException) => {
-    throw new CliError(`${file} is not readable (${error.code}).`);
+  const found = await stat(file).catch((error: unknown) => {
+    throw cannotRead(file, error);
   });
+  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write what is in it to a file first.`);
+  await access(file, constants.R_OK).catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  const { size } = found;
   const filename = (options.filename ?? path.basename(file)).replaceAll(/["\\\r\n]/g, '_');
   if (size > partBytes) {
     try {
