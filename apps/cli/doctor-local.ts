@@ -9,7 +9,7 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../platform/config.ts';
 import type { Check } from './client/doctor-check.ts';
-import { bytesOf } from './client/output.ts';
+import { bytesOf } from './client/quantities.ts';
 import { CliConfig } from './config.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { readMasterKeys } from './keys.ts';

@@ -1,9 +1,7 @@
-import { Command } from 'commander';
-import { addClientCommands } from './client/add-client-commands.ts';
 import { CliError, describeError } from './client/cli-error.ts';
-import { cannotWrite } from './client/file-problem.ts';
-import { printable } from './client/output.ts';
-import { addOperatorCommands } from './operator-commands.ts';
+import { cannotWrite, problemOfFile } from './client/file-problem.ts';
+import { printable } from './client/table.ts';
+import { createProgram } from './program.ts';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   // EPIPE: the reader has gone away, as in `sluice … | head`, and knows it.
@@ -12,28 +10,18 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 });
 process.stderr.on('error', () => process.exit(1)); // nothing is left to say it on
 
-const program = new Command('sluice')
-  .description(
-    'The command line of Sluice: batches, files, records and logs of any server, and maintenance of your own.',
-  )
-  .enablePositionalOptions()
-  .showHelpAfterError()
-  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
-
-addClientCommands(program);
-program.commandsGroup('Maintenance (with the database in DATABASE_URL, or the one of the data directory):');
-addOperatorCommands(program);
-
 try {
-  await program.parseAsync();
+  await createProgram().parseAsync();
 } catch (error) {
-  if (error instanceof CliError) {
-    for (const line of describeError(error).join('\n').split('\n')) process.stderr.write(`${printable(line)}\n`);
-  } else process.stderr.write(`${await explained(error)}\n`);
-  process.exitCode = error instanceof CliError ? error.exitCode : 1;
+  const problem = error instanceof CliError ? error : problemOfFile(error);
+  if (problem === null) process.stderr.write(`${await explained(error)}\n`);
+  else for (const line of describeError(problem).join('\n').split('\n')) process.stderr.write(`${printable(line)}\n`);
+  process.exitCode = problem?.exitCode ?? 1;
 }
 
+/** What is said of errors of maintenance: one sentence for what is expected, a stack for anything else. */
 async function explained(error: unknown): Promise<string> {
   const { explain } = await import('../standalone/explain.ts');
-  return explain(error);
+  const text = explain(error);
+  return error instanceof Error && text === error.stack ? text : `error: ${text}`;
 }

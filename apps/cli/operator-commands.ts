@@ -6,8 +6,11 @@ import { print } from './client/output.ts';
 // These commands use the database. What they need is loaded when one of them runs, so that the commands that only speak
 // HTTP start quickly.
 
+const maintenance = 'Maintenance (with the database in DATABASE_URL, or the one of the data directory):';
+
 /** Adds the commands for operators. Results go to stdout, progress and problems to stderr. */
 export function addOperatorCommands(program: Command): void {
+  program.commandsGroup(maintenance);
   program
     .command('migrate')
     .description('apply all pending migrations; creates the embedded database if there is none')
@@ -166,6 +169,7 @@ export function addOperatorCommands(program: Command): void {
 
   const keys = groupOf(program, 'keys', 'replace the master key, or create an admin key');
 
+  keys.commandsGroup(maintenance);
   keys
     .command('rewrap')
     .description('encrypt all stored secrets with the newest master key; works while Sluice runs and can be repeated')
@@ -266,7 +270,9 @@ export function addOperatorCommands(program: Command): void {
       else {
         for (const { id, operations, areas } of described) {
           const supported = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'not supported');
-          print(`${id.padEnd(18)} ${supported.map(([name, form]) => `${name} (${form})`).join(', ')}`);
+          const forms = Object.entries(Object.groupBy(supported, ([, form]) => form));
+          const named = forms.map(([form, each]) => `${form}: ${each.map(([name]) => name).join(', ')}`);
+          print(`${id.padEnd(18)} ${named.join('; ')}`);
         }
       }
     });

@@ -10,6 +10,8 @@ import { diffPriceTables, type PriceChange } from '#libs/prices/diff-price-table
 import { createPriceTable, PriceTableDocument, type ModelRow, type PriceTable } from '#libs/prices/price-table.ts';
 import { priceTableKind, priceTableModel, readCurrentPriceTable } from '#libs/resources/price-tables.ts';
 import { withMigratedPool } from './migrated-pool.ts';
+import { CliError } from './client/cli-error.ts';
+import { cannotRead } from './client/file-problem.ts';
 
 /** Far more than a table of all models of all providers. */
 const fileBytesMax = 8_388_608;
@@ -27,7 +29,7 @@ export type Refresh = { before: string; after: string; changes: PriceChange[]; s
 
 /**
  * Makes the table in a file the one in use; running processes take it within a second. With `isDryRun`, or if it is in use
- * already, nothing is stored. Throws Error with what is wrong with the file.
+ * already, nothing is stored. Throws CliError with what is wrong with the file.
  */
 export async function refreshPrices(
   { connectionString, file, isDryRun }: { connectionString: string; file: string; isDryRun: boolean },
@@ -52,11 +54,24 @@ export async function refreshPrices(
 }
 
 async function readTable(file: string): Promise<PriceTable> {
-  const { size } = await stat(file);
-  if (size > fileBytesMax) throw new Error(`${file} has ${size} bytes: at most ${fileBytesMax}.`);
-  const read = PriceTableDocument.safeParse(JSON.parse(await readFile(file, 'utf8')));
-  if (!read.success) throw new Error(`${file} is no price table:\n${z.prettifyError(read.error)}`);
+  const { size } = await stat(file).catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  if (size > fileBytesMax) throw new CliError(`${file} has ${size} bytes: at most ${fileBytesMax}.`);
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  const read = PriceTableDocument.safeParse(jsonOf(file, text));
+  if (!read.success) throw new CliError(`${file} is no price table:\n${z.prettifyError(read.error)}`);
   return createPriceTable(read.data);
+}
+
+function jsonOf(file: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new CliError(`${file} is not JSON: ${error instanceof Error ? error.message : String(error)}.`);
+  }
 }
 
 /** What a refresh changes as text, one line for each model. */
@@ -67,7 +82,7 @@ export function describeRefresh({ before, after, changes, stored }: Refresh): st
     return `~ ${provider} ${model}: ${describeRow(old)} -> ${describeRow(fresh)}`;
   });
   const end = stored ? `stored: ${before} -> ${after}` : `not stored: ${before} is in use, the file is ${after}`;
-  return [...lines, `${changes.length} prices differ`, end];
+  return [...lines, changes.length === 1 ? '1 price differs' : `${changes.length} prices differ`, end];
 }
 
 /** The providers of a table as text, one line each. */
@@ -75,7 +90,8 @@ export const describeTable = ({ version, document }: PriceTable): string[] => [
   `price table ${version}`,
   ...Object.entries(document.providers).map(([provider, { models, includes = [], as_of, source }]) => {
     const included = includes.length === 0 ? '' : `, and those of ${includes.join(', ')}`;
-    return `${provider.padEnd(12)} ${String(Object.keys(models).length).padStart(3)} models${included}, as of ${as_of}: ${source}`;
+    const count = Object.keys(models).length;
+    return `${provider.padEnd(12)} ${String(count).padStart(3)} ${count === 1 ? 'model' : 'models'}${included}, as of ${as_of}: ${source}`;
   }),
 ];
 

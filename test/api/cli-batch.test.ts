@@ -237,7 +237,8 @@ test('Ctrl-C detaches without cancelling and says how to come back; the same com
   });
   expect(code).toBe(130);
   expect(stable(stderr, at.platform)).toContain(
-    'error: Interrupted.\n  The batch goes on. To come back: sluice batch watch batch_ID',
+    'Interrupted.\n  The batch goes on. To come back: sluice batch watch batch_ID\n' +
+      '  Or run the same command again: it delivers the results, too.\n',
   );
   const resumed = await at.cli.run(['batch', 'run', file]);
   expect(resumed.code).toBe(0);
@@ -269,8 +270,9 @@ test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself;
   expect(states.filter((state) => /^\[[#-]{24}\] /.test(state)).length).toBeGreaterThanOrEqual(2);
   expect(Math.max(...states.map((state) => state.length))).toBeLessThan(70);
   expect([states.at(-1), ...shown.slice(start + 2)]).toEqual([
-    'error: Interrupted.',
-    '  The batch goes on. To come back: sluice batch watch batch_ID, or the same command again.',
+    'Interrupted.',
+    '  The batch goes on. To come back: sluice batch watch batch_ID',
+    '  Or run the same command again: it delivers the results, too.',
     '',
   ]);
   // A terminal that was not told its size says 0, and nothing is cut.

@@ -31,8 +31,8 @@ export type Setup = {
   readonly platform: TestPlatform;
   readonly cli: CommandLine;
   /** Writes a file into the folder of the command line; returns its name. */
-  write(name: string, content: string | Uint8Array): Promise<string>;
-  read(name: string): Promise<string>;
+  write: (name: string, content: string | Uint8Array) => Promise<string>;
+  read: (name: string) => Promise<string>;
 };
 
 /** What a test file about the command line begins with. Options are those of the platform, and `key` of `openCommandLine`. */

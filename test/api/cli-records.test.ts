@@ -62,7 +62,7 @@ test('a record is created from YAML or --set, listed, changed and deleted', asyn
   const gone = await at.cli.run(['configs', 'get', 'twice']);
   expect(gone.code).toBe(1);
   expect(stable(gone.stderr, at.platform)).toMatch(
-    /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}The list command shows/,
+    /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}To see what there is: sluice configs list\n/,
   );
   const empty = await at.cli.run(['configs', 'create']);
   expect([empty.code, empty.stderr]).toEqual([
@@ -137,7 +137,7 @@ test('calls are searched, shown, followed and exported, and usage says who spent
   );
   expect(spent[0]).toMatchObject({ ai_model: 'sim-small' });
   const table = await at.cli.run(['usage', '--by', 'metadata:team', '--table']);
-  expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n\d+ +\d+ +\$[\d.]+ +search\n/);
+  expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n *\d+ +\d+ +\$[\d.]+ +search\n/);
   expect(await at.cli.run(['usage', '--by', 'colour'])).toMatchObject({ code: 2 });
 });
 

@@ -20,21 +20,29 @@ Exit codes of client commands:
   4    the batch failed, expired or was cancelled
   130  interrupted: what runs on the server goes on
 
-Data goes to stdout, progress and errors to stderr. On a terminal data is a table, in a pipe one JSON object per line.
+Data goes to stdout, progress and errors to stderr. On a terminal data is a
+table, in a pipe one JSON object per line.
 Variables: SLUICE_URL, SLUICE_API_KEY, SLUICE_PROFILE.`;
 
 /** Adds the commands that speak HTTP to any server, and to nothing else. */
 export function addClientCommands(program: Command): void {
   program.version(version, '--version', 'print the release');
   program.addHelpText('after', exitCodeHelp);
-  addLoginCommands(program);
+  program.commandsGroup('Batches and files:');
   addBatchCommands(program);
   addFileCommands(program);
+  program.commandsGroup('What happened, and what it cost:');
   addLogCommands(program);
   addEventCommands(program);
   addUsageCommand(program);
-  addRecordCommands(program);
-  addApplyCommands(program);
+  program.commandsGroup('Server and key:');
+  addLoginCommands(program);
   addDoctorCommand(program);
+  program.commandsGroup('Records:');
+  addRecordCommands(program);
+  program.commandsGroup('Records as files:');
+  addApplyCommands(program);
+  program.commandsGroup('This command line:');
   addCompletionCommand(program);
+  program.helpCommand('help [command]', 'explain a command');
 }

@@ -7,7 +7,8 @@ import { connect } from './connection.ts';
 import { cannotWrite } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 import { sessionOf } from './login-commands.ts';
-import { note, print, printable, showsTable } from './output.ts';
+import { note, print, showsTable } from './output.ts';
+import { printable } from './table.ts';
 import { isObject } from './read-documents.ts';
 import { appliedKinds, nameOf, readRecordFiles } from './record-files.ts';
 
@@ -26,7 +27,9 @@ export function addApplyCommands(program: Command): void {
     .action(async (options: Options) => {
       const { steps } = await plan(await connect(options), options);
       for (const step of steps) show(step, options);
-      summarise(steps, 'to do');
+      note(`to do: ${countsOf(steps, ['to create', 'to change', 'to delete'])}`);
+      if (steps.some(({ action }) => action !== 'keep'))
+        note(`To do it: sluice apply -f ${options.file}${options.prune ? ' --prune' : ''}`);
       if (options.exitCode === true && steps.some(({ action }) => action !== 'keep')) process.exitCode = 1;
     });
 
@@ -38,7 +41,7 @@ export function addApplyCommands(program: Command): void {
         await applyStep(client, step, state);
         show(step, options);
       }
-      summarise(steps, 'done');
+      note(`done: ${countsOf(steps, ['created', 'changed', 'deleted'])}`);
     },
   );
 
@@ -75,10 +78,10 @@ function show(step: Step, options: ClientOptions): void {
   }
 }
 
-function summarise(steps: readonly Step[], what: string): void {
+function countsOf(steps: readonly Step[], words: readonly [create: string, update: string, remove: string]): string {
   const count = (wanted: Step['action']): number => steps.filter(({ action }) => action === wanted).length;
-  const counts = `${count('create')} created, ${count('update')} changed, ${count('delete')} deleted, ${count('keep')} unchanged`;
-  note(`${what}: ${counts}`);
+  const [create, update, remove] = words;
+  return `${count('create')} ${create}, ${count('update')} ${update}, ${count('delete')} ${remove}, ${count('keep')} unchanged`;
 }
 
 type Operation = { requestBody?: { content?: Record<string, { schema?: unknown }> } };

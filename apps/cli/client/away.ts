@@ -16,7 +16,7 @@ export function createAway() {
       if (!wasThere) return false;
       const { status } = error instanceof ApiError ? error : { status: 0 };
       if (!(error instanceof UnreachableError) && status < 500 && status !== 429) return false;
-      if (!isAway) note('The server is away. Waiting for it…');
+      if (!isAway) note('The server is away. Waiting for it.');
       isAway = true;
       return true;
     },

@@ -1,25 +1,17 @@
-import { InvalidArgumentError, Option, type Command } from 'commander';
-import { deliverResults, type ResultOptions } from './batch-results.ts';
+import { Option, type Command } from 'commander';
+import { deliverResults, explainFailures, sayWhatToDoAboutFailures, type ResultOptions } from './batch-results.ts';
+import { batchColumns, describeEnd, exitCodeOf, summaryOf } from './describe-batch.ts';
 import { dryRunBatch } from './dry-run-batch.ts';
-
 import { exitCodes } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
-import { dollarsOf, note, printObject, printRows, timeOf, type Column } from './output.ts';
+import { note, printObject, printRows, showsTable } from './output.ts';
+import { countOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
-
-const columns: readonly Column<Batch>[] = [
-  ['id', ({ id }) => id],
-  ['status', ({ status, paused_at: paused }) => (paused ? 'paused' : status)],
-  ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`],
-  ['failed', ({ request_counts: { failed } }) => failed],
-  ['cost', ({ cost }) => dollarsOf(cost)],
-  ['created', ({ created_at: at }) => timeOf(at)],
-  ['endpoint', ({ endpoint }) => endpoint],
-];
 
 type Line = {
   id: string;
@@ -34,9 +26,16 @@ const lineColumns: readonly Column<Line>[] = [
   ['custom id', ({ custom_id: id }) => id],
   ['outcome', ({ outcome }) => outcome],
   ['status', ({ status_code: status }) => status],
-  ['model', ({ model }) => model],
+  ['model', ({ model }) => model, { spare: 1 }],
   ['error', ({ error }) => error?.message ?? error?.code],
 ];
+
+type LineInFull = { id: string; line: number; custom_id: string | null; outcome: string } & Record<string, unknown>;
+
+/** What a person looks for first, and what is long at the end. Its id is its number again. */
+function inOrder({ id: _id, line, custom_id, outcome, request, result, log, ...rest }: LineInFull): object {
+  return { line, custom_id, outcome, ...rest, request, result, log };
+}
 
 const at = (id: string, rest = ''): string => `/v1/batches/${encodeURIComponent(id)}${rest}`;
 
@@ -54,7 +53,7 @@ export function addBatchCommands(program: Command): void {
     .option('--detach', 'do not wait for its end')
     .addHelpText(
       'after',
-      '\nRun it again after an interruption: the same file and options go on with the same batch. Ctrl-C does not cancel.',
+      '\nRun it again after an interruption: the same file and options go on with the\nsame batch. Ctrl-C does not cancel.',
     )
     .action(async (file: string, options: RunOptions) => {
       await runBatch(file, options);
@@ -72,11 +71,13 @@ export function addBatchCommands(program: Command): void {
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
     .action(async (options: ClientOptions & { limit: number }) => {
       const client = await connect(options);
-      printRows(await client.list<Batch>('/v1/batches', {}, options.limit), columns, options);
+      printRows(await client.list<Batch>('/v1/batches', {}, options.limit), batchColumns, options);
     });
 
   clientCommand(batch, 'get <id>', 'show a batch').action(async (id: string, options: ClientOptions) => {
-    printObject(await readBatch(await connect(options), id), options);
+    const found = await readBatch(await connect(options), id);
+    printObject(showsTable(options) ? summaryOf(found) : found, options);
+    if (showsTable(options)) for (const problem of describeEnd(found).slice(1)) note(problem);
   });
 
   clientCommand(batch, 'watch <id>', 'show its progress until it has ended; Ctrl-C does not cancel it').action(
@@ -86,9 +87,12 @@ export function addBatchCommands(program: Command): void {
         (signal) => watchBatch(client, id, signal),
         () => `The batch goes on. To come back: sluice batch watch ${id}`,
       );
-      printRows([ended], columns, options);
-      if (ended.status !== 'completed') process.exitCode = exitCodes.notCompleted;
-      else if (ended.request_counts.failed > 0) process.exitCode = exitCodes.failedLines;
+      printRows([ended], batchColumns, options);
+      for (const problem of describeEnd(ended).slice(1)) note(problem);
+      await explainFailures(client, ended);
+      if (ended.output_file_id !== null) note(`To get the answers: sluice batch results ${id} -o FILE`);
+      sayWhatToDoAboutFailures(ended);
+      process.exitCode = exitCodeOf(ended);
     },
   );
 
@@ -99,15 +103,17 @@ export function addBatchCommands(program: Command): void {
     },
   );
 
-  const changes = {
-    cancel: 'end a batch; what was answered stays',
-    pause: 'start no new line of it',
-    resume: 'go on with it',
-  };
-  for (const [verb, description] of Object.entries(changes)) {
+  const follow = (id: string): string => `To follow it: sluice batch watch ${id}`;
+  const changes = [
+    ['cancel', 'end a batch; what was answered stays', follow],
+    ['pause', 'start no new line of it', (id: string) => `To go on with it: sluice batch resume ${id}`],
+    ['resume', 'go on with it', follow],
+  ] as const;
+  for (const [verb, description, next] of changes) {
     clientCommand(batch, `${verb} <id>`, description).action(async (id: string, options: ClientOptions) => {
       const client = await connect(options);
-      printRows([await client.json<Batch>('POST', at(id, `/${verb}`))], columns, options);
+      printRows([await client.json<Batch>('POST', at(id, `/${verb}`))], batchColumns, options);
+      note(next(id));
     });
   }
 
@@ -120,8 +126,8 @@ export function addBatchCommands(program: Command): void {
     .action(async (id: string, options: ClientOptions & { lines: string }) => {
       const client = await connect(options);
       const made = await client.json<Batch>('POST', at(id, '/retry'), { json: { lines: options.lines } });
-      printRows([made], columns, options);
-      note(`To follow it: sluice batch watch ${made.id}`);
+      printRows([made], batchColumns, options);
+      note(follow(made.id));
     });
 
   clientCommand(batch, 'verify <id>', 'check that each line of the input has exactly one result').action(
@@ -140,8 +146,8 @@ export function addBatchCommands(program: Command): void {
     .option('--outcome <outcome>', 'pending, completed or failed')
     .option('--code <code>', 'with this error code')
     .option('--status <status>', 'with this HTTP status', toCount({ min: 100, max: 599 }))
-    .option('--model <model>')
-    .option('--custom-id <id>')
+    .option('--model <model>', 'of this model')
+    .option('--custom-id <id>', 'with this custom_id')
     .option('--search <text>', 'with this text in the request or the answer')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
     .action(async (id: string, options: ClientOptions & Record<string, string> & { limit: number }) => {
@@ -151,12 +157,13 @@ export function addBatchCommands(program: Command): void {
       printRows(await client.list<Line>(at(id, '/lines'), query, limit), lineColumns, options);
     });
 
-  clientCommand(batch, 'line <id> <number>', 'show one line with its request and its result').action(
-    async (id: string, number: string, options: ClientOptions) => {
-      if (!/^\d+$/.test(number)) throw new InvalidArgumentError('A line has a number, from 1.');
-      printObject(await (await connect(options)).json<object>('GET', at(id, `/lines/${number}`)), options);
-    },
-  );
+  clientCommand(batch, 'line', 'show one line with its request and its result')
+    .argument('<id>')
+    .argument('<number>', 'of the line, from 1', toCount({ min: 1, max: 999_999_999 }))
+    .action(async (id: string, number: number, options: ClientOptions) => {
+      const found = await (await connect(options)).json<LineInFull>('GET', at(id, `/lines/${number}`));
+      printObject(showsTable(options) ? inOrder(found) : found, options);
+    });
 
   clientCommand(batch, 'failures <id>', 'count the failed lines by what made them fail').action(
     async (id: string, options: ClientOptions) => {
@@ -174,7 +181,7 @@ export function addBatchCommands(program: Command): void {
         ['message', ({ message }) => message],
       ];
       printRows(groups, shown, options);
-      if (others > 0) note(`and ${others} lines with other causes`);
+      if (others > 0) note(`and ${countOf(others, 'line')} with other causes`);
     },
   );
 }

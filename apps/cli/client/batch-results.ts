@@ -1,11 +1,17 @@
-import { CliError, exitCodes } from './cli-error.ts';
+import { CliError } from './cli-error.ts';
+import { describeEnd, exitCodeOf } from './describe-batch.ts';
 import { download, type Downloaded } from './download.ts';
 import type { Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import { bytesOf, dollarsOf, note, printable } from './output.ts';
+import { note } from './output.ts';
+import { bytesOf, countOf } from './quantities.ts';
+import { cut, printable } from './table.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
 import { checkTargets } from './result-targets.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
+
+const causesShown = 5;
+const messageWidth = 160;
 
 export type ResultOptions = { output?: string; errors?: string };
 
@@ -20,31 +26,38 @@ type Failures = {
 export async function deliverResults(client: Client, batch: Batch, options: ResultOptions): Promise<void> {
   if (!hasEnded(batch)) {
     throw new CliError(`The batch is ${batch.status}: it has no results yet.`, {
-      hint: `sluice batch watch ${batch.id}`,
+      hint: `To wait for it: sluice batch watch ${batch.id}`,
     });
   }
-  const { completed, failed, total } = batch.request_counts;
+  const { completed, failed } = batch.request_counts;
+  const written: string[] = [];
+  const say = (target: string | undefined, { lines, bytes }: Downloaded): void => {
+    if (target !== undefined)
+      written.push(`  ${target}: ${countOf(lines, 'line')}, ${bytesOf(bytes)}, SHA-256 checked`);
+  };
   await checkTargets([options.output, options.errors]);
   await interruptible(
     async (signal) => {
-      if (batch.output_file_id !== null)
-        checkCount(await fetchFile(client, batch.output_file_id, options.output ?? null, signal), completed, 'output');
+      if (batch.output_file_id !== null) {
+        const output = await fetchFile(client, batch.output_file_id, options.output ?? null, signal);
+        checkCount(output, completed, 'output');
+        say(options.output, output);
+      }
       if (batch.error_file_id === null || options.errors === undefined) return;
       const errors = await fetchFile(client, batch.error_file_id, options.errors, signal);
+      say(options.errors, errors);
       // The error file of a batch that was stopped also has the lines that were never called, which `failed` does not count.
       if (batch.status === 'completed') checkCount(errors, failed, 'error');
     },
     () =>
       `What came is kept. To go on: sluice batch results ${batch.id}${options.output ? ` -o ${options.output}` : ''}`,
   );
-  const cost = batch.cost === null ? '' : `, ${dollarsOf(batch.cost)}`;
-  const unpriced = batch.unpriced_lines === 0 ? '' : ` and ${batch.unpriced_lines} lines without a known price`;
-  note(`${batch.id}: ${batch.status}, ${completed} of ${total} lines answered, ${failed} failed${cost}${unpriced}`);
-  for (const { line, message } of (batch.errors?.data ?? []).slice(0, 20))
-    note(`  ${line === null ? '' : `line ${line}: `}${message}`);
-  if (failed > 0 && options.errors === undefined) await summariseFailures(client, batch);
-  if (batch.status !== 'completed') process.exitCode = exitCodes.notCompleted;
-  else if (failed > 0) process.exitCode = exitCodes.failedLines;
+  for (const line of [...describeEnd(batch), ...written]) note(line);
+  if (options.errors === undefined) {
+    await explainFailures(client, batch);
+    sayWhatToDoAboutFailures(batch);
+  }
+  process.exitCode = exitCodeOf(batch);
 }
 
 async function fetchFile(client: Client, id: string, target: string | null, signal: AbortSignal): Promise<Downloaded> {
@@ -67,16 +80,24 @@ function checkCount({ lines }: Downloaded, wanted: number, which: string): void 
   });
 }
 
-/** What made lines fail, by cause. A server that cannot say it costs nothing but the summary. */
-async function summariseFailures(client: Client, { id }: Batch): Promise<void> {
+/** Says how to get the failed lines, if there are any. */
+export function sayWhatToDoAboutFailures({ id, request_counts: { failed } }: Batch): void {
+  if (failed === 0) return;
+  note(`To get the failed lines: sluice batch results ${id} --errors FILE`);
+  note(`To repeat them: sluice batch retry ${id}`);
+}
+
+/** Says what made lines fail, by cause. A server that cannot say it costs nothing but the causes. */
+export async function explainFailures(client: Client, { id, request_counts: { failed } }: Batch): Promise<void> {
+  if (failed === 0) return;
   try {
     const { groups } = await client.json<Failures>('GET', `/v1/batches/${id}/failures`);
-    for (const { count, code, status_code: status, message } of groups.slice(0, 5)) {
-      const text = printable(message ?? '').slice(0, 160);
+    for (const { count, code, status_code: status, message } of groups.slice(0, causesShown)) {
+      const text = cut(printable(message ?? ''), messageWidth);
       note(`  ${count} failed with ${code ?? `status ${status}`}${text === '' ? '' : `: ${text}`}`);
     }
+    if (groups.length > causesShown) note(`  ${groups.length - causesShown} more causes: sluice batch failures ${id}`);
   } catch (error) {
     if (!(error instanceof CliError)) throw error;
   }
-  note(`  sluice batch results ${id} --errors FILE has them all; sluice batch retry ${id} repeats them.`);
 }

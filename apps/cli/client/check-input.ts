@@ -61,7 +61,7 @@ export async function checkInput(file: string, onProgress: (bytes: number, of: n
   if (maybeRepeated.size > 0) await findRepeated(file, maybeRepeated, report);
   if (lines === 0) throw new CliError(`${file} has no lines. Each line must be one request.`);
   if (problems.length > 0) {
-    const more = problems.length === problemsMax ? ['…'] : [];
+    const more = problems.length === problemsMax ? ['and perhaps more: only the first 20 are listed.'] : [];
     throw new CliError(['The input is not valid, and nothing was sent:', ...problems, ...more].join('\n  '));
   }
   return { file, bytes, lines, sha256: sha256.digest('hex'), endpoint: endpoint ?? '' };

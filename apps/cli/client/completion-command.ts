@@ -1,21 +1,18 @@
-import type { Command } from 'commander';
-import { CliError, exitCodes } from './cli-error.ts';
+import { Argument, type Command } from 'commander';
 import { print } from './output.ts';
 
 /** Adds `sluice completion`, which prints a script for a shell, made from the commands that there are. */
 export function addCompletionCommand(program: Command): void {
   program
-    .command('completion <shell>')
+    .command('completion')
+    .addArgument(new Argument('<shell>').choices(Object.keys(scripts)))
     .description('print the completion script for bash, zsh or fish')
     .addHelpText(
       'after',
       '\n  bash: source <(sluice completion bash)\n  zsh:  source <(sluice completion zsh)\n  fish: sluice completion fish | source',
     )
     .action((shell: string) => {
-      const script = scripts[shell];
-      if (script === undefined)
-        throw new CliError('The shell must be bash, zsh or fish.', { exitCode: exitCodes.usage });
-      print(script(wordsOf(program)));
+      print(scripts[shell]?.(wordsOf(program)) ?? '');
     });
 }
 

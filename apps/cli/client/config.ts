@@ -39,3 +39,10 @@ export function readClientVariables(env: NodeJS.ProcessEnv = process.env): Clien
 
 /** The value of a variable that a file of records refers to; undefined if it is not set or empty. */
 export const variableOf = (name: string): string | undefined => process.env[name] || undefined;
+
+/** Whether the terminal obeys nothing, as those of editors. */
+export const isPlainTerminal = (): boolean => process.env['TERM'] === 'dumb';
+
+/** Whether the locale has more signs than ASCII has. */
+export const isUtf8 = (): boolean =>
+  /utf-?8/i.test(process.env['LC_ALL'] || process.env['LC_CTYPE'] || process.env['LANG'] || '');

@@ -67,7 +67,7 @@ async function ofThisMachine(options: ConnectionOptions, variables: ClientVariab
   const running = await readRuntimeFile(variables.dataDir);
   if (running === undefined) {
     throw new CliError('No server is named, and none that npm start has started was found in this folder.', {
-      hint: 'Run sluice login --server https://…, or set SLUICE_URL and SLUICE_API_KEY, or start one with npm start.',
+      hint: 'Run sluice login --server https://..., or set SLUICE_URL and SLUICE_API_KEY, or start one with npm start.',
     });
   }
   const { readKeyFile } = await import('../../standalone/key-file.ts');

@@ -10,8 +10,9 @@ import { findConnection, type Connection } from './connection.ts';
 import type { Check } from './doctor-check.ts';
 import { createClient } from './http-client.ts';
 import { sessionOf } from './login-commands.ts';
-import { print, printable, showsTable } from './output.ts';
-import { durationOf } from './progress-line.ts';
+import { print, showsTable } from './output.ts';
+import { printable } from './table.ts';
+import { durationOf } from './quantities.ts';
 
 const skewMaxMs = 30_000;
 const wantedScopes = ['batches.read', 'batches.write', 'files.read', 'files.write'];

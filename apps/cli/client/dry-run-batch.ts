@@ -3,7 +3,9 @@ import { exitCodes } from './cli-error.ts';
 import type { ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
-import { dollarsOf, showsTable, note, printObject, printRows, type Column } from './output.ts';
+import { showsTable, note, printObject, printRows } from './output.ts';
+import { countOf, dollarsOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { bodyOf, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
 
 type Model = {
@@ -33,10 +35,14 @@ const dollars = (cents: string | null): string | null => dollarsOf(cents === nul
 const columns: readonly Column<Model>[] = [
   ['model', ({ model }) => model ?? '(of a prompt)'],
   ['lines', ({ lines }) => lines],
-  ['input tokens', ({ input_tokens: tokens }) => tokens],
-  ['output at most', ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens)],
-  ['cost of input', ({ cost_of_input: cents }) => dollars(cents)],
-  ['cost at most', ({ cost_max: cents }) => dollars(cents)],
+  ['input tokens', ({ input_tokens: tokens }) => tokens, { spare: 1 }],
+  [
+    'output at most',
+    ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens),
+    { right: true, spare: 3 },
+  ],
+  ['cost of input', ({ cost_of_input: cents }) => dollars(cents), { right: true, spare: 2 }],
+  ['cost at most', ({ cost_max: cents }) => dollars(cents), { right: true }],
   ['goes to', ({ target, problem }) => problem?.message ?? target.join('; ')],
 ];
 
@@ -68,14 +74,15 @@ export async function dryRunBatch(file: string, options: ClientOptions & BatchOp
 }
 
 function show(found: DryRun, options: ClientOptions): void {
-  printRows(found.models, columns, options);
-  const { total } = found.request_counts;
-  const read = found.is_whole ? `${total} lines` : `The first ${total} lines, because the file is large`;
-  const { cost_of_input: input, cost_max: max } = found;
-  const most =
-    max === null ? 'lines without a maximum of tokens or a known price have no limit' : `at most ${dollars(max)}`;
-  const cost = input === null ? 'the price of a model is not known' : `${dollars(input)} for the input, ${most}`;
-  note(`${read}: ${cost}.`);
+  const problems = found.errors?.data ?? [];
+  if (found.models.length > 0) {
+    printRows(found.models, columns, options);
+    const { total } = found.request_counts;
+    const read = found.is_whole
+      ? countOf(total, 'line')
+      : `The first ${countOf(total, 'line')}, because the file is large`;
+    note(`${read}: ${describeCost(found)}.`);
+  }
   for (const { label, measure, left, needed, suffices } of found.limits) {
     const state = suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice';
     const unit = measure === 'cost' ? 'cents' : 'tokens';
@@ -83,5 +90,15 @@ function show(found: DryRun, options: ClientOptions): void {
       `The budget ${label} ${state}: ${left} ${unit} are left${needed === null ? '' : `, ${needed} needed at most`}.`,
     );
   }
-  for (const { line, message } of found.errors?.data ?? []) note(`${line === null ? '' : `Line ${line}: `}${message}`);
+  if (!found.valid) note('The batch would be refused:');
+  for (const { line, message } of problems) note(`  ${line === null ? '' : `line ${line}: `}${message}`);
+}
+
+function describeCost({ cost_of_input: input, cost_max: max }: DryRun): string {
+  if (input === null) return 'the price of a model is not known';
+  const most =
+    max === null
+      ? 'and no limit for the output, because lines have no maximum of tokens or no known price'
+      : `at most ${dollars(max)}`;
+  return `${dollars(input)} for the input, ${most}`;
 }

@@ -4,7 +4,9 @@ import { clientCommand, groupOf, toCount, type ClientOptions } from './client-co
 import { connect } from './connection.ts';
 import { piecesOf, type Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import { print, printObject, printRows, showsTable, tableOf, timeOf, type Column, widthOfTerminal } from './output.ts';
+import { print, printObject, printRows, showsTable, tableForStdout } from './output.ts';
+import { timeOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { toMoment } from './time-range.ts';
 
 type Event = {
@@ -18,13 +20,16 @@ type Event = {
 };
 
 const columns: readonly Column<Event>[] = [
-  ['time', ({ recorded_at: at }) => timeOf(at)],
+  ['time', ({ recorded_at: at }) => timeOf(at, { seconds: true })],
   ['type', ({ type }) => type],
   ['record', ({ stream }) => stream],
-  ['version', ({ stream_version: version }) => version],
-  ['by', ({ metadata }) => `${metadata.actor.type} ${metadata.actor.id}`],
-  ['data', ({ data }) => data],
+  ['version', ({ stream_version: version }) => version, { spare: 1 }],
+  // The id of a key or a user says what it is.
+  ['by', ({ metadata }) => metadata.actor.id, { spare: 2 }],
+  ['data', ({ data }) => data, { spare: 3 }],
 ];
+/** Of one record, which need not be named in each row. */
+const columnsOfStory = columns.filter(([heading]) => heading !== 'record');
 
 /** Adds `sluice events list|show|replay|tail`. */
 export function addEventCommands(program: Command): void {
@@ -44,13 +49,17 @@ export function addEventCommands(program: Command): void {
   clientCommand(events, 'show <record>', 'show the story of one record').action(
     async (stream: string, options: ClientOptions) => {
       const client = await connect(options);
-      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columns, options);
+      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columnsOfStory, options);
     },
   );
 
   clientCommand(events, 'replay <record>', 'show what a record was at a moment, by replaying its events')
     .option('--at <time>', 'such as 24h (ago), 7d or 2026-11-21T14:00Z; default: now', toMoment)
-    .option('--version <count>', 'after this event of the record, counted from 1', toCount({ min: 1, max: 1e9 }))
+    .option(
+      '--version <count>',
+      'after this event of the record, counted from 1',
+      toCount({ min: 1, max: 999_999_999 }),
+    )
     .action(async (stream: string, options: ClientOptions & { at?: string; version?: number }) => {
       const client = await connect(options);
       const { at, version } = options;
@@ -62,38 +71,44 @@ export function addEventCommands(program: Command): void {
     .option('--after <id>', 'begin after this event; none that follows is left out')
     .action(async (options: ClientOptions & { record?: string; after?: string }) => {
       const client = await connect(options);
+      const seen = { after: options.after };
       await interruptible(
-        (signal) => tail(client, options, signal),
-        () => 'Begin again with --after and the id of the last event that you saw.',
+        (signal) => tail(client, options, seen, signal),
+        () => {
+          const record = options.record === undefined ? '' : ` --record ${options.record}`;
+          const after = seen.after === undefined ? '' : ` --after ${seen.after}`;
+          return `To go on from here: sluice events tail${record}${after}`;
+        },
       );
     });
 }
 
 async function tail(
   client: Client,
-  options: ClientOptions & { record?: string; after?: string },
+  options: ClientOptions & { record?: string },
+  seen: { after: string | undefined },
   signal: AbortSignal,
 ): Promise<void> {
   const { createParser } = await import('eventsource-parser');
-  let after = options.after;
+  const table = tableForStdout(columns);
   const away = createAway();
   for (;;) {
     const parser = createParser({
       maxBufferSize: 16 * 1_048_576,
       onEvent: ({ id, event, data }) => {
         if (event !== undefined || id === undefined) return;
-        after = id;
+        seen.after = id;
         if (!showsTable(options)) print(data);
-        else print(tableOf([JSON.parse(data) as Event], columns, widthOfTerminal(process.stdout, Infinity))[1] ?? '');
+        else for (const line of table.linesOf([JSON.parse(data) as Event])) print(line);
       },
     });
     try {
       const decoder = new TextDecoder();
       const response = await client.open('GET', '/v1/events/stream', {
-        query: { stream: options.record, after },
+        query: { stream: options.record, after: seen.after },
         signal,
       });
-      away.isBack(after === undefined ? 'what happened meanwhile is not shown' : 'nothing was missed');
+      away.isBack(seen.after === undefined ? 'what happened meanwhile is not shown' : 'nothing was missed');
       for await (const piece of piecesOf(response, client.server)) parser.feed(decoder.decode(piece, { stream: true }));
     } catch (error) {
       if (signal.aborted || !away.isExpected(error)) throw error;

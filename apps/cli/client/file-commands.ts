@@ -3,7 +3,9 @@ import { clientCommand, groupOf, toCount, type ClientOptions } from './client-co
 import { connect } from './connection.ts';
 import { download } from './download.ts';
 import { interruptible } from './interruptible.ts';
-import { bytesOf, note, printObject, printRows, timeOf, type Column } from './output.ts';
+import { note, printObject, printRows } from './output.ts';
+import { bytesOf, timeOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
 import { checkTargets } from './result-targets.ts';
 import { upload, type FileObject } from './upload.ts';
@@ -11,8 +13,8 @@ import { upload, type FileObject } from './upload.ts';
 const columns: readonly Column<FileObject>[] = [
   ['id', ({ id }) => id],
   ['purpose', ({ purpose }) => purpose],
-  ['size', ({ bytes }) => bytesOf(bytes)],
-  ['created', ({ created_at: at }) => timeOf(at)],
+  ['size', ({ bytes }) => bytesOf(bytes), { right: true }],
+  ['created', ({ created_at: at }) => timeOf(at), { spare: 1 }],
   ['name', ({ filename }) => filename],
 ];
 const at = (id: string): string => `/v1/files/${encodeURIComponent(id)}`;
@@ -38,7 +40,7 @@ export function addFileCommands(program: Command): void {
 
   clientCommand(files, 'upload <file>', 'upload a file, whatever its size')
     .addOption(
-      new Option('--purpose <purpose>')
+      new Option('--purpose <purpose>', 'what it is for')
         .choices(['batch', 'fine-tune', 'assistants', 'vision', 'user_data', 'evals'])
         .default('batch'),
     )
@@ -55,7 +57,7 @@ export function addFileCommands(program: Command): void {
     });
 
   clientCommand(files, 'download <id>', 'download a file to stdout, or to a file; a broken download goes on')
-    .option('-o, --output <file>')
+    .option('-o, --output <file>', 'write it to this file instead of stdout')
     .action(async (id: string, options: ClientOptions & { output?: string }) => {
       const client = await connect(options);
       await checkTargets([options.output]);

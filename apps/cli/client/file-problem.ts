@@ -33,3 +33,11 @@ export function reasonOf(error: unknown, absent: string): string {
   if (code === 'ENOENT') return absent;
   return (code === undefined ? undefined : reasons[code]) ?? error.message.replace(/\.$/, '');
 }
+
+/** An error of the file system that nothing else has explained; null for any other error. */
+export function problemOfFile(error: unknown): CliError | null {
+  if (!(error instanceof Error)) return null;
+  const { code = '', path } = error as NodeJS.ErrnoException;
+  if (path === undefined || !(code === 'ENOENT' || code in reasons)) return null;
+  return new CliError(`${path} cannot be used: ${reasonOf(error, 'it does not exist')}.`, { cause: error });
+}

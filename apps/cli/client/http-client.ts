@@ -181,6 +181,7 @@ async function errorOf(response: Response, server: string): Promise<CliError> {
       code: typeof error?.code === 'string' ? error.code : null,
       message: typeof error?.message === 'string' ? error.message : `${server} answered with status ${status}.`,
       requestId: headers.get('x-request-id'),
+      path: new URL(response.url).pathname.slice(new URL(server).pathname.replace(/\/$/, '').length),
     },
     Number.isFinite(seconds) ? seconds * 1_000 : null,
   );

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Command } from 'commander';
+import { Option, type Command } from 'commander';
 import { createAway } from './away.ts';
 import { CliError } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
@@ -7,19 +7,10 @@ import { connect } from './connection.ts';
 import { downloadOnce } from './download.ts';
 import type { Client, Query } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import {
-  bytesOf,
-  dollarsOf,
-  note,
-  print,
-  printObject,
-  printRows,
-  showsTable,
-  tableOf,
-  timeOf,
-  type Column,
-  widthOfTerminal,
-} from './output.ts';
+import { note, print, printObject, printRows, showsTable, tableForStdout } from './output.ts';
+import { bytesOf, dollarsOf, timeOf } from './quantities.ts';
+import { type Column } from './table.ts';
+import { isObject } from './read-documents.ts';
 import { checkTargets } from './result-targets.ts';
 import { toMoment } from './time-range.ts';
 
@@ -37,14 +28,27 @@ type Log = {
 };
 
 const columns: readonly Column<Log>[] = [
-  ['time', ({ created_at: at }) => timeOf(at)],
+  ['time', ({ created_at: at }) => timeOf(at, { seconds: true })],
   ['status', ({ status }) => status],
-  ['ms', ({ duration_ms: ms }) => Math.round(ms)],
-  ['cost', ({ cost }) => dollarsOf(cost)],
-  ['provider', ({ provider }) => provider],
+  ['ms', ({ duration_ms: ms }) => Math.round(ms), { spare: 3 }],
+  ['cost', ({ cost }) => dollarsOf(cost), { right: true, spare: 2 }],
+  ['provider', ({ provider }) => provider, { spare: 1 }],
   ['id', ({ id }) => id],
   ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],
 ];
+
+/** A call without what it does not have, and without what has its facts a second time, for other clients. */
+function readable({ _id, metrics: _metrics, ...log }: Record<string, unknown>): object {
+  const hasSomething = (value: unknown): boolean =>
+    typeof value === 'object' && value !== null ? Object.values(value).some(hasSomething) : (value ?? '') !== '';
+  const without = (value: object): object =>
+    Object.fromEntries(
+      Object.entries(value)
+        .filter(([, member]) => hasSomething(member))
+        .map(([name, member]) => [name, isObject(member) ? without(member) : member]),
+    );
+  return without(log);
+}
 
 type Filters = {
   status?: string;
@@ -75,11 +79,11 @@ const queryOf = (filters: Filters): Query => ({
 const withFilters = (command: Command): Command =>
   command
     .option('--status <status>', 'such as 429, 5xx or error')
-    .option('--model <model>')
-    .option('--provider <provider>')
-    .option('--virtual-key <slug>')
-    .option('--batch <id>')
-    .option('--trace <id>')
+    .option('--model <model>', 'of this model')
+    .option('--provider <provider>', 'to this provider')
+    .option('--virtual-key <slug>', 'with this virtual key')
+    .option('--batch <id>', 'of this batch')
+    .option('--trace <id>', 'with this trace id')
     .option('--kind <kind>', 'live, batch or imported')
     .option('--metadata <name=value>', 'can be repeated', toPairs);
 
@@ -107,7 +111,8 @@ export function addLogCommands(program: Command): void {
   clientCommand(logs, 'get <id>', 'show all that is known of a call').action(
     async (id: string, options: ClientOptions) => {
       const client = await connect(options);
-      printObject(await client.json<object>('GET', `/v1/logs/${encodeURIComponent(id)}`), options);
+      const found = await client.json<Record<string, unknown>>('GET', `/v1/logs/${encodeURIComponent(id)}`);
+      printObject(showsTable(options) ? readable(found) : found, options);
     },
   );
 
@@ -124,7 +129,7 @@ export function addLogCommands(program: Command): void {
   clientCommand(logs, 'export', 'write the records of a time range to a file, whatever their number')
     .requiredOption('-o, --output <file>', 'JSON lines')
     .requiredOption('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)
-    .option('--until <time>', 'as --since; default: now', toMoment, new Date().toISOString())
+    .addOption(new Option('--until <time>', 'as --since').argParser(toMoment).default(new Date().toISOString(), 'now'))
     .action(async (options: ClientOptions & { output: string; since: string; until: string }) => {
       const client = await connect(options);
       await checkTargets([options.output]);
@@ -138,7 +143,7 @@ export function addLogCommands(program: Command): void {
 async function tail(client: Client, options: ClientOptions & Filters, signal: AbortSignal): Promise<void> {
   const query = queryOf(options);
   const newCalls = createNewCalls((limit) => client.list<Log>('/v1/logs', query, limit), note);
-  let hasHeading = false;
+  const table = tableForStdout(columns);
   const away = createAway();
   for (;;) {
     let fresh: Log[];
@@ -151,11 +156,7 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
       continue;
     }
     if (!showsTable(options)) for (const log of fresh) print(JSON.stringify(log));
-    else if (fresh.length > 0) {
-      const lines = tableOf(fresh, columns, widthOfTerminal(process.stdout, Infinity));
-      for (const line of hasHeading ? lines.slice(1) : lines) print(line);
-      hasHeading = true;
-    }
+    else if (fresh.length > 0) for (const line of table.linesOf(fresh)) print(line);
     await wait(tailEveryMs, undefined, { signal });
   }
 }
@@ -178,7 +179,7 @@ export function createNewCalls<Log extends { id: string }>(
     const isNew = ({ id }: Log): boolean => before?.has(id) === false;
     let page = await read(tailPage);
     if (page.length === tailPage && page.every(isNew)) page = await read(shownMax);
-    if (page.length === shownMax && page.every(isNew)) note('… there were more calls than can be shown');
+    if (page.length === shownMax && page.every(isNew)) note('There were more calls than can be shown: some are left out.');
     seen = new Set(page.map(({ id }) => id));
     return page.filter(isNew).reverse();
   };

@@ -22,7 +22,7 @@ export function addLoginCommands(program: Command): void {
   clientCommand(program, 'login', 'store a server and an API key, after a check that they go together')
     .addHelpText(
       'after',
-      '\nThe key is asked for without showing it, or read from stdin: sluice login --server https://… < key.txt',
+      '\nThe key is asked for without showing it, or read from stdin:\n  sluice login --server https://... < key.txt',
     )
     .action(logIn);
 
@@ -79,6 +79,7 @@ export function addLoginCommands(program: Command): void {
         ],
         options,
       );
+      if (rows.length === 0) note('To store one: sluice login --server https://...');
     });
 }
 
@@ -90,11 +91,11 @@ async function logIn(options: ClientOptions): Promise<void> {
   const stored = await readProfiles(variables);
   const name = options.profile ?? 'default';
   const known = options.server ?? variables.url ?? stored.profiles[name]?.server;
-  const server = toServer(known ?? (await ask('Server (https://…): ', { isHidden: false })));
+  const server = toServer(known ?? (await ask('Server (https://...): ', { isHidden: false })));
   const key = (options.key ?? (await readKey())).trim();
   if (!/^[\x21-\x7e]{1,8000}$/.test(key)) {
     throw new CliError('There is no key, or it has spaces or characters that no key has.', {
-      hint: 'Pass the key on stdin: sluice login --server https://… < key.txt',
+      hint: 'Pass the key on stdin: sluice login --server https://... < key.txt',
     });
   }
   const { protocol, hostname } = new URL(server);
@@ -132,7 +133,8 @@ async function readKey(): Promise<string> {
 }
 
 async function ask(question: string, { isHidden }: { isHidden: boolean }): Promise<string> {
-  if (!process.stdin.isTTY) throw new CliError('No server is named.', { exitCode: 2, hint: 'Add --server https://…' });
+  if (!process.stdin.isTTY)
+    throw new CliError('No server is named.', { exitCode: 2, hint: 'Add --server https://...' });
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');
   const silent = new Writable({ write: (_chunk, _encoding, done) => done() });

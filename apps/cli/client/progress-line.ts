@@ -1,4 +1,6 @@
+import { isPlainTerminal } from './config.ts';
 import { note, widthOfTerminal } from './output.ts';
+import { cut, printable } from './table.ts';
 
 /** One line of progress on stderr: drawn over itself on a terminal, otherwise a new line now and then. */
 export type ProgressLine = {
@@ -7,26 +9,30 @@ export type ProgressLine = {
   clear(): void;
 };
 
+/** Whether a line can be drawn over itself: on a terminal that obeys. */
+export const canDraw = (stream: NodeJS.WriteStream = process.stderr): boolean => stream.isTTY && !isPlainTerminal();
+
 const redrawMs = 100;
 const plainEveryMs = 5_000;
 
 export function createProgressLine(stream: NodeJS.WriteStream = process.stderr): ProgressLine {
+  const isDrawn = canDraw(stream);
   // What takes no time needs no lines.
-  let shownMs = stream.isTTY ? -Infinity : performance.now();
+  let shownMs = isDrawn ? -Infinity : performance.now();
   let shown = '';
   return {
     show(text) {
       const nowMs = performance.now();
-      if (nowMs - shownMs < (stream.isTTY ? redrawMs : plainEveryMs)) return;
-      if (!stream.isTTY) {
+      if (nowMs - shownMs < (isDrawn ? redrawMs : plainEveryMs)) return;
+      if (!isDrawn) {
         if (text !== shown) note(text);
       } else {
-        stream.write(`\r\u001b[K${text.slice(0, Math.max(10, widthOfTerminal(stream, 80) - 1))}`);
+        stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - 1))}`);
       }
       [shownMs, shown] = [nowMs, text];
     },
     clear() {
-      if (stream.isTTY) stream.write('\r\u001b[K');
+      if (isDrawn) stream.write('\r\u001b[K');
     },
   };
 }
@@ -37,11 +43,4 @@ const barWidth = 24;
 export function barOf(done: number, total: number): string {
   const filled = total === 0 ? 0 : Math.floor((Math.min(done, total) / total) * barWidth);
   return `[${'#'.repeat(filled)}${'-'.repeat(barWidth - filled)}]`;
-}
-
-/** `45 s`, `3 min`, `2 h 5 min`. */
-export function durationOf(seconds: number): string {
-  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
-  const minutes = Math.round(seconds / 60);
-  return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }

@@ -2,7 +2,9 @@ import type { Command } from 'commander';
 import { CliError, exitCodes } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
-import { note, printObject, printRows, timeOf, type Column } from './output.ts';
+import { note, printObject, printRows, showsTable } from './output.ts';
+import { timeOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { readObject } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
 
@@ -17,7 +19,14 @@ export function addRecordCommands(program: Command): void {
 
 function addCommandsOf(program: Command, kind: RecordKind): void {
   const { many, address, path } = kind;
-  const group = groupOf(program, kind.command, `${many}: list, get, create, update, delete`);
+  const verbs = [
+    'list',
+    'get',
+    ...(kind.canCreate ? ['create'] : []),
+    ...(kind.canUpdate ? ['update'] : []),
+    ...(kind.canDelete ? ['delete'] : []),
+  ];
+  const group = groupOf(program, kind.command, `${many}: ${verbs.join(', ')}`);
   const at = (name: string): string => `${path}/${encodeURIComponent(name)}`;
   const query = ({ workspace }: Place): { workspace_id: string | undefined } => ({ workspace_id: workspace });
   const add = (usage: string, description: string): Command =>
@@ -32,7 +41,10 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
 
   add(`get <${address}>`, `show one of the ${many}`).action(async (name: string, options: ClientOptions & Place) => {
     const client = await connect(options);
-    printObject(await client.json<object>('GET', at(name), { query: query(options) }), options);
+    const found = await client.json<Record<string, unknown>>('GET', at(name), { query: query(options) });
+    // Some clients expect the record a second time, in `data`.
+    const { data: _data, success: _success, ...once } = found;
+    printObject(showsTable(options) ? once : found, options);
   });
 
   if (kind.canCreate) {
@@ -40,7 +52,9 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
       async (options: ClientOptions & Place & Body) => {
         const client = await connect(options);
         const json = { ...(await bodyOf(options)), ...(options.workspace ? { workspace_id: options.workspace } : {}) };
-        printObject(await client.json<object>('POST', path, { json }), options);
+        const made = await client.json<{ key?: unknown }>('POST', path, { json });
+        printObject(made, options);
+        if (kind.kind === 'api_key' && typeof made.key === 'string') note('The key is shown only now. Store it.');
       },
     );
   }
@@ -69,7 +83,7 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
 const columnsOf = ({ address }: RecordKind): Column<Row>[] => [
   [address, (row) => row[address] ?? row.id],
   ['status', (row) => row['status'] ?? row['role']],
-  ['created', (row) => timeOf(row['created_at'])],
+  ['created', (row) => timeOf(row['created_at']), { spare: 1 }],
   ['name', (row) => row['name'] ?? row['email'] ?? row['description']],
 ];
 

@@ -8,15 +8,17 @@ import { ApiError } from './cli-error.ts';
 import type { ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { connect } from './connection.ts';
+import { batchColumns } from './describe-batch.ts';
 import { reasonOf } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
 import { sessionOf } from './login-commands.ts';
-import { bytesOf, note } from './output.ts';
+import { note, print, printRows } from './output.ts';
+import { bytesOf, countOf } from './quantities.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
 import { checkTargets } from './result-targets.ts';
 import { upload, type FileObject } from './upload.ts';
-import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
+import { hasEnded, readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
 export type RunOptions = ClientOptions &
   ResultOptions & {
@@ -52,17 +54,28 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
       const created = known ?? (await submit(client, input, { ...body, run }, signal));
       batchId = created.id;
       note(
-        `${created.id}: ${known === null ? `submitted, ${input.lines} lines` : 'goes on; --again makes a new batch'}`,
+        `${created.id}: ${known === null ? `submitted, ${countOf(input.lines, 'line')}` : 'goes on; --again makes a new batch'}`,
       );
       if (known === null) await memory.write({ run, batch_id: created.id });
       return options.detach === true ? created : await watchBatch(client, created.id, signal);
     },
     () =>
       batchId === null
-        ? 'The batch was not submitted yet. The same command starts again, and pays for nothing twice.'
-        : `The batch goes on. To come back: sluice batch watch ${batchId}, or the same command again.`,
+        ? 'The batch was not submitted yet. The same command starts again, and nothing is paid twice.'
+        : `The batch goes on. To come back: sluice batch watch ${batchId}\nOr run the same command again: it delivers the results, too.`,
   );
-  if (options.detach !== true) await deliverResults(client, batch, options);
+  if (options.detach === true) {
+    printRows([batch], batchColumns, options);
+    note(
+      hasEnded(batch)
+        ? `To get the answers: sluice batch results ${batch.id}`
+        : `To follow it: sluice batch watch ${batch.id}`,
+    );
+    return;
+  }
+  await deliverResults(client, batch, options);
+  // The answers are in a file, so that stdout is free for what a script wants to know.
+  if (options.output !== undefined && options.json === true) print(JSON.stringify(batch));
 }
 
 /** Checks an input file here, with its progress. Throws CliError for what is wrong with it. */

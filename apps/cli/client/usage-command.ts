@@ -2,7 +2,9 @@ import { Option, type Command } from 'commander';
 import { CliError, exitCodes } from './cli-error.ts';
 import { clientCommand, toCount, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
-import { dollarsOf, note, printRows, type Column } from './output.ts';
+import { note, printRows } from './output.ts';
+import { dollarsOf } from './quantities.ts';
+import { type Column } from './table.ts';
 import { toMoment } from './time-range.ts';
 
 type Group = Record<string, string | number | null>;
@@ -23,8 +25,12 @@ const groupings: Record<string, { path: string; names: readonly string[] }> = {
 export function addUsageCommand(program: Command): void {
   clientCommand(program, 'usage', 'who spent what, from the analytics of the request log')
     .addOption(new Option('--by <what>', `${Object.keys(groupings).join(', ')}, or metadata:NAME`).default('model'))
-    .option('--since <time>', 'such as 24h, 30d or 2026-11-01', toMoment, toMoment('30d'))
-    .option('--until <time>', 'as --since', toMoment, new Date().toISOString())
+    .addOption(
+      new Option('--since <time>', 'such as 24h, 30d or 2026-11-01')
+        .argParser(toMoment)
+        .default(toMoment('30d'), '30d'),
+    )
+    .addOption(new Option('--until <time>', 'as --since').argParser(toMoment).default(new Date().toISOString(), 'now'))
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 1_000 }), 50)
     .action(async (options: ClientOptions & { by: string; since: string; until: string; limit: number }) => {
       const [, key] = /^metadata:(.+)$/.exec(options.by) ?? [];
@@ -49,7 +55,7 @@ export function addUsageCommand(program: Command): void {
       const columns: Column<Group>[] = [
         ['calls', (group) => group['requests']],
         ['tokens', (group) => group['total_tokens']],
-        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost']))],
+        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost'])), { right: true }],
         [options.by, (group) => grouping.names.map((name) => group[name]).find((name) => name != null)],
       ];
       printRows(data, columns, options);

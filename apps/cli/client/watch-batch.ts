@@ -1,8 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, UnreachableError } from './cli-error.ts';
 import { piecesOf, type Client } from './http-client.ts';
-import { dollarsOf } from './output.ts';
-import { barOf, createProgressLine, durationOf } from './progress-line.ts';
+import { barOf, canDraw, createProgressLine } from './progress-line.ts';
+import { dollarsOf, durationOf } from './quantities.ts';
 
 /** What the commands read of a batch. */
 export type Batch = {
@@ -21,6 +21,15 @@ export type Batch = {
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
   waiting: { message: string } | null;
   paused_at?: number | null;
+  model?: string | null;
+  completion_window?: string;
+  usage?: { input_tokens: number; output_tokens: number; total_tokens: number } | null;
+  completed_at?: number | null;
+  failed_at?: number | null;
+  expired_at?: number | null;
+  cancelled_at?: number | null;
+  retry_of?: string | null;
+  metadata?: object | null;
 };
 
 const ended: ReadonlySet<string> = new Set(['completed', 'failed', 'expired', 'cancelled']);
@@ -43,6 +52,8 @@ const rateWindowMs = 20_000;
  * the key may not read them (`audit.read`), the batch is read at growing intervals. Rejects with the reason of `signal`.
  */
 export async function watchBatch(client: Client, id: string, signal: AbortSignal): Promise<Batch> {
+  // A server that is not there in the beginning is more likely one with another address.
+  await readBatch(client, id, signal);
   const line = createProgressLine();
   const stop = new AbortController();
   const alarm = wakeBy(client, id, AbortSignal.any([signal, stop.signal]));
@@ -83,8 +94,14 @@ async function readPatiently(
       return await readBatch(client, id, signal);
     } catch (error) {
       const isAway = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
-      if (!isAway || signal.aborted || performance.now() > deadlineMs) throw error;
-      show(`${error.message} Trying again …`);
+      if (!isAway || signal.aborted) throw error;
+      if (performance.now() > deadlineMs) {
+        throw new UnreachableError(`${error.message} It was tried for ${durationOf(awayMaxMs / 1_000)}.`, {
+          hint: `The batch goes on when the server is back. To come back: sluice batch watch ${id}`,
+          cause: error,
+        });
+      }
+      show(`${error.message} Trying again.`);
       await wait(pollMaxMs / 5, undefined, { signal });
     }
   }
@@ -109,7 +126,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
     ...(batch.paused_at ? ['paused'] : []),
     ...(batch.waiting === null ? [] : [batch.waiting.message]),
   ];
-  const bar = process.stderr.isTTY ? `${barOf(done, total)} ` : '';
+  const bar = canDraw() ? `${barOf(done, total)} ` : '';
   return `${bar}${batch.status === 'in_progress' ? '' : `${batch.status}  `}${facts.join('  ')}`;
 }
 

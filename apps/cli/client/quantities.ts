@@ -1,0 +1,43 @@
+// Times, amounts and sizes as people read them.
+
+/** `2026-11-21 14:03` in local time, or with seconds; of Unix seconds or an ISO 8601 text. */
+export function timeOf(value: string | number | null | undefined, { seconds = false } = {}): string {
+  if (value === null || value === undefined) return '-';
+  const time = new Date(typeof value === 'number' ? value * 1_000 : value);
+  if (Number.isNaN(time.getTime())) return String(value);
+  const two = (part: number): string => String(part).padStart(2, '0');
+  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  const clock = [time.getHours(), time.getMinutes(), ...(seconds ? [time.getSeconds()] : [])];
+  return `${day} ${clock.map(two).join(':')}`;
+}
+
+/** US cents as dollars, with as many digits as small costs need. */
+export function dollarsOf(cents: number | null | undefined): string {
+  if (cents === null || cents === undefined) return '-';
+  const dollars = cents / 100;
+  const size = Math.abs(dollars);
+  if (size === 0 || size >= 1) return `$${dollars.toFixed(2)}`;
+  // Three digits that are not 0. A hundred decimals are the most that there can be.
+  return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;
+}
+
+/** A number of bytes as people say it. */
+export function bytesOf(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let [value, power] = [bytes, 0];
+  // What would be rounded to 1024.0 is 1.0 of the next.
+  while (value >= 1_023.95 && power < units.length - 1) [value, power] = [value / 1_024, power + 1];
+  return `${power === 0 ? value : value.toFixed(1)} ${units[power]}`;
+}
+
+/** `45 s`, `3 min`, `2 h 5 min`, `90 days`. */
+export function durationOf(seconds: number): string {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 90) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.round(minutes / 1_440)} days`;
+}
+
+/** `1 line`, `2 lines`. */
+export const countOf = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;
