@@ -9,6 +9,7 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../platform/config.ts';
 import type { Check } from './client/doctor-check.ts';
+import { problemOfFile } from './client/file-problem.ts';
 import { bytesOf } from './client/quantities.ts';
 import { CliConfig } from './config.ts';
 import { openDatabaseUrl } from './database-url.ts';
@@ -105,11 +106,12 @@ async function attempt(check: string, look: () => Promise<string>, hint: string)
 }
 
 const messageOf = (error: unknown): string =>
-  error instanceof AggregateError && error.errors[0] instanceof Error
+  problemOfFile(error)?.message.replace(/\.$/, '') ??
+  (error instanceof AggregateError && error.errors[0] instanceof Error
     ? error.errors[0].message
     : error instanceof Error
       ? error.message
-      : String(error);
+      : String(error));
 
 async function checkBlobs(): Promise<string> {
   const folder = path.resolve(blobFolder(readEnv(CliConfig)));

@@ -27,6 +27,7 @@ async function breakingProxy(breaks: {
   downloadsAfter?: number;
   /** The part of an upload, from 1, that never arrives. */
   stalledPart?: number;
+  port?: number;
   times: number;
 }) {
   const target = new URL(at.platform.baseUrl);
@@ -76,7 +77,7 @@ async function breakingProxy(breaks: {
       });
     });
   });
-  proxy.listen(0, '127.0.0.1');
+  proxy.listen(breaks.port ?? 0, '127.0.0.1');
   await once(proxy, 'listening');
   const close = async (): Promise<void> => {
     proxy.closeAllConnections();
@@ -353,6 +354,27 @@ test('a large upload that is killed goes on with the parts that are missing, and
   const { id } = JSON.parse(done.stdout) as { id: string };
   expect((await at.cli.run(['files', 'download', id, '-o', 'huge.back'])).code).toBe(0);
   expect((await readFile(path.join(at.cli.folder, 'huge.back'))).equals(content)).toBe(true);
+});
+
+test('an upload waits for a server that is restarted, and sends nothing twice', async () => {
+  await writeFile(path.join(at.cli.folder, 'patient.bin'), randomBytes(40 * 1_048_576));
+  const first = await breakingProxy({ stalledPart: 3, times: 0 });
+  const port = Number(new URL(first.url).port);
+  let second: Awaited<ReturnType<typeof breakingProxy>> | undefined;
+  const { code, stderr } = await at.cli.run(['files', 'upload', 'patient.bin', '--purpose', 'user_data'], {
+    env: { SLUICE_URL: first.url },
+    onStart: (child) => {
+      void eventually(
+        async () => first.parts(),
+        (parts) => parts === 3,
+      ).then(first.close);
+      child.stderr?.on('data', async (text: string) => {
+        if (text.includes('The server is away. Waiting for it.')) second = await breakingProxy({ times: 0, port });
+      });
+    },
+  });
+  await second?.close();
+  expect([code, second?.parts(), stderr.match(/away/g)]).toEqual([0, 1, ['away']]);
 });
 
 test('a download that is killed leaves what came, and the next one goes on from there', async () => {

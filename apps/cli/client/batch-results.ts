@@ -65,7 +65,7 @@ async function fetchFile(client: Client, id: string, target: string | null, sign
   // Text on a terminal would be torn apart by a line of progress.
   const isQuiet = target === null && process.stdout.isTTY;
   const onProgress = (bytes: number, of: number): void =>
-    line.show(`downloading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`);
+    line.show(`downloading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`);
   try {
     return await download(client, id, target, { signal, ...(isQuiet ? {} : { onProgress }) });
   } finally {

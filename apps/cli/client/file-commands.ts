@@ -48,7 +48,7 @@ export function addFileCommands(program: Command): void {
       const client = await connect(options);
       const line = createProgressLine();
       const onProgress = (bytes: number, of: number): void =>
-        line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`);
+        line.show(`uploading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`);
       const uploaded = await interruptible(
         (signal) => upload(client, file, { purpose: options.purpose, onProgress, signal }),
         () => 'Run it again: a file of more than 16 MiB goes on where it stopped, within an hour.',

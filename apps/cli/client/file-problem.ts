@@ -29,8 +29,9 @@ export const cannotWrite = (file: string, error: unknown, hint: string | null = 
 /** Why a file could not be used. `absent` is what it means that something of its path does not exist. */
 export function reasonOf(error: unknown, absent: string): string {
   if (!(error instanceof Error)) return String(error);
-  const { code } = error as NodeJS.ErrnoException;
-  if (code === 'ENOENT') return absent;
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  // Also what Node says of a folder that is to be made on a disk that is read-only.
+  if (code === 'ENOENT') return syscall === 'mkdir' ? 'its folder cannot be made' : absent;
   return (code === undefined ? undefined : reasons[code]) ?? error.message.replace(/\.$/, '');
 }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import { version } from '#libs/kernel/version.ts';
 import { ApiError, CliError, UnreachableError } from './cli-error.ts';
+import { note } from './output.ts';
 
 export type Query = Readonly<Record<string, string | number | undefined>>;
 export type RequestOptions = {
@@ -16,6 +17,8 @@ export type RequestOptions = {
   /** How long the answer may take to begin. Default 60 s. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
+  /** Waits half a minute for a server that has answered before and is away now, as during a restart, and says so. */
+  isPatient?: boolean;
 };
 
 export type Client = {
@@ -33,6 +36,7 @@ const answerBytesMax = 64 * 1_048_576;
 /** A server that sends nothing for this long has gone. It sends a comment every 15 s in a stream of events. */
 const silenceMs = 60_000;
 const attemptsMax = 4;
+const patientAttemptsMax = 8;
 const retryDelayMs = 500;
 const retryDelayMaxMs = 10_000;
 
@@ -81,7 +85,9 @@ export function createClient({ server, key }: { server: string; key: string | nu
         if (response.ok) return response;
         throw await errorOf(response, server);
       } catch (error) {
-        if (attempt >= attemptsMax || !isPassing(error)) throw error;
+        const isPatient = options.isPatient === true && error instanceof UnreachableError;
+        if (attempt >= (isPatient ? patientAttemptsMax : attemptsMax) || !(isPatient || isPassing(error))) throw error;
+        if (isPatient && attempt === 2) note('The server is away. Waiting for it.');
         const delay = error instanceof ApiError ? error.retryAfterMs : null;
         const delayMs = Math.min(delay ?? retryDelayMs * 2 ** (attempt - 1), retryDelayMaxMs);
         await wait(delayMs, undefined, options.signal ? { signal: options.signal } : {});

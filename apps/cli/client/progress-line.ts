@@ -10,8 +10,10 @@ export type ProgressLine = {
 };
 
 /** Whether a line can be drawn over itself: on a terminal that obeys. */
-export const canDraw = (stream: NodeJS.WriteStream = process.stderr): boolean => stream.isTTY && !isPlainTerminal();
+const canDraw = (stream: NodeJS.WriteStream = process.stderr): boolean => stream.isTTY && !isPlainTerminal();
 
+/** A terminal shows Ctrl-C as ^C. If that went to the next line, this one could not be taken away any more. */
+const roomForInterrupt = 3;
 const redrawMs = 100;
 const plainEveryMs = 5_000;
 
@@ -27,7 +29,7 @@ export function createProgressLine(stream: NodeJS.WriteStream = process.stderr):
       if (!isDrawn) {
         if (text !== shown) note(text);
       } else {
-        stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - 1))}`);
+        stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - roomForInterrupt))}`);
       }
       [shownMs, shown] = [nowMs, text];
     },
@@ -37,10 +39,10 @@ export function createProgressLine(stream: NodeJS.WriteStream = process.stderr):
   };
 }
 
-const barWidth = 24;
-
-/** `[######------------------]`; empty where nothing is to be done. */
-export function barOf(done: number, total: number): string {
-  const filled = total === 0 ? 0 : Math.floor((Math.min(done, total) / total) * barWidth);
-  return `[${'#'.repeat(filled)}${'-'.repeat(barWidth - filled)}]`;
+/** `[######------------------] `, shorter on a narrow terminal; nothing without room beside what is said, or in a log. */
+export function barOf(done: number, total: number, columns = widthOfTerminal(process.stderr, 80)): string {
+  const width = columns >= 70 ? 24 : columns >= 50 ? 10 : 0;
+  if (width === 0 || !canDraw()) return '';
+  const filled = total === 0 ? 0 : Math.floor((Math.min(done, total) / total) * width);
+  return `[${'#'.repeat(filled)}${'-'.repeat(width - filled)}] `;
 }

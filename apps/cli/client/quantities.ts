@@ -15,7 +15,7 @@ export function timeOf(value: string | number | null | undefined, { seconds = fa
 export function dollarsOf(cents: number | null | undefined): string {
   if (cents === null || cents === undefined) return '-';
   const dollars = cents / 100;
-  const size = Math.abs(dollars);
+  const size = Math.abs(Number(dollars.toPrecision(3)));
   if (size === 0 || size >= 1) return `$${dollars.toFixed(2)}`;
   // Three digits that are not 0. A hundred decimals are the most that there can be.
   return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;

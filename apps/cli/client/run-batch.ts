@@ -81,7 +81,7 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
 /** Checks an input file here, with its progress. Throws CliError for what is wrong with it. */
 export async function readInput(file: string): Promise<CheckedInput> {
   const line = createProgressLine();
-  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)} ${bytesOf(of)}`));
+  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)}${bytesOf(of)}`));
   line.clear();
   return input;
 }
@@ -127,6 +127,7 @@ async function submit(
     json: { ...body, input_file_id: uploaded.id },
     idempotencyKey: idempotent('batch'),
     signal,
+    isPatient: true,
   });
 }
 
@@ -145,7 +146,7 @@ export async function uploadInput(
     filename: ext === '' ? name : `${name}.jsonl`,
     sha256,
     idempotencyKey,
-    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`),
+    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`),
     signal,
   });
   line.clear();

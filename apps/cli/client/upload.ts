@@ -2,7 +2,7 @@ import { createHash, hash, randomUUID } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
 import { access, open, stat, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
-import { ApiError, CliError } from './cli-error.ts';
+import { ApiError, CliError, UnreachableError } from './cli-error.ts';
 import { cannotRead } from './file-problem.ts';
 import type { Client } from './http-client.ts';
 
@@ -24,6 +24,7 @@ type Upload = { id: string; file: FileObject | null; parts?: Part[] };
 /** Larger files go in parts of this size, of which one is in memory. */
 export const partBytes = 16 * 1_048_576;
 const pieceBytes = 262_144;
+const goesOn = 'The same command goes on where it stopped, within an hour.';
 /** Of one request; the server disconnects a client that sends too slowly long before. */
 const sendTimeoutMs = 1_800_000;
 
@@ -43,9 +44,16 @@ export async function upload(client: Client, file: string, options: UploadOption
   const { size } = found;
   const filename = (options.filename ?? path.basename(file)).replaceAll(/["\\\r\n]/g, '_');
   if (size > partBytes) {
+    let hasBegun = false;
+    const onProgress = (bytes: number, of: number): void => {
+      hasBegun = true;
+      options.onProgress?.(bytes, of);
+    };
     try {
-      return await uploadInParts(client, file, { ...options, filename, size });
+      return await uploadInParts(client, file, { ...options, onProgress, filename, size });
     } catch (error) {
+      if (error instanceof UnreachableError && hasBegun)
+        throw new UnreachableError(error.message, { hint: goesOn, cause: error });
       // An older server takes files in one piece alone.
       if (!(error instanceof ApiError) || error.code !== 'unknown_url') throw error;
     }
@@ -99,7 +107,12 @@ async function uploadInParts(
           onProgress?.(offset + Math.min(from + pieceBytes, bytes.length), size);
         }
       });
-      const part = await client.json<Part>('POST', `${at}/parts`, { ...form, timeoutMs: sendTimeoutMs, signal });
+      const part = await client.json<Part>('POST', `${at}/parts`, {
+        ...form,
+        timeoutMs: sendTimeoutMs,
+        signal,
+        isPatient: true,
+      });
       partIds.push(part.id);
     }
   } finally {
@@ -110,6 +123,7 @@ async function uploadInParts(
     json,
     timeoutMs: sendTimeoutMs,
     signal,
+    isPatient: true,
   });
   if (completed === null) throw new CliError(`The upload ${made.id} was completed without a file.`);
   return completed;

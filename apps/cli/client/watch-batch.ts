@@ -1,7 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, UnreachableError } from './cli-error.ts';
 import { piecesOf, type Client } from './http-client.ts';
-import { barOf, canDraw, createProgressLine } from './progress-line.ts';
+import { barOf, createProgressLine } from './progress-line.ts';
 import { dollarsOf, durationOf } from './quantities.ts';
 
 /** What the commands read of a batch. */
@@ -119,15 +119,16 @@ function describeProgress(batch: Batch, rate: number | null): string {
   const done = completed + failed;
   const left = total - done;
   const facts = [
-    `${done}/${total} lines`,
-    ...(rate === null || left === 0 ? [] : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${durationOf(left / rate)}`]),
+    ...(total === 0 ? [] : [`${done}/${total} lines`]),
+    ...(rate === null || left === 0 || batch.status !== 'in_progress'
+      ? []
+      : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${durationOf(left / rate)}`]),
     ...(failed === 0 ? [] : [`${failed} failed`]),
     ...(batch.cost === null ? [] : [dollarsOf(batch.cost)]),
     ...(batch.paused_at ? ['paused'] : []),
     ...(batch.waiting === null ? [] : [batch.waiting.message]),
   ];
-  const bar = canDraw() ? `${barOf(done, total)} ` : '';
-  return `${bar}${batch.status === 'in_progress' ? '' : `${batch.status}  `}${facts.join('  ')}`;
+  return barOf(done, total) + [...(batch.status === 'in_progress' ? [] : [batch.status]), ...facts].join('  ');
 }
 
 /** Wakes on each event of the batch. `isHeard` says whether events come at all. */

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import { bytesOf, countOf, dollarsOf, durationOf } from './quantities.ts';
+
+test('a cost has the digits that tell it apart, however small it is, and no exponent', () => {
+  expect([null, 0, 477.0559, 99.99, 1.57, 0.0068, 0.000012].map(dollarsOf)).toEqual([
+    '-',
+    '$0.00',
+    '$4.77',
+    '$1.00',
+    '$0.0157',
+    '$0.0000680',
+    '$0.000000120',
+  ]);
+});
+
+test('a size is rounded to the unit in which it is said', () => {
+  expect([0, 1_023, 1_024, 1_048_575, 1_048_576, 2 ** 50].map(bytesOf)).toEqual([
+    '0 B',
+    '1023 B',
+    '1.0 KiB',
+    '1.0 MiB',
+    '1.0 MiB',
+    '1024.0 TiB',
+  ]);
+});
+
+test('a duration is said in the units in which people think of it', () => {
+  expect([0, 45, 300, 7_500, 172_800, 31_536_000].map(durationOf)).toEqual([
+    '0 s',
+    '45 s',
+    '5 min',
+    '2 h 5 min',
+    '2 days',
+    '365 days',
+  ]);
+});
+
+test('one thing is one', () => {
+  expect([countOf(0, 'line'), countOf(1, 'line'), countOf(2, 'line')]).toEqual(['0 lines', '1 line', '2 lines']);
+});
