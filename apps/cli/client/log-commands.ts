@@ -179,7 +179,8 @@ export function createNewCalls<Log extends { id: string }>(
     const isNew = ({ id }: Log): boolean => before?.has(id) === false;
     let page = await read(tailPage);
     if (page.length === tailPage && page.every(isNew)) page = await read(shownMax);
-    if (page.length === shownMax && page.every(isNew)) note('There were more calls than can be shown: some are left out.');
+    if (page.length === shownMax && page.every(isNew))
+      note('There were more calls than can be shown: some are left out.');
     seen = new Set(page.map(({ id }) => id));
     return page.filter(isNew).reverse();
   };
