@@ -144,7 +144,11 @@ test('calls are searched, shown, followed and exported, and usage says who spent
 test('the story of a record is there as it happened, and events are followed', async () => {
   const [made] = await json('labels', 'create', '--set', 'name=urgent');
   const id = String(made?.['id']);
-  const story = await json('events', 'show', id);
+  // Events are listed when all transactions that began before them have ended, also those of other tests.
+  const story = await eventually(
+    () => json('events', 'show', id),
+    ({ length }) => length > 0,
+  );
   expect(story.map(({ type }) => type)).toEqual(['label.created']);
   let followed = '';
   const tail = await at.cli.run(['events', 'tail', '--after', String(story[0]?.['id']), '--record', id], {
