@@ -1,7 +1,7 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { groupOf } from './client/client-command.ts';
-import { print } from './client/output.ts';
+import { note, print } from './client/output.ts';
 
 // These commands use the database. What they need is loaded when one of them runs, so that the commands that only speak
 // HTTP start quickly.
@@ -99,11 +99,12 @@ export function addOperatorCommands(program: Command): void {
     .command('restart')
     .description('let a subscriber that failed try again now instead of after its delay')
     .argument('<name>')
-    .action(async (name: string) => {
+    .option('--json', 'print {"name"} instead')
+    .action(async (name: string, { json = false }: { json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
         const { restartSubscriber } = await import('./subscribers.ts');
         await restartSubscriber({ connectionString, name }, logger);
-        print(`${name} tries again within a second, if a worker is running`);
+        print(json ? JSON.stringify({ name }) : `${name} tries again within a second, if a worker is running`);
       });
     });
 
@@ -111,12 +112,13 @@ export function addOperatorCommands(program: Command): void {
     .command('rebuild')
     .description("empty a subscriber's tables and fill them again from the event log; works while Sluice runs")
     .argument('<name>')
-    .action(async (name: string) => {
+    .option('--json', 'print {"name", "events"} instead')
+    .action(async (name: string, { json = false }: { json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
         const { rebuildFromLog } = await import('./subscribers.ts');
         const events = await rebuildFromLog({ connectionString, name, onProgress: showEvents }, logger);
         clearProgress();
-        print(`${name} rebuilt: ${events} events applied by this command`);
+        print(json ? JSON.stringify({ name, events }) : `${name} rebuilt: ${events} events applied by this command`);
       });
     });
 
@@ -157,13 +159,14 @@ export function addOperatorCommands(program: Command): void {
   analytics
     .command('rebuild')
     .description('roll up the whole request log again; works while Sluice runs')
-    .action(async () => {
+    .option('--json', 'print {"minutes"} instead')
+    .action(async ({ json = false }: { json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
         const { rebuildAnalytics } = await import('./analytics.ts');
         const onProgress = (minutes: number): void => showProgress(`${minutes} minutes`);
         const minutes = await rebuildAnalytics({ connectionString, onProgress }, logger);
         clearProgress();
-        print(`rolled up again: ${minutes} minutes by this command`);
+        print(json ? JSON.stringify({ minutes }) : `rolled up again: ${minutes} minutes by this command`);
       });
     });
 
@@ -237,12 +240,15 @@ export function addOperatorCommands(program: Command): void {
       'show what each provider charges for a model, in dollars for a million tokens; exit with status 1 if none does',
     )
     .argument('<model>', 'the name of the model, as requests or answers have it')
-    .action(async (model: string) => {
+    .option('--json', 'print one JSON object per provider instead')
+    .action(async (model: string, { json = false }: { json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
-        const { describeModel, readPrices } = await import('./prices.ts');
-        const lines = describeModel(await readPrices({ connectionString }, logger), model);
-        for (const line of lines.length > 0 ? lines : [`no provider has a price for ${model}`]) print(line);
-        if (lines.length === 0) process.exitCode = 1;
+        const { describePrice, pricesOf, readPrices } = await import('./prices.ts');
+        const prices = pricesOf(await readPrices({ connectionString }, logger), model);
+        for (const price of prices) print(json ? JSON.stringify(price) : describePrice(price));
+        if (prices.length > 0) return;
+        note(`no provider has a price for ${model}`);
+        process.exitCode = 1;
       });
     });
 

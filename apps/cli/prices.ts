@@ -95,14 +95,20 @@ export const describeTable = ({ version, document }: PriceTable): string[] => [
   }),
 ];
 
-/** What each provider charges for a model, whatever form its name has, as text; empty: nobody has a price for it. */
-export function describeModel({ document, find, rowOf }: PriceTable, model: string): string[] {
+/** The price of a model at a provider. `model` is what the price table calls it. */
+export type ProviderPrice = { provider: string; model: string; price: ModelRow };
+
+/** What each provider charges for a model, whatever form its name has; empty: nobody has a price for it. */
+export function pricesOf({ document, find, rowOf }: PriceTable, model: string): ProviderPrice[] {
   return Object.keys(document.providers).flatMap((provider) => {
     const price = find(provider, model);
     const listed = price === null ? null : rowOf(price);
-    return listed === null ? [] : [`${provider.padEnd(12)} ${listed.name}: ${describeRow(listed.row)}`];
+    return listed === null ? [] : [{ provider, model: listed.name, price: listed.row }];
   });
 }
+
+export const describePrice = ({ provider, model, price }: ProviderPrice): string =>
+  `${provider.padEnd(12)} ${model}: ${describeRow(price)}`;
 
 /** Dollars of a million tokens, or of a piece. */
 const describeRow = (row: ModelRow | null): string =>

@@ -47,6 +47,14 @@ test('no command or option has two names for one thing, and every one is describ
   );
 });
 
+test('every command takes --json, so that scripts need not know which', () => {
+  const withoutJson = commandsOf(createProgram())
+    .filter(({ command }) => command.commands.length === 0 && !command.options.some(({ long }) => long === '--json'))
+    .map(({ words }) => words.join(' '));
+  // A shell reads its script.
+  expect(withoutJson).toEqual(['completion']);
+});
+
 /** Commands without a transcript, and why. */
 const withoutTranscript: Readonly<Record<string, string>> = {
   restore: 'runs while no process of Sluice does: test/integration/start',

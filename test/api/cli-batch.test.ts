@@ -357,7 +357,7 @@ test('a large upload that is killed goes on with the parts that are missing, and
 });
 
 test('an upload waits for a server that is restarted, and sends nothing twice', async () => {
-  await writeFile(path.join(at.cli.folder, 'patient.bin'), randomBytes(40 * 1_048_576));
+  await writeFile(path.join(at.cli.folder, 'patient.bin'), randomBytes(33 * 1_048_576));
   const first = await breakingProxy({ stalledPart: 3, times: 0 });
   const port = Number(new URL(first.url).port);
   let second: Awaited<ReturnType<typeof breakingProxy>> | undefined;

@@ -197,7 +197,8 @@ async function errorOf(response: Response, server: string): Promise<CliError> {
 const isPassing = (error: unknown): boolean =>
   error instanceof ApiError
     ? [429, 502, 503, 504].includes(error.status)
-    : error instanceof UnreachableError && !/ECONNREFUSED|ENOTFOUND|EAI_AGAIN|certificate/i.test(error.message);
+    : error instanceof UnreachableError &&
+      !/ECONNREFUSED|ENOTFOUND|EAI_AGAIN|certificate|do not connect to that port/i.test(error.message);
 
 const causeOf = (error: unknown): unknown => (error instanceof Error ? error.cause : undefined);
 
@@ -207,6 +208,7 @@ function reasonOf(error: unknown): string {
   const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
   const reason: unknown = inner instanceof Error ? inner : error;
   if (!(reason instanceof Error)) return String(reason);
+  if (reason.message === 'bad port') return 'HTTP clients do not connect to that port';
   const { code } = reason as NodeJS.ErrnoException;
   const known: Record<string, string> = {
     ECONNREFUSED: 'nothing listens there (ECONNREFUSED)',

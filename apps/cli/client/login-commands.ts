@@ -4,7 +4,7 @@ import { clientCommand, type ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { connect, findConnection, toServer } from './connection.ts';
 import { createClient, type Client } from './http-client.ts';
-import { note, printObject, printRows, type OutputOptions } from './output.ts';
+import { note, print, printObject, printRows, type OutputOptions } from './output.ts';
 import { readProfiles, writeProfiles } from './profiles.ts';
 
 /** What GET /v1/session says of a key. */
@@ -30,6 +30,7 @@ export function addLoginCommands(program: Command): void {
     .command('logout')
     .description('forget a profile and its key; the key itself stays valid until it is revoked')
     .option('--profile <name>', 'default: the one in use')
+    .option('--json', 'print {"profile"} as well')
     .action(logOut);
 
   clientCommand(program, 'whoami', 'show whose key is in use, at which server, and what it may do').action(
@@ -108,7 +109,7 @@ async function logIn(options: ClientOptions): Promise<void> {
   note(`Stored as profile ${name} in ${file}.`);
 }
 
-async function logOut({ profile }: { profile?: string }): Promise<void> {
+async function logOut({ profile, json = false }: { profile?: string; json?: boolean }): Promise<void> {
   const variables = readClientVariables();
   const { current, profiles } = await readProfiles(variables);
   const name = profile ?? current;
@@ -119,6 +120,7 @@ async function logOut({ profile }: { profile?: string }): Promise<void> {
     current: current === name ? (Object.keys(rest)[0] ?? null) : current,
     profiles: rest,
   });
+  if (json) print(JSON.stringify({ profile: name }));
   note(`Profile ${name} is forgotten.`);
 }
 
