@@ -1,4 +1,4 @@
-import type { QueryClient } from '@tanstack/react-query';
+import type { Query, QueryClient } from '@tanstack/react-query';
 import { useSyncExternalStore } from 'react';
 import type { Answer } from './types.ts';
 
@@ -38,16 +38,25 @@ export function followChanges(queries: QueryClient): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let wasLost = false;
 
+  /** What changed while it was being read. It is read again when that has ended: begun anew, a slow read would never end. */
+  const late = new Set<Query>();
+
   const refresh = (): void => {
     timer = undefined;
     const nouns = new Map(changed);
     changed.clear();
-    void queries.invalidateQueries({
-      predicate: ({ queryKey: [noun, which] }) => {
-        const ids = nouns.get(String(noun));
-        return ids !== undefined && (ids.has('*') || which === 'list' || ids.has(String(which)));
-      },
-    });
+    const isOld = (query: Query): boolean => {
+      const [noun, which] = query.queryKey;
+      const ids = nouns.get(String(noun));
+      return late.has(query) || (ids !== undefined && (ids.has('*') || which === 'list' || ids.has(String(which))));
+    };
+    const old = queries.getQueryCache().findAll({ predicate: isOld });
+    late.clear();
+    for (const query of old) {
+      if (query.state.fetchStatus === 'fetching') late.add(query);
+      else void queries.invalidateQueries({ queryKey: query.queryKey, exact: true });
+    }
+    if (late.size > 0) timer = setTimeout(refresh, refreshMs);
   };
   const note = (noun: string, id: string): void => {
     const ids = changed.get(noun) ?? new Set();
@@ -71,6 +80,8 @@ export function followChanges(queries: QueryClient): () => void {
     source.addEventListener('error', () => {
       setState('lost');
       wasLost = true;
+      // It was refused; perhaps because the session has ended.
+      if (source.readyState === EventSource.CLOSED) void queries.invalidateQueries({ queryKey: ['session'] });
     });
   });
   return () => {
