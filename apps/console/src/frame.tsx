@@ -2,9 +2,17 @@ import { Link, Outlet, useRouterState } from '@tanstack/react-router';
 import { useEffect, useState } from 'react';
 import { useLiveState } from './api/live.ts';
 import icon from './icon.svg';
-import { signOut, useActsForOrganisation, useMay, useSession } from './session.tsx';
+import { Empty } from './parts/basics.tsx';
+import { signOut, useActsForOrganisation, useSession } from './session.tsx';
 
-type Item = { to: string; text: string; scope: string; ofOrganisation?: boolean };
+type Item = {
+  to: string;
+  text: string;
+  scope: string;
+  /** Each of them suffices as well, for a part of the page. */
+  orScopes?: readonly string[];
+  ofOrganisation?: boolean;
+};
 
 /** What the menu has, the scope that a key needs to see it, and whether it is for those who act for the organisation. */
 const sections: readonly { title: string; items: readonly Item[] }[] = [
@@ -30,8 +38,18 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
   {
     title: 'Administer',
     items: [
-      { to: '/keys', text: 'Keys and providers', scope: 'virtual_keys.read' },
-      { to: '/people', text: 'People and workspaces', scope: 'workspaces.read' },
+      {
+        to: '/keys',
+        text: 'Keys and providers',
+        scope: 'virtual_keys.read',
+        orScopes: ['api_keys.read', 'providers.read'],
+      },
+      {
+        to: '/people',
+        text: 'People and workspaces',
+        scope: 'workspaces.read',
+        orScopes: ['members.read', 'users.read'],
+      },
       { to: '/system', text: 'System', scope: 'workspaces.read', ofOrganisation: true },
     ],
   },
@@ -49,6 +67,11 @@ export function Frame() {
   const path = useRouterState({ select: ({ location }) => location.pathname });
   useEffect(() => setOpen(false), [path]);
   const { workspace, principal, server } = useSession();
+  const maySee = useMaySee();
+  // The page that is shown, which is the one before while the next one is loaded.
+  const shownPath = useRouterState({ select: ({ matches }) => matches.at(-1)?.fullPath ?? '' });
+  const item = sections.flatMap(({ items }) => items).find(({ to }) => isPageOf(to, shownPath));
+  const isHidden = item !== undefined && !maySee(item);
   return (
     <div className="frame">
       <a className="skip" href="#content">
@@ -63,17 +86,20 @@ export function Frame() {
             Menu
           </button>
         </div>
-        {sections.map((section) => (
-          <MenuSection key={section.title} {...section} path={path} />
+        {sections.map(({ title, items }) => (
+          <MenuSection key={title} title={title} items={items.filter(maySee)} path={path} />
         ))}
         <footer>
           <LiveSign />
           <div>
-            <div className="truncate" title={workspace.id}>
-              Workspace <strong>{workspace.name}</strong>
+            <div className="truncate" title={workspace.name}>
+              Workspace{' '}
+              <strong>
+                <bdi>{workspace.name}</bdi>
+              </strong>
             </div>
             <div className="muted truncate">
-              {principal.name ?? principal.id}
+              <bdi>{principal.name ?? principal.id}</bdi>
               {principal.role === null ? '' : `, ${principal.role}`}
             </div>
           </div>
@@ -88,32 +114,73 @@ export function Frame() {
         </footer>
       </nav>
       <main className="content" id="content" tabIndex={-1}>
-        <Outlet />
+        {isHidden ? <NotForThisKey item={item} /> : <Outlet />}
       </main>
     </div>
   );
 }
 
-const MenuSection = ({ title, items, path }: { title: string; items: readonly Item[]; path: string }) => (
-  <>
-    <h2>{title}</h2>
-    {items.map((item) => (
-      <MenuItem key={item.to} {...item} path={path} />
-    ))}
-  </>
-);
+const isPageOf = (to: string, path: string): boolean =>
+  to === '/' ? path === '/' : path === to || path.startsWith(`${to}/`);
 
-function MenuItem({ to, text, scope, ofOrganisation = false, path }: Item & { path: string }) {
-  const isAllowed = useMay(scope);
+/** Returns whether the session may see a page of the menu. */
+function useMaySee(): (item: Item) => boolean {
+  const { scopes } = useSession();
   const actsForOrganisation = useActsForOrganisation();
-  if (!isAllowed || (ofOrganisation && !actsForOrganisation)) return null;
-  const isCurrent = to === '/' ? path === '/' : path === to || path.startsWith(`${to}/`);
+  return ({ scope, orScopes = [], ofOrganisation = false }) =>
+    (scopes === null || [scope, ...orScopes].some((each) => scopes.includes(each))) &&
+    (!ofOrganisation || actsForOrganisation);
+}
+
+/** In place of a page whose every request would be refused. */
+function NotForThisKey({ item: { text, scope, ofOrganisation = false } }: { item: Item }) {
+  const { scopes } = useSession();
+  const others = sections.flatMap(({ items }) => items).filter(useMaySee());
+  const lacksScope = scopes !== null && !scopes.includes(scope);
   return (
-    <Link to={to} className="item" aria-current={isCurrent ? 'page' : undefined}>
-      {text}
-    </Link>
+    <>
+      <h1>{text}</h1>
+      <Empty title="Your key may not see this page">
+        <p>
+          {lacksScope ? (
+            <>
+              It lacks the scope <code>{scope}</code>. Sign in with a key that has it, or one made without a list of
+              scopes.
+            </>
+          ) : ofOrganisation ? (
+            'It is for keys of the organisation, and for its owners and admins.'
+          ) : null}
+        </p>
+        {others.length === 0 ? (
+          <p>There is no page that this key may see: it is for programs.</p>
+        ) : (
+          <p>
+            It may see{' '}
+            {others.map(({ to, text: name }, index) => (
+              <span key={to}>
+                {index === 0 ? '' : ', '}
+                <Link to={to}>{name}</Link>
+              </span>
+            ))}
+            .
+          </p>
+        )}
+      </Empty>
+    </>
   );
 }
+
+const MenuSection = ({ title, items, path }: { title: string; items: readonly Item[]; path: string }) =>
+  items.length === 0 ? null : (
+    <>
+      <h2>{title}</h2>
+      {items.map(({ to, text }) => (
+        <Link key={to} to={to} className="item" aria-current={isPageOf(to, path) ? 'page' : undefined}>
+          {text}
+        </Link>
+      ))}
+    </>
+  );
 
 function LiveSign() {
   const state = useLiveState();

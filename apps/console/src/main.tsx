@@ -1,13 +1,20 @@
-import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
+import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query';
 import { RouterProvider } from '@tanstack/react-router';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { ApiError } from './api/client.ts';
 import { router } from './router.tsx';
-import { SignedIn } from './session.tsx';
+import { checkSession, SignedIn } from './session.tsx';
 import './styles.css';
 
+/** A page that is refused because the session has ended asks for a key, as the first one did. */
+const onError = (error: Error, queryKey: readonly unknown[] = []): void => {
+  if (error instanceof ApiError && error.status === 401 && queryKey[0] !== 'session') checkSession(queries);
+};
+
 const queries = new QueryClient({
+  queryCache: new QueryCache({ onError: (error, { queryKey }) => onError(error, queryKey) }),
+  mutationCache: new MutationCache({ onError: (error) => onError(error) }),
   defaultOptions: {
     queries: {
       // Events say when something has changed (api/live.ts), so nothing is read again without a reason.

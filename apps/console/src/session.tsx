@@ -1,4 +1,4 @@
-import { queryOptions, useQuery, useQueryClient } from '@tanstack/react-query';
+import { queryOptions, useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query';
 import { createContext, useContext, useEffect, useState, type FormEvent, type ReactNode } from 'react';
 import { answerOf, api, ApiError, send } from './api/client.ts';
 import { followChanges } from './api/live.ts';
@@ -38,10 +38,11 @@ const sessionQuery = queryOptions({
 export function SignedIn({ children }: { children: ReactNode }) {
   const queries = useQueryClient();
   const { data, error, isPending } = useQuery(sessionQuery);
-  const isSignedIn = data !== undefined;
-  useEffect(() => (isSignedIn ? followChanges(queries) : undefined), [isSignedIn, queries]);
   const isSignedOut = error instanceof ApiError && error.status === 401;
-  if (isSignedOut) return <SignIn />;
+  const isSignedIn = data !== undefined && !isSignedOut;
+  useEffect(() => (isSignedIn ? followChanges(queries) : undefined), [isSignedIn, queries]);
+  // `data` is there until somebody signs in again: the session was there, and has ended.
+  if (isSignedOut) return <SignIn hasEnded={data !== undefined} />;
   if (data !== undefined) return <SessionContext value={data}>{children}</SessionContext>;
   if (isPending) return <Loading what="Connecting to Sluice" />;
   return <ErrorNote error={error} />;
@@ -53,7 +54,11 @@ export async function signOut(): Promise<void> {
   location.assign('/console');
 }
 
-function SignIn() {
+/** Asks whether the session is still there, after an answer that says that it is not. */
+export const checkSession = (queries: QueryClient): void =>
+  void queries.invalidateQueries({ queryKey: sessionQuery.queryKey });
+
+function SignIn({ hasEnded }: { hasEnded: boolean }) {
   const queries = useQueryClient();
   const [key, setKey] = useState('');
   const [error, setError] = useState<unknown>(null);
@@ -65,6 +70,8 @@ function SignIn() {
     try {
       const headers = { 'x-gateway-api-key': key.trim() };
       await send('/v1/session', { method: 'POST', headers });
+      // It may be another key, which may see less.
+      queries.removeQueries({ predicate: ({ queryKey: [noun] }) => noun !== 'session' });
       await queries.resetQueries({ queryKey: ['session'] });
     } catch (caught) {
       setError(caught);
@@ -79,6 +86,11 @@ function SignIn() {
           <img src={icon} alt="" width={28} height={28} />
           <h1>Sign in to Sluice</h1>
         </div>
+        {hasEnded ? (
+          <p className="note-box warn" role="status">
+            Your session has ended, or its key was revoked. Sign in, and go on where you were.
+          </p>
+        ) : null}
         <label>
           Gateway key or token
           <input
