@@ -23,6 +23,7 @@ export const percent = (part: number, all: number): string =>
 
 export function milliseconds(ms: number | null | undefined): string {
   if (ms == null) return '–';
+  if (ms === 0) return '0 ms';
   if (ms < 1) return `${ms.toFixed(2)} ms`;
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 2 : 1)} s`;
@@ -62,6 +63,20 @@ export function bytes(size: number | null | undefined): string {
 /** Local date and time to the second. */
 export const dateTime = (at: number | string | Date): string =>
   new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** Local time to the second, with the date if it is not today's. */
+export function timeOfDay(at: number | string | Date): string {
+  const date = new Date(at);
+  if (date.toDateString() === new Date().toDateString()) return date.toLocaleTimeString();
+  return date.toLocaleString(undefined, {
+    month: 'short',
+    day: 'numeric',
+    timeStyle: undefined,
+    hour: 'numeric',
+    minute: '2-digit',
+    second: '2-digit',
+  });
+}
 
 /** Such as `4 min ago`. */
 export function ago(at: number | string | Date, nowMs = Date.now()): string {

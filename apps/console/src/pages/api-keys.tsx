@@ -2,12 +2,13 @@ import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { scopeNames } from '../../generated/names.ts';
 import { groupQuery } from '../analytics.ts';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { count, dateTime, money } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, Shown } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 
 type ApiKey = Answer<'/v1/api-keys'>['data'][number];
@@ -39,7 +40,7 @@ export function ApiKeys() {
   const mayWrite = useMay('api_keys.write');
   const keys = useQuery({
     queryKey: ['api_key', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/api-keys', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/api-keys', { params: { query } }))),
     enabled: isAllowed,
   });
   const spent = useQuery({ ...groupQuery('api_key', '30d', { limit: 100 }), enabled: useMay('analytics.read') });
@@ -49,18 +50,20 @@ export function ApiKeys() {
     <>
       <Card title="API keys" flush aside={mayWrite ? <NewKey /> : null}>
         <Shown query={keys}>
-          {({ data }) =>
+          {({ data, total }) =>
             data.length === 0 ? (
               <Empty title="No keys of this workspace yet">
                 <p>Give each program a key of its own: then each has its own limits, cost, and end.</p>
               </Empty>
             ) : (
-              <DataTable
+              <RecordTable
                 label="API keys"
+                total={total}
+                textOf={({ name, id, key, status }) => `${name} ${id} ${key} ${status}`}
                 rows={data}
                 keyOf={({ id }) => id}
                 columns={[
-                  { head: 'Name', cell: ({ name }) => name },
+                  { head: 'Name', isLong: true, cell: ({ name }) => name },
                   { head: 'Key', cell: ({ key }) => <code>{key}</code> },
                   {
                     head: 'Of',
@@ -77,7 +80,7 @@ export function ApiKeys() {
                     head: 'Actions',
                     cell: (key) =>
                       mayWrite ? (
-                        <div className="row">
+                        <div className="row actions">
                           <Rotate apiKey={key} />
                           <Revoke apiKey={key} />
                         </div>
@@ -132,7 +135,7 @@ function NewKey() {
     >
       <label>
         Name
-        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={255} />
+        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={200} />
         <span className="hint">Of the program that will have it.</span>
       </label>
       <label>
@@ -189,6 +192,7 @@ function Rotate({ apiKey: { id, name } }: { apiKey: ApiKey }) {
   );
   return (
     <FormDialog
+      quiet
       text="Rotate"
       title={`Replace the key ${name}`}
       submit="Make the new key"

@@ -3,6 +3,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
 import { configSchema } from '../../generated/config-schema.ts';
 import { providerNames } from '../../generated/names.ts';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
@@ -10,7 +11,7 @@ import { Confirmed, useChange } from '../parts/changes.tsx';
 import type { KnownValues } from '../parts/complete-json.ts';
 import { JsonEditor } from '../parts/json-editor.tsx';
 import { readObject } from '../parts/read-object.ts';
-import { DataTable } from '../parts/table.tsx';
+import { DataTable, RecordTable } from '../parts/table.tsx';
 import { TextDiff } from '../parts/text-diff.tsx';
 import { useMay } from '../session.tsx';
 import { ConfigTree } from './config-tree.tsx';
@@ -71,7 +72,7 @@ export function Configs() {
   const mayWrite = useMay('configs.write');
   const configs = useQuery({
     queryKey: ['config', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/configs', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/configs', { params: { query } }))),
   });
   return (
     <div className="stack">
@@ -86,7 +87,7 @@ export function Configs() {
         ) : null}
       </PageHead>
       <Shown query={configs}>
-        {({ data }) => {
+        {({ data, total }) => {
           const chosen = data.find((config) => config.slug === slug);
           return (
             <>
@@ -103,21 +104,24 @@ export function Configs() {
                     ) : null}
                   </Empty>
                 ) : (
-                  <DataTable
+                  <RecordTable
                     label="Configs"
+                    total={total}
+                    textOf={({ slug, name }) => `${slug} ${name}`}
                     rows={data}
                     keyOf={({ id }) => id}
                     chosen={chosen?.id}
                     columns={[
                       {
                         head: 'Name',
+                        isLong: true,
                         cell: (config) => (
-                          <button type="button" className="plain" onClick={() => open(config.slug)}>
+                          <button type="button" className="link" onClick={() => open(config.slug)}>
                             {config.name}
                           </button>
                         ),
                       },
-                      { head: 'Slug', cell: (config) => <code>{config.slug}</code> },
+                      { head: 'Slug', isLong: true, cell: (config) => <code>{config.slug}</code> },
                       { head: 'Version', cell: ({ version }) => version, isNumber: true },
                       { head: 'Changed', cell: ({ last_updated_at: at }) => <Ago at={at} /> },
                       { head: 'Actions', cell: (config) => (mayWrite ? <Remove config={config} /> : null) },
@@ -235,17 +239,17 @@ function useKnownValues(): KnownValues {
     (rows ?? []).flatMap(({ slug }) => (slug == null ? [] : [slug]));
   const keys = useQuery({
     queryKey: ['virtual_key', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/virtual-keys')),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/virtual-keys', { params: { query } }))),
     retry: false,
   });
   const prompts = useQuery({
     queryKey: ['prompt', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/prompts')),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/prompts', { params: { query } }))),
     retry: false,
   });
   const guardrails = useQuery({
     queryKey: ['guardrail', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/guardrails')),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/guardrails', { params: { query } }))),
     retry: false,
   });
   const checks = slugs(guardrails.data?.data);

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { graphQuery, groupQuery, periods, toPeriod, type Group } from '../analytics.ts';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { count, dateTime, duration, money, percent, short } from '../format.ts';
@@ -110,7 +111,7 @@ export function Costs() {
                 rows={data}
                 keyOf={(row) => nameOf(row, names)}
                 columns={[
-                  { head: 'Name', cell: (row) => <code>{nameOf(row, names)}</code> },
+                  { head: 'Name', isLong: true, cell: (row) => <code>{nameOf(row, names)}</code> },
                   { head: 'Calls', cell: (row) => count(row.requests), isNumber: true },
                   { head: 'Tokens', cell: (row) => short(row['total_tokens'] as number | undefined), isNumber: true },
                   { head: 'Cost', cell: (row) => money(row.cost), isNumber: true },
@@ -139,7 +140,7 @@ function Budgets() {
   const isAllowed = useMay('policies.read');
   const policies = useQuery({
     queryKey: ['usage_limit_policy', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/policies/usage-limits', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/policies/usage-limits', { params: { query } }))),
     enabled: isAllowed,
   });
   if (!isAllowed) return null;
@@ -188,7 +189,7 @@ function Budget({ policy }: { policy: Policy }) {
   return (
     <section aria-label={policy.name ?? policy.id}>
       <h3>
-        {policy.name ?? policy.id}: {amount(policy.credit_limit)}
+        <bdi>{policy.name ?? policy.id}</bdi>: {amount(policy.credit_limit)}
         {policy.periodic_reset === null ? '' : `, ${policy.periodic_reset}`}
         {policy.next_usage_reset_at === null ? '' : `, again ${dateTime(policy.next_usage_reset_at)}`}
       </h3>
@@ -202,7 +203,11 @@ function Budget({ policy }: { policy: Policy }) {
               rows={data}
               keyOf={({ id }) => id}
               columns={[
-                { head: 'For', cell: ({ value_key: value }) => <code>{value}</code> },
+                {
+                  head: 'For',
+                  isLong: true,
+                  cell: ({ value_key: value }) => <code>{value.endsWith('=') ? `${value}(none)` : value}</code>,
+                },
                 {
                   head: 'Used',
                   cell: ({ current_usage: used, value_key: value }) => (
@@ -219,7 +224,10 @@ function Budget({ policy }: { policy: Policy }) {
                   cell: ({ current_usage: used }) => amount(Math.max(0, policy.credit_limit - used)),
                   isNumber: true,
                 },
-                { head: 'At this pace', cell: ({ current_usage: used }) => endText(policy, used) },
+                {
+                  head: 'At this pace',
+                  cell: ({ current_usage: used }) => <span className="nowrap">{endText(policy, used)}</span>,
+                },
                 {
                   head: 'State',
                   cell: ({ status, current_usage: used }) => {

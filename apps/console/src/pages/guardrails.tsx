@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { Ago, AsCurl, Badge, Card, Code, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { CheckFields, checkText, shortId, toChecks, type CheckDraft } from './check-fields.tsx';
 
@@ -20,7 +21,7 @@ export function Guardrails() {
   const mayWrite = useMay('guardrails.write');
   const guardrails = useQuery({
     queryKey: ['guardrail', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/guardrails', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/guardrails', { params: { query } }))),
   });
   return (
     <div className="stack">
@@ -35,7 +36,7 @@ export function Guardrails() {
         ) : null}
       </PageHead>
       <Shown query={guardrails}>
-        {({ data }) => {
+        {({ data, total }) => {
           const chosen = data.find((guardrail) => guardrail.slug === slug);
           return (
             <>
@@ -53,7 +54,7 @@ export function Guardrails() {
                     ) : null}
                   </Empty>
                 ) : (
-                  <List guardrails={data} chosen={slug} onChoose={open} />
+                  <List guardrails={data} total={total} chosen={slug} onChoose={open} />
                 )}
               </Card>
               {slug === 'new' || chosen !== undefined ? (
@@ -72,31 +73,36 @@ const checkIds = ({ checks }: Guardrail): string[] => checks.map((check) => shor
 
 function List({
   guardrails,
+  total,
   chosen,
   onChoose,
 }: {
   guardrails: readonly Guardrail[];
+  total: number;
   chosen: string | undefined;
   onChoose: (slug: string | undefined) => void;
 }) {
   const mayWrite = useMay('guardrails.write');
   return (
-    <DataTable
+    <RecordTable
       label="Guardrails"
+      total={total}
+      textOf={({ slug, name }) => `${slug} ${name}`}
       rows={guardrails}
       keyOf={({ id }) => id}
       chosen={guardrails.find(({ slug }) => slug === chosen)?.id}
       columns={[
         {
           head: 'Name',
+          isLong: true,
           cell: ({ name, slug }) => (
-            <button type="button" className="plain" onClick={() => onChoose(slug)}>
+            <button type="button" className="link" onClick={() => onChoose(slug)}>
               {name}
             </button>
           ),
         },
-        { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
-        { head: 'Checks', cell: (guardrail) => checkIds(guardrail).map(checkText).join('; ') },
+        { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
+        { head: 'Checks', isLong: true, cell: (guardrail) => checkIds(guardrail).map(checkText).join('; ') },
         {
           head: 'If one fails',
           cell: ({ actions }) =>
@@ -163,7 +169,7 @@ function Editor({
         <form className="stack" onSubmit={submit}>
           <label>
             Name
-            <input value={name} required maxLength={255} onChange={(event) => setName(event.target.value)} />
+            <input value={name} required maxLength={200} onChange={(event) => setName(event.target.value)} />
           </label>
           {drafts.map((draft, index) => (
             <CheckFields

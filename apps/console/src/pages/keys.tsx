@@ -3,12 +3,13 @@ import { Link, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { providerNames } from '../../generated/names.ts';
 import { groupQuery, type Group } from '../analytics.ts';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { count, dateTime, milliseconds, money } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, PageHead, Shown, type Tone } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { DataTable, RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { ApiKeys } from './api-keys.tsx';
 import { ProviderLimits } from './provider-limits.tsx';
@@ -40,20 +41,18 @@ export function Keys() {
   );
 }
 
-const list = { params: { query: { limit: 100 } } } as const;
-
 function Providers() {
   const mayReadKeys = useMay('virtual_keys.read');
   const mayReadProviders = useMay('providers.read');
   const mayAnalyse = useMay('analytics.read');
   const keys = useQuery({
     queryKey: ['virtual_key', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/virtual-keys', list)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/virtual-keys', { params: { query } }))),
     enabled: mayReadKeys,
   });
   const named = useQuery({
     queryKey: ['provider', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/providers', list)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/providers', { params: { query } }))),
     enabled: mayReadProviders,
   });
   const health = useQuery({ ...groupQuery('virtual_key', '24h', { limit: 100 }), enabled: mayAnalyse });
@@ -61,8 +60,8 @@ function Providers() {
   return (
     <>
       {mayReadProviders ? <Circuits /> : null}
-      {mayReadKeys ? <VirtualKeys query={keys} healthOf={healthOf} /> : null}
       {mayReadProviders ? <ProviderLimits /> : null}
+      {mayReadKeys ? <VirtualKeys query={keys} healthOf={healthOf} /> : null}
       {mayReadProviders && (named.data?.data.length ?? 0) > 0 ? <Named query={named} healthOf={healthOf} /> : null}
       <LastErrors />
       <AsCurl path="/v1/virtual-keys" />
@@ -70,7 +69,7 @@ function Providers() {
   );
 }
 
-type ListQuery<Row> = { data: { data: Row[] } | undefined; error: unknown };
+type ListQuery<Row> = { data: { data: Row[]; total: number } | undefined; error: unknown; failureReason: unknown };
 type Health = ReadonlyMap<string, Group>;
 
 const figure = (group: Group | undefined, name: string): number => Number(group?.[name] ?? 0);
@@ -105,7 +104,7 @@ function VirtualKeys({ query, healthOf }: { query: ListQuery<VirtualKey>; health
   return (
     <Card title="Virtual keys" flush aside={mayWrite ? <NewVirtualKey /> : null}>
       <Shown query={query}>
-        {({ data }) =>
+        {({ data, total }) =>
           data.length === 0 ? (
             <Empty title="No virtual keys yet">
               <p>
@@ -114,13 +113,16 @@ function VirtualKeys({ query, healthOf }: { query: ListQuery<VirtualKey>; health
               </p>
             </Empty>
           ) : (
-            <DataTable<VirtualKey>
+            <RecordTable<VirtualKey>
               label="Virtual keys"
+              total={total}
+              textOf={({ slug, name, provider }) => `${slug} ${name} ${provider}`}
               rows={data}
               keyOf={({ id }) => id}
               columns={[
                 {
                   head: 'Slug',
+                  isLong: true,
                   cell: ({ slug }) => (
                     <Link to="/requests" search={{ virtual_key: slug }}>
                       <code>{slug}</code>
@@ -138,7 +140,7 @@ function VirtualKeys({ query, healthOf }: { query: ListQuery<VirtualKey>; health
                   head: 'Actions',
                   cell: (key) =>
                     mayWrite ? (
-                      <div className="row">
+                      <div className="row actions">
                         <NewCredential virtualKey={key} />
                         <DeleteVirtualKey virtualKey={key} />
                       </div>
@@ -162,7 +164,7 @@ const Named = ({ query, healthOf }: { query: ListQuery<NamedProvider>; healthOf:
           rows={data}
           keyOf={({ id }) => id}
           columns={[
-            { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
+            { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
             { head: 'Provider', cell: ({ ai_provider_id: provider }) => provider },
             {
               head: 'State',
@@ -194,7 +196,7 @@ function NewVirtualKey() {
     <FormDialog primary text="Add a virtual key" title="Add a virtual key" submit="Add" act={create}>
       <label>
         Name
-        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={255} />
+        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={200} />
         <span className="hint">The slug that calls name is made of it.</span>
       </label>
       <label>
@@ -241,7 +243,7 @@ function NewCredential({ virtualKey: { slug } }: { virtualKey: VirtualKey }) {
     setKey('');
   });
   return (
-    <FormDialog text="Replace" title={`Replace the credential of ${slug}`} submit="Replace" act={change}>
+    <FormDialog quiet text="Replace" title={`Replace the credential of ${slug}`} submit="Replace" act={change}>
       <label>
         New credential
         <input
@@ -287,8 +289,8 @@ function Circuits() {
               keyOf={({ id }) => id}
               columns={[
                 { head: 'Provider', cell: ({ provider }) => provider },
-                { head: 'Virtual key', cell: ({ virtual_key: key }) => <code>{key}</code> },
-                { head: 'Model', cell: ({ model }) => <code>{model}</code> },
+                { head: 'Virtual key', isLong: true, cell: ({ virtual_key: key }) => <code>{key}</code> },
+                { head: 'Model', isLong: true, cell: ({ model }) => <code>{model}</code> },
                 {
                   head: 'State',
                   cell: ({ state }) => (
@@ -298,7 +300,11 @@ function Circuits() {
                   ),
                 },
                 { head: 'Because', cell: ({ reason, failures }) => `${reason}, ${failures} failures` },
-                { head: 'Tried again', cell: ({ open_until: until }) => dateTime(until * 1_000) },
+                {
+                  head: 'Tried again',
+                  cell: ({ state, open_until: until }) =>
+                    state === 'open' ? dateTime(until * 1_000) : 'by the next call',
+                },
               ]}
             />
           </Card>
@@ -343,8 +349,8 @@ function LastErrors() {
               },
               { head: 'Error', cell: (record) => <OutcomeBadge record={record} /> },
               { head: 'Provider', cell: ({ provider }) => provider ?? '–' },
-              { head: 'Virtual key', cell: ({ virtual_key: key }) => <code>{key ?? '–'}</code> },
-              { head: 'Model', cell: ({ model }) => <code>{model ?? '–'}</code> },
+              { head: 'Virtual key', isLong: true, cell: ({ virtual_key: key }) => <code>{key ?? '–'}</code> },
+              { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? '–'}</code> },
             ]}
           />
         )}

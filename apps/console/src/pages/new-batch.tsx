@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { useRef, useState, type DragEvent } from 'react';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, toApiError } from '../api/client.ts';
 import type { DryRun, FileObject } from '../api/types.ts';
 import { bytes, count, money, percent } from '../format.ts';
@@ -126,7 +127,7 @@ function Estimate({ found }: { found: DryRun }) {
         rows={found.models}
         keyOf={(row) => row.model ?? ''}
         columns={[
-          { head: 'Model', cell: (row) => <code>{row.model ?? 'of a prompt'}</code> },
+          { head: 'Model', isLong: true, cell: (row) => <code>{row.model ?? 'of a prompt'}</code> },
           { head: 'Lines', isNumber: true, cell: (row) => count(row.lines) },
           { head: 'Input tokens', isNumber: true, cell: (row) => count(row.input_tokens) },
           {
@@ -134,7 +135,7 @@ function Estimate({ found }: { found: DryRun }) {
             isNumber: true,
             cell: (row) => (row.unbounded_lines > 0 ? 'no maximum' : count(row.output_tokens_max)),
           },
-          { head: 'Goes to', cell: (row) => row.problem?.message ?? row.target.join('; ') },
+          { head: 'Goes to', isLong: true, cell: (row) => row.problem?.message ?? row.target.join('; ') },
         ]}
       />
       {found.limits.map(({ limit, label, left, needed, measure, suffices }) => (
@@ -285,12 +286,12 @@ type OptionValues = { virtualKey: string; config: string; window: string; note: 
 function Options({ value, onChange }: { value: OptionValues; onChange: (value: OptionValues) => void }) {
   const keys = useQuery({
     queryKey: ['virtual_key', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/virtual-keys')),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/virtual-keys', { params: { query } }))),
     retry: false,
   });
   const configs = useQuery({
     queryKey: ['config', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/configs')),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/configs', { params: { query } }))),
     retry: false,
   });
   return (

@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { dateTime } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { RecordTable } from '../parts/table.tsx';
 import { useActsForOrganisation, useMay, useSession } from '../session.tsx';
 
 type User = Answer<'/v1/admin/users'>['data'][number];
@@ -14,7 +15,6 @@ type Invite = Answer<'/v1/admin/users/invites'>['data'][number];
 type Workspace = Pick<Answer<'/v1/admin/workspaces'>['data'][number], 'usage_limits' | 'rate_limits'>;
 type Role = Member['role'];
 
-const page = { params: { query: { limit: 100 } } } as const;
 const nameOf = ({
   first_name: first,
   last_name: last,
@@ -61,29 +61,33 @@ function Members() {
   const members = useQuery({
     queryKey: ['user', 'list', 'members'],
     queryFn: () =>
-      answerOf(
-        api.GET('/v1/admin/workspaces/{workspaceId}/users', {
-          params: { path: { workspaceId: workspace.id }, query: { limit: 100 } },
-        }),
+      allPages((query) =>
+        answerOf(
+          api.GET('/v1/admin/workspaces/{workspaceId}/users', {
+            params: { path: { workspaceId: workspace.id }, query },
+          }),
+        ),
       ),
   });
   const mayWrite = useMay('members.write');
   return (
     <Card title={`Members of ${workspace.name}`} flush aside={mayWrite ? <AddMember /> : null}>
       <Shown query={members}>
-        {({ data }) =>
+        {({ data, total }) =>
           data.length === 0 ? (
             <Empty title="No members yet">
               <p>Owners and admins of the organisation may do everything here without being members.</p>
             </Empty>
           ) : (
-            <DataTable
+            <RecordTable
               label="Members"
+              total={total}
+              textOf={(member) => `${nameOf(member)} ${member.email} ${member.role}`}
               rows={data}
               keyOf={({ id }) => id}
               columns={[
-                { head: 'Name', cell: nameOf },
-                { head: 'E-mail', cell: ({ email }) => email },
+                { head: 'Name', isLong: true, cell: nameOf },
+                { head: 'E-mail', isLong: true, cell: ({ email }) => email },
                 { head: 'Role here', cell: (member) => (mayWrite ? <MemberRole member={member} /> : member.role) },
                 { head: 'In the organisation', cell: ({ org_role: role }) => role },
                 { head: 'Actions', cell: (member) => (mayWrite ? <RemoveMember member={member} /> : null) },
@@ -182,7 +186,7 @@ function AddMember() {
   const mayReadUsers = [useMay('users.read'), useActsForOrganisation()].every(Boolean);
   const users = useQuery({
     queryKey: ['user', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/admin/users', page)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/admin/users', { params: { query } }))),
     enabled: mayReadUsers,
   });
   const [userId, setUserId] = useState('');
@@ -221,25 +225,27 @@ function AddMember() {
 function Invites() {
   const invites = useQuery({
     queryKey: ['invite', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/admin/users/invites', page)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/admin/users/invites', { params: { query } }))),
   });
   const mayWrite = useMay('users.write');
   const tones = { pending: 'info', accepted: 'good', cancelled: 'plain', expired: 'warn' } as const;
   return (
     <Card title="Invites" flush aside={mayWrite ? <InviteForm /> : null}>
       <Shown query={invites}>
-        {({ data }) =>
+        {({ data, total }) =>
           data.length === 0 ? (
             <Empty title="Nobody was invited yet">
               <p>An invite is a link that works once. Send it to the person; Sluice sends no mail.</p>
             </Empty>
           ) : (
-            <DataTable
+            <RecordTable
               label="Invites"
+              total={total}
+              textOf={({ email, role, status }) => `${email} ${role} ${status}`}
               rows={data}
               keyOf={({ id }) => id}
               columns={[
-                { head: 'E-mail', cell: ({ email }) => email },
+                { head: 'E-mail', isLong: true, cell: ({ email }) => email },
                 { head: 'Role', cell: ({ role }) => role },
                 { head: 'State', cell: ({ status }) => <Badge tone={tones[status]}>{status}</Badge> },
                 { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
@@ -271,6 +277,7 @@ function PendingInvite({ invite: { id, email } }: { invite: Invite }) {
   return (
     <div className="row">
       <FormDialog
+        quiet
         text="New link"
         title={`Make a new link for ${email}?`}
         submit="Make a new link"
@@ -331,20 +338,22 @@ function InviteForm() {
 function Users() {
   const users = useQuery({
     queryKey: ['user', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/admin/users', page)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/admin/users', { params: { query } }))),
   });
   const mayWrite = useMay('users.write');
   return (
     <Card title="People of the organisation" flush>
       <Shown query={users}>
-        {({ data }) => (
-          <DataTable
+        {({ data, total }) => (
+          <RecordTable
             label="People"
+            total={total}
+            textOf={(user) => `${nameOf(user)} ${user.email} ${user.role}`}
             rows={data}
             keyOf={({ id }) => id}
             columns={[
-              { head: 'Name', cell: nameOf },
-              { head: 'E-mail', cell: ({ email }) => email },
+              { head: 'Name', isLong: true, cell: nameOf },
+              { head: 'E-mail', isLong: true, cell: ({ email }) => email },
               { head: 'Role', cell: ({ role }) => <Badge tone={role === 'owner' ? 'info' : 'plain'}>{role}</Badge> },
               { head: 'Workspaces', cell: ({ workspace_ids: ids }) => ids.length, isNumber: true },
               { head: 'Since', cell: ({ created_at: at }) => <Ago at={at} /> },
@@ -383,7 +392,7 @@ function Workspaces() {
   const { workspace } = useSession();
   const workspaces = useQuery({
     queryKey: ['workspace', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/admin/workspaces', page)),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/admin/workspaces', { params: { query } }))),
     enabled: isAllowed,
   });
   const [name, setName] = useState('');
@@ -411,15 +420,17 @@ function Workspaces() {
       }
     >
       <Shown query={workspaces}>
-        {({ data }) => (
-          <DataTable
+        {({ data, total }) => (
+          <RecordTable
             label="Workspaces"
+            total={total}
+            textOf={({ name, slug, id }) => `${name} ${slug} ${id}`}
             rows={data}
             keyOf={({ id }) => id}
             chosen={workspace.id}
             columns={[
-              { head: 'Name', cell: ({ name: text }) => text },
-              { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
+              { head: 'Name', isLong: true, cell: ({ name: text }) => text },
+              { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
               { head: 'Id', cell: ({ id }) => <Id id={id} /> },
               { head: 'Budgets', cell: limitsText },
               { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { AnswerText, useAnswer } from '../parts/answer.tsx';
@@ -419,7 +420,7 @@ function VersionLabel({ slug, version }: { slug: string; version: Version }) {
   const mayWrite = useMay('prompts.write');
   const labels = useQuery({
     queryKey: ['label', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/labels', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/labels', { params: { query } }))),
     enabled: mayRead,
   });
   const set = useChange(['prompt'], (labelId: string | null) =>

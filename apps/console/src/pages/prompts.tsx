@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query';
 import { Link, useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
+import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import { Ago, AsCurl, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { FormDialog, useChange } from '../parts/changes.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 
 const firstTemplate = [
@@ -16,7 +17,7 @@ const firstTemplate = [
 export function Prompts() {
   const prompts = useQuery({
     queryKey: ['prompt', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/prompts', { params: { query: { limit: 100 } } })),
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/prompts', { params: { query } }))),
   });
   const mayWrite = useMay('prompts.write');
   return (
@@ -29,28 +30,31 @@ export function Prompts() {
       </PageHead>
       <Card flush>
         <Shown query={prompts}>
-          {({ data }) =>
+          {({ data, total }) =>
             data.length === 0 ? (
               <Empty title="No prompts yet">
                 <p>The first one answers a customer with the simulator, so that trying it costs nothing.</p>
                 {mayWrite ? <FirstPrompt /> : null}
               </Empty>
             ) : (
-              <DataTable
+              <RecordTable
                 label="Prompts"
+                total={total}
+                textOf={({ slug, name, model }) => `${slug} ${name} ${model}`}
                 rows={data}
                 keyOf={({ id }) => id}
                 columns={[
                   {
                     head: 'Name',
+                    isLong: true,
                     cell: ({ slug, name }) => (
                       <Link to="/prompts/$slug" params={{ slug }}>
                         {name}
                       </Link>
                     ),
                   },
-                  { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
-                  { head: 'Model', cell: ({ model }) => <code>{model ?? 'the caller names it'}</code> },
+                  { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
+                  { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? 'the caller names it'}</code> },
                   { head: 'In use', cell: ({ prompt_version: version }) => `version ${version}` },
                   { head: 'Newest', cell: ({ last_version: version }) => `version ${version}` },
                   { head: 'Changed', cell: ({ last_updated_at: at }) => <Ago at={at} /> },
@@ -103,7 +107,7 @@ function NewPrompt() {
     <FormDialog primary text="New prompt" title="New prompt" submit="Create" act={submit}>
       <label>
         Name
-        <input value={name} onChange={(event) => setName(event.target.value)} required maxLength={255} />
+        <input value={name} onChange={(event) => setName(event.target.value)} required maxLength={200} />
         <span className="hint">Its slug is made of it. Text, model and the rest are on its page.</span>
       </label>
     </FormDialog>

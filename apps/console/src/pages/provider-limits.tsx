@@ -3,7 +3,7 @@ import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { count, dateTime, duration, short } from '../format.ts';
 import { Ago, Badge, Card, Empty, Shown } from '../parts/basics.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { RecordTable } from '../parts/table.tsx';
 
 type ProviderLimit = Answer<'/v1/admin/provider-limits'>['data'][number];
 
@@ -25,15 +25,17 @@ export function ProviderLimits() {
               </p>
             </Empty>
           ) : (
-            <DataTable<ProviderLimit>
+            <RecordTable<ProviderLimit>
               label="Limits that providers reported"
+              total={data.length}
+              textOf={({ virtual_key: key, provider, model }) => `${key} ${provider} ${model}`}
               rows={data}
               keyOf={({ id }) => id}
               columns={[
-                { head: 'Virtual key', cell: ({ virtual_key: key }) => <code>{key}</code> },
+                { head: 'Virtual key', isLong: true, cell: ({ virtual_key: key }) => <code>{key}</code> },
                 { head: 'Provider', cell: ({ provider }) => provider },
-                { head: 'Model', cell: ({ model }) => <code>{model === '' ? '–' : model}</code> },
-                { head: 'Calls', cell: ({ waits_until: until }) => <WaitBadge until={until} /> },
+                { head: 'Model', isLong: true, cell: ({ model }) => <code>{model === '' ? '–' : model}</code> },
+                { head: 'Calls now', cell: ({ waits_until: until }) => <WaitBadge until={until} /> },
                 { head: 'Left, when it was said', cell: (row) => <Left row={row} /> },
                 { head: 'Said', cell: ({ reported_at: at }) => <Ago at={at * 1_000} /> },
               ]}
@@ -60,7 +62,7 @@ const Left = ({ row: { limits } }: { row: ProviderLimit }) =>
   ) : (
     <ul className="plain-list">
       {limits.map(({ of, limit, remaining, resets_at: resetsAt }) => (
-        <li key={of} title={`${count(remaining)} of ${count(limit)}`}>
+        <li key={of} className="nowrap" title={`${count(remaining)} of ${count(limit)}`}>
           {remaining === null ? `${short(limit)} allowed` : short(remaining)}
           {remaining === null || limit === null ? '' : ` of ${short(limit)}`} {of.replaceAll('-', ' ')}
           <span className="muted">{resetText(resetsAt)}</span>
@@ -72,5 +74,5 @@ const Left = ({ row: { limits } }: { row: ProviderLimit }) =>
 function resetText(resetsAt: number | null): string {
   if (resetsAt === null) return '';
   const leftMs = resetsAt * 1_000 - Date.now();
-  return leftMs <= 0 ? ', all free again since' : `, all free again in ${duration(leftMs)}`;
+  return leftMs <= 0 ? '' : `, all of it again in ${duration(leftMs)}`;
 }

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react';
 import { ApiError } from '../api/client.ts';
-import { ago, dateTime } from '../format.ts';
+import { ago, dateTime, timeOfDay } from '../format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info' | 'plain';
 
@@ -64,6 +64,8 @@ export const Loading = ({ what = 'Loading' }: { what?: string }) => (
   </div>
 );
 
+const textOfError = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 /** An error as the API words it, with what helps to find it in the logs. */
 export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void }) {
   const known = error instanceof ApiError ? error : null;
@@ -71,7 +73,7 @@ export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void
   return (
     <div className="note-box bad" role="alert">
       <strong>{needsScope ? 'Your key may not do this' : 'That did not work'}</strong>
-      <p>{error instanceof Error ? error.message : String(error)}</p>
+      <p>{textOfError(error)}</p>
       <div className="row small muted">
         {known?.code ? <span className="mono">{known.code}</span> : null}
         {known?.requestId ? (
@@ -94,11 +96,24 @@ export function Shown<Data>({
   query,
   children,
 }: {
-  query: { data: Data | undefined; error: unknown; refetch?: () => unknown };
+  query: { data: Data | undefined; error: unknown; failureReason?: unknown; refetch?: () => unknown };
   children: (data: Data) => ReactNode;
 }) {
-  if (query.data !== undefined) return <>{children(query.data)}</>;
+  if (query.data !== undefined) {
+    return (
+      <>
+        {query.error === null ? null : (
+          <p className="small outdated" role="status">
+            This may be out of date, because it could not be read again: {textOfError(query.error)}
+          </p>
+        )}
+        {children(query.data)}
+      </>
+    );
+  }
   if (query.error !== null) return <ErrorNote error={query.error} retry={() => void query.refetch?.()} />;
+  // It is tried again by itself, and its reader should not wait for that without knowing why.
+  if (query.failureReason != null) return <Loading what={`${textOfError(query.failureReason)} Trying again`} />;
   return <Loading />;
 }
 
@@ -128,10 +143,12 @@ async function copyText(text: string): Promise<void> {
   area.remove();
 }
 
+export const shortId = (id: string): string => (id.length > 22 ? `${id.slice(0, 12)}…${id.slice(-6)}` : id);
+
 /** An id, shortened, that is copied whole. */
 export const Id = ({ id }: { id: string }) => (
   <span className="nowrap">
-    <code title={id}>{id.length > 22 ? `${id.slice(0, 12)}…${id.slice(-6)}` : id}</code>
+    <code title={id}>{shortId(id)}</code>
     <CopyButton text={id} />
   </span>
 );
@@ -149,6 +166,13 @@ export function Ago({ at }: { at: number | string | Date }) {
     </time>
   );
 }
+
+/** The time of day, with its date unless it is today: for logs, where many entries are of the same minute. */
+export const At = ({ at }: { at: number | string | Date }) => (
+  <time dateTime={new Date(at).toISOString()} title={`${dateTime(at)}, ${ago(at)}`} className="nowrap">
+    {timeOfDay(at)}
+  </time>
+);
 
 export const Facts = ({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) => (
   <dl className="facts">

@@ -68,6 +68,7 @@ export function FormDialog<Result>({
   act,
   shown,
   primary = false,
+  quiet = false,
   children,
 }: {
   text: string;
@@ -77,6 +78,8 @@ export function FormDialog<Result>({
   act: UseMutationResult<Result, Error, void>;
   shown?: (result: Result) => { label: string; text: string; note: string } | null;
   primary?: boolean;
+  /** Without a border, among others in a row of a table. */
+  quiet?: boolean;
   children: ReactNode;
 }) {
   const [isOpen, setOpen] = useState(false);
@@ -91,7 +94,7 @@ export function FormDialog<Result>({
   };
   return (
     <>
-      <button type="button" className={primary ? 'primary' : 'plain'} onClick={() => setOpen(true)}>
+      <button type="button" className={primary ? 'primary' : quiet ? 'plain' : undefined} onClick={() => setOpen(true)}>
         {text}
       </button>
       {isOpen ? (

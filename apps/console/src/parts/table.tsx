@@ -1,11 +1,14 @@
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { useEffect, useRef, type ReactNode } from 'react';
+import { useEffect, useRef, useState, type ReactNode } from 'react';
+import { count } from '../format.ts';
 
 export type Column<Row> = {
   head: string;
   cell: (row: Row) => ReactNode;
   /** Figures stand to the right, so that their digits are below each other. */
   isNumber?: boolean;
+  /** What people and programs name may have hundreds of characters without a space, and is broken anywhere. */
+  isLong?: boolean;
 };
 
 type Props<Row> = {
@@ -35,13 +38,51 @@ export function DataTable<Row>({ label, columns, rows, keyOf, chosen }: Props<Ro
   );
 }
 
+/** Up to so many rows are seen at a glance. */
+const glanceRows = 20;
+
+/** A table of all records of one kind. A long one scrolls by itself, and finds rows by what `textOf` says of them. */
+export function RecordTable<Row>({
+  textOf,
+  total,
+  ...props
+}: Props<Row> & {
+  textOf: (row: Row) => string;
+  /** Of the records that there are, also of those that were not read. */
+  total: number;
+}) {
+  const [words, setWords] = useState('');
+  const { label, rows } = props;
+  if (rows.length <= glanceRows) return <DataTable {...props} />;
+  const wanted = words.trim().toLowerCase();
+  const found = wanted === '' ? rows : rows.filter((row) => textOf(row).toLowerCase().includes(wanted));
+  return (
+    <>
+      <div className="row find">
+        <input
+          type="search"
+          aria-label={`Find in ${label}`}
+          placeholder="Find"
+          value={words}
+          onChange={(event) => setWords(event.target.value)}
+        />
+        <span className="small muted" role="status">
+          {count(found.length)} of {count(total)}
+          {total > rows.length ? `; only the newest ${count(rows.length)} are searched, the API has all` : ''}
+        </span>
+      </div>
+      <LongTable {...props} rows={found} />
+    </>
+  );
+}
+
 const rowPixels = 36;
 
 /**
  * A table of any length, of which only the visible rows are in the page. `onEnd` is called when the reader nears the last row
- * that is there, to read the next page.
+ * that is there, to read the next page. The heights of rows differ, so they are measured.
  */
-export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: Props<Row> & { onEnd: () => void }) {
+export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: Props<Row> & { onEnd?: () => void }) {
   const box = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: rows.length,
@@ -52,7 +93,7 @@ export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: P
   const shown = virtual.getVirtualItems();
   const lastShown = shown.at(-1)?.index ?? -1;
   useEffect(() => {
-    if (rows.length > 0 && lastShown >= rows.length - 20) onEnd();
+    if (rows.length > 0 && lastShown >= rows.length - 20) onEnd?.();
   }, [lastShown, rows.length, onEnd]);
   const before = shown[0]?.start ?? 0;
   const after = virtual.getTotalSize() - (shown.at(-1)?.end ?? 0);
@@ -66,7 +107,13 @@ export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: P
             const row = rows[index];
             if (row === undefined) return null;
             return (
-              <tr key={keyOf(row)} aria-rowindex={index + 1} className={keyOf(row) === chosen ? 'chosen' : undefined}>
+              <tr
+                key={keyOf(row)}
+                ref={virtual.measureElement}
+                data-index={index}
+                aria-rowindex={index + 1}
+                className={keyOf(row) === chosen ? 'chosen' : undefined}
+              >
                 <Cells columns={columns} row={row} />
               </tr>
             );
@@ -92,8 +139,8 @@ const Head = <Row,>({ columns }: { columns: readonly Column<Row>[] }) => (
 
 const Cells = <Row,>({ columns, row }: { columns: readonly Column<Row>[]; row: Row }) => (
   <>
-    {columns.map(({ head, cell, isNumber }) => (
-      <td key={head} className={isNumber === true ? 'num' : undefined}>
+    {columns.map(({ head, cell, isNumber, isLong }) => (
+      <td key={head} className={isNumber === true ? 'num' : isLong === true ? 'long' : undefined}>
         {cell(row)}
       </td>
     ))}
