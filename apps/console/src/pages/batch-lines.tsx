@@ -70,8 +70,8 @@ export function Lines({ batch }: { batch: Batch }) {
                 onEnd={readOn}
               />
             ) : (
-              <Empty title={batch.request_counts.total === 0 ? 'The file is not read yet' : 'No line matches so far'}>
-                {hasNextPage ? null : (
+              <Empty title={emptyText(batch, hasNextPage)}>
+                {hasNextPage || batch.request_counts.total === 0 ? null : (
                   <Link to="/batches/$id" params={{ id: batch.id }} search={{ tab: 'lines' }}>
                     Show all lines
                   </Link>
@@ -95,6 +95,11 @@ export function Lines({ batch }: { batch: Batch }) {
       <AsCurl path={`/v1/batches/${batch.id}/lines?${new URLSearchParams({ limit: '100', ...filters })}`} />
     </>
   );
+}
+
+function emptyText({ status, request_counts: { total } }: Batch, hasNextPage: boolean): string {
+  if (total > 0) return hasNextPage ? 'No line matches so far' : 'No line matches';
+  return status === 'validating' ? 'The file is not read yet' : 'The file was refused, so there are no lines';
 }
 
 function LineFilters({ id, filters }: { id: string; filters: Filters }) {
@@ -157,7 +162,7 @@ const columnsOf = (batchId: string): readonly Column<Line>[] => [
     ),
     isNumber: true,
   },
-  { head: 'Custom id', cell: ({ custom_id: id }) => <code>{id ?? '–'}</code> },
+  { head: 'Custom id', isLong: true, cell: ({ custom_id: id }) => <code>{id ?? '–'}</code> },
   {
     head: 'Outcome',
     cell: ({ outcome, status_code: status, error }) => (
@@ -166,7 +171,7 @@ const columnsOf = (batchId: string): readonly Column<Line>[] => [
       </Badge>
     ),
   },
-  { head: 'Model', cell: ({ model }) => <code>{model ?? '–'}</code> },
+  { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? '–'}</code> },
   {
     head: 'Tokens',
     cell: ({ usage }) => (usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`),
@@ -174,6 +179,7 @@ const columnsOf = (batchId: string): readonly Column<Line>[] => [
   },
   {
     head: 'Message',
+    isLong: true,
     cell: ({ error }) => <span title={error?.message ?? undefined}>{error?.message?.slice(0, 90) ?? ''}</span>,
   },
 ];
@@ -267,6 +273,7 @@ export function Failures({ batch }: { batch: Batch }) {
                 { head: 'Lines', cell: ({ count: lines }) => count(lines), isNumber: true },
                 {
                   head: 'Cause',
+                  isLong: true,
                   cell: ({ code, status_code: status }) => (
                     <Link
                       to="/batches/$id"
@@ -282,7 +289,11 @@ export function Failures({ batch }: { batch: Batch }) {
                     </Link>
                   ),
                 },
-                { head: 'Message of the first one', cell: ({ message }) => message?.slice(0, 200) ?? '–' },
+                {
+                  head: 'Message of the first one',
+                  isLong: true,
+                  cell: ({ message }) => message?.slice(0, 200) ?? '–',
+                },
               ]}
             />
             {others > 0 || examined < all ? (

@@ -210,7 +210,7 @@ function Summary({ batch }: { batch: Batch }) {
             keyOf={({ line, code, message }) => `${line} ${code} ${message}`}
             columns={[
               { head: 'Line', cell: ({ line }) => count(line), isNumber: true },
-              { head: 'Problem', cell: ({ message }) => message },
+              { head: 'Problem', isLong: true, cell: ({ message }) => message },
               { head: 'Code', cell: ({ code }) => <code>{code}</code> },
             ]}
           />
@@ -241,10 +241,10 @@ function Summary({ batch }: { batch: Batch }) {
           />
         </Card>
         <Card title="Metadata">
-          {batch.metadata === null ? (
+          {batch.metadata === null || Object.keys(batch.metadata).length === 0 ? (
             <p className="muted">None was given.</p>
           ) : (
-            <Code value={batch.metadata} label="Metadata" />
+            <Code value={batch.metadata} label="Names and values" />
           )}
         </Card>
       </div>
@@ -260,7 +260,7 @@ function describeEvent({ type, data }: EventObject): string {
     case 'batch.created':
       return 'Created';
     case 'batch.validated':
-      return `The file was checked: ${count(Number(value['lines'] ?? value['total'] ?? 0))} lines`;
+      return `The file was checked: ${count(Number(value['line_count']))} lines`;
     case 'batch.lines_settled':
       return `${count(Number(value['completed']))} lines completed${Number(value['failed']) > 0 ? `, ${count(Number(value['failed']))} failed` : ''}`;
     case 'batch.chunk_redelivered':

@@ -1,10 +1,10 @@
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
-import { useCallback } from 'react';
+import { useCallback, useEffect } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch } from '../api/types.ts';
-import { duration, money } from '../format.ts';
-import { Ago, AsCurl, Badge, Card, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
+import { count, duration, money } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, CopyButton, Empty, Loading, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { endOf, isOpenBatch, LinesProgress, paceText, StatusBadge, usePace } from './batch-parts.tsx';
@@ -40,6 +40,13 @@ export function Batches() {
   const readOn = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [fetchNextPage, hasNextPage, isFetching]);
+  const all = batches.data?.pages.flatMap(({ data }) => data) ?? [];
+  const rows = status === '' ? all : all.filter((batch) => batch.status === status);
+  // The API does not filter by status, so older pages are read until there is something to show.
+  const looksFurther = status !== '' && rows.length === 0 && hasNextPage;
+  useEffect(() => {
+    if (looksFurther) readOn();
+  }, [looksFurther, readOn]);
   return (
     <div className="stack">
       <PageHead
@@ -70,14 +77,20 @@ export function Batches() {
       </PageHead>
       <Card flush>
         <Shown query={batches}>
-          {({ pages }) => {
-            const all = pages.flatMap(({ data }) => data);
-            const rows = status === '' ? all : all.filter((batch) => batch.status === status);
+          {() => {
+            if (looksFurther) return <Loading what={`Looking through older batches, ${count(all.length)} so far`} />;
             if (rows.length > 0) {
               return <LongTable label="Batches" columns={columns} rows={rows} keyOf={({ id }) => id} onEnd={readOn} />;
             }
+            if (all.length > 0) {
+              return (
+                <Empty title={`None of ${count(all.length)} batches is ${status.replace('_', ' ')}`}>
+                  <Link to="/batches">Show all batches</Link>
+                </Empty>
+              );
+            }
             return (
-              <Empty title={all.length === 0 ? 'No batches yet' : 'No batch has this status'}>
+              <Empty title="No batches yet">
                 <p>
                   A batch is a file with one request a line. Without a file at hand, let the page write one for the
                   simulator: it costs nothing and takes a second.
@@ -101,12 +114,12 @@ const columns: readonly Column<Batch>[] = [
   {
     head: 'Batch',
     cell: ({ id }) => (
-      <>
-        <Link to="/batches/$id" params={{ id }} className="hidden-label" aria-label={`Open ${id}`}>
-          Open
-        </Link>{' '}
-        <Id id={id} />
-      </>
+      <span className="nowrap">
+        <Link to="/batches/$id" params={{ id }}>
+          <code title={id}>{shortId(id)}</code>
+        </Link>
+        <CopyButton text={id} />
+      </span>
     ),
   },
   {

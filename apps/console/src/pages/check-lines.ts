@@ -13,6 +13,10 @@ const lineBytesMax = 10 * 1024 * 1024;
 /** Beyond it, repeated ids are left to the server, which finds them without holding them in a browser's memory. */
 const idsMax = 2_000_000;
 
+/** Between two pauses, in which the page answers to its reader. */
+const linesAtOnce = 2_000;
+const pause = (): Promise<void> => new Promise((resolve) => void setTimeout(resolve));
+
 /**
  * Reads an input file piece by piece, whatever its size, and checks each line as far as that needs no server: that it is a JSON
  * object with an id of its own, and names one endpoint for all lines. `onProgress` gets the share that was read.
@@ -64,7 +68,10 @@ export async function checkLines(file: Blob, onProgress: (share: number) => void
     readBytes += value.length;
     const parts = (rest + decoder.decode(value, { stream: true })).split('\n');
     rest = parts.pop() ?? '';
-    for (const part of parts) check(part, (number += 1));
+    for (const part of parts) {
+      check(part, (number += 1));
+      if (number % linesAtOnce === 0) await pause();
+    }
     if (rest.length > lineBytesMax) {
       report(number + 1, 'is longer than 10 MiB');
       await reader.cancel();

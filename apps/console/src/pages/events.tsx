@@ -1,11 +1,11 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
-import { useState, type FormEvent } from 'react';
+import { useCallback, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { EventObject } from '../api/types.ts';
 import { dateTime } from '../format.ts';
-import { Ago, Badge, Card, Code, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
-import { DataTable } from '../parts/table.tsx';
+import { At, Badge, Card, Code, Empty, Id, PageHead, shortId, Shown } from '../parts/basics.tsx';
+import { DataTable, LongTable } from '../parts/table.tsx';
 
 /** Who changed what, when and from where; and the whole story of one record. */
 export function Events() {
@@ -48,24 +48,35 @@ function Choice({ stream }: { stream: string | undefined }) {
   );
 }
 
+/** Of one request. */
+const pageRows = 50;
+
 function Recent() {
-  const changes = useQuery({
+  const changes = useInfiniteQuery({
     queryKey: ['event', 'list'],
-    queryFn: () => answerOf(api.GET('/v1/audit-logs')),
+    queryFn: ({ pageParam }) =>
+      answerOf(api.GET('/v1/audit-logs', { params: { query: { current_page: pageParam, page_size: pageRows } } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ has_more: hasMore }, pages) => (hasMore ? pages.length : undefined),
   });
+  const { fetchNextPage, hasNextPage, isFetching } = changes;
+  const readOn = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [fetchNextPage, hasNextPage, isFetching]);
   return (
     <Card title="The last changes" flush>
       <Shown query={changes}>
-        {({ records }) =>
-          records.length === 0 ? (
+        {({ pages }) =>
+          pages[0]?.records.length === 0 ? (
             <Empty title="Nothing was changed yet" />
           ) : (
-            <DataTable
+            <LongTable
               label="Changes"
-              rows={records}
+              onEnd={readOn}
+              rows={pages.flatMap(({ records }) => records)}
               keyOf={({ id }) => id}
               columns={[
-                { head: 'When', cell: ({ timestamp }) => <Ago at={timestamp} /> },
+                { head: 'When', cell: ({ timestamp }) => <At at={timestamp} /> },
                 {
                   head: 'What',
                   cell: ({ resource_type: type, action }) => (
@@ -82,7 +93,12 @@ function Recent() {
                     </Link>
                   ),
                 },
-                { head: 'Who', cell: ({ user_type: type, user_id: id }) => `${type} ${id}` },
+                {
+                  head: 'Who',
+                  cell: ({ user_type: type, user_id: id }) => (
+                    <span title={id}>{`${type.replace('_', ' ')} ${shortId(id)}`}</span>
+                  ),
+                },
                 { head: 'From', cell: ({ client_ip: address }) => address ?? '–' },
               ]}
             />
@@ -181,16 +197,18 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
           keyOf={(name) => name}
           columns={[
             { head: 'Field', cell: (name) => <code>{name}</code> },
-            { head: 'Value', cell: (name) => <code>{shorten(after[name])}</code> },
             {
-              head: 'Changed by this event',
-              cell: (name) =>
-                changed.includes(name) ? (
-                  <span>
-                    <Badge tone="warn">changed</Badge>{' '}
-                    {name in before ? <span className="small muted">before: {shorten(before[name])}</span> : null}
-                  </span>
-                ) : null,
+              head: 'Value, and what this event changed',
+              isLong: true,
+              cell: (name) => (
+                <>
+                  {changed.includes(name) ? <Badge tone="warn">changed</Badge> : null}{' '}
+                  <code>{shorten(after[name])}</code>
+                  {changed.includes(name) && name in before ? (
+                    <div className="small muted">before: {shorten(before[name])}</div>
+                  ) : null}
+                </>
+              ),
             },
           ]}
         />

@@ -43,8 +43,16 @@ export function Overview() {
       </PageHead>
       <Problems />
       <div className="tiles">
-        <Tile label="Calls" value={short(requests.data?.summary.total)} note={perMinute(total, period)} />
-        <Tile label="Errors" value={short(errors.data?.summary.total)} note={`${percent(failed, total)} of calls`} />
+        <Tile
+          label="Calls"
+          value={short(requests.data?.summary.total)}
+          note={requests.data && perMinute(total, period)}
+        />
+        <Tile
+          label="Errors"
+          value={short(errors.data?.summary.total)}
+          note={total === 0 ? undefined : `${percent(failed, total)} of calls`}
+        />
         <Tile
           label="Latency, median"
           value={total === 0 ? '–' : milliseconds(latency.data?.summary.p50)}
@@ -57,16 +65,16 @@ export function Overview() {
           note={
             cost.data?.summary.unpriced
               ? `${short(cost.data.summary.unpriced)} calls without a known price`
-              : 'at list prices'
+              : cost.data && 'at list prices'
           }
         />
       </div>
       {requests.data !== undefined && total === 0 ? (
         <Card>
-          <Empty title="No calls yet">
+          <Empty title="No calls in this period">
             <p>
-              The provider <code>simulator</code> answers like a real one and costs nothing. Upload a batch, or send a
-              call from the playground, and this page fills by itself.
+              Choose a longer one above, or make the first call: the provider <code>simulator</code> answers like a real
+              one and costs nothing. Upload a batch, or send a call from the playground, and this page fills by itself.
             </p>
             <Link to="/batches/new" className="button primary">
               Run a batch
@@ -74,86 +82,88 @@ export function Overview() {
           </Empty>
         </Card>
       ) : null}
-      <div className="columns">
-        <Card title="Calls and errors">
-          <Shown query={requests}>
-            {({ data_points: points }) => (
-              <Chart
-                times={times(points)}
-                series={[
-                  {
-                    label: 'calls',
-                    values: points.map((point) => point.total || null),
-                    color: '--accent',
-                    asBars: true,
-                  },
-                  {
-                    label: 'errors',
-                    values: (errors.data?.data_points ?? []).map((point) => point.total || null),
-                    color: '--bad',
-                    asBars: true,
-                  },
-                ]}
-                format={short}
-                summary={`${count(total)} calls, of which ${count(failed)} failed`}
-              />
-            )}
-          </Shown>
-        </Card>
-        <Card title="Latency">
-          <Shown query={latency}>
-            {({ data_points: points, summary }) => (
-              <Chart
-                times={times(points)}
-                series={[
-                  { label: 'median', values: points.map((point) => point.p50 || null), color: '--accent' },
-                  { label: 'p99', values: points.map((point) => point.p99 || null), color: '--warn' },
-                ]}
-                format={milliseconds}
-                summary={`Median ${milliseconds(summary.p50)}, 99th percentile ${milliseconds(summary.p99)}`}
-              />
-            )}
-          </Shown>
-        </Card>
-        <Card title="Tokens">
-          <Shown query={tokens}>
-            {({ data_points: points, summary }) => (
-              <Chart
-                times={times(points)}
-                series={[
-                  {
-                    label: 'tokens',
-                    values: points.map((point) => point.total || null),
-                    color: '--accent',
-                    asBars: true,
-                  },
-                ]}
-                format={short}
-                summary={`${count(summary.total)} tokens`}
-              />
-            )}
-          </Shown>
-        </Card>
-        <Card title="Cost">
-          <Shown query={cost}>
-            {({ data_points: points, summary }) => (
-              <Chart
-                times={times(points)}
-                series={[
-                  {
-                    label: 'cost',
-                    values: points.map((point) => point.total || null),
-                    color: '--accent',
-                    asBars: true,
-                  },
-                ]}
-                format={money}
-                summary={`${money(summary.total)} in all`}
-              />
-            )}
-          </Shown>
-        </Card>
-      </div>
+      {requests.data !== undefined && total === 0 ? null : (
+        <div className="columns charts">
+          <Card title="Calls and errors">
+            <Shown query={requests}>
+              {({ data_points: points }) => (
+                <Chart
+                  times={times(points)}
+                  series={[
+                    {
+                      label: 'calls',
+                      values: points.map((point) => point.total || null),
+                      color: '--accent',
+                      asBars: true,
+                    },
+                    {
+                      label: 'errors',
+                      values: (errors.data?.data_points ?? []).map((point) => point.total || null),
+                      color: '--bad',
+                      asBars: true,
+                    },
+                  ]}
+                  format={short}
+                  summary={`${count(total)} calls, of which ${count(failed)} failed`}
+                />
+              )}
+            </Shown>
+          </Card>
+          <Card title="Latency">
+            <Shown query={latency}>
+              {({ data_points: points, summary }) => (
+                <Chart
+                  times={times(points)}
+                  series={[
+                    { label: 'median', values: points.map((point) => point.p50 || null), color: '--accent' },
+                    { label: 'p99', values: points.map((point) => point.p99 || null), color: '--warn' },
+                  ]}
+                  format={milliseconds}
+                  summary={`Median ${milliseconds(summary.p50)}, 99th percentile ${milliseconds(summary.p99)}`}
+                />
+              )}
+            </Shown>
+          </Card>
+          <Card title="Tokens">
+            <Shown query={tokens}>
+              {({ data_points: points, summary }) => (
+                <Chart
+                  times={times(points)}
+                  series={[
+                    {
+                      label: 'tokens',
+                      values: points.map((point) => point.total || null),
+                      color: '--accent',
+                      asBars: true,
+                    },
+                  ]}
+                  format={short}
+                  summary={`${count(summary.total)} tokens`}
+                />
+              )}
+            </Shown>
+          </Card>
+          <Card title="Cost">
+            <Shown query={cost}>
+              {({ data_points: points, summary }) => (
+                <Chart
+                  times={times(points)}
+                  series={[
+                    {
+                      label: 'cost',
+                      values: points.map((point) => point.total || null),
+                      color: '--accent',
+                      asBars: true,
+                    },
+                  ]}
+                  format={money}
+                  summary={`${money(summary.total)} in all`}
+                />
+              )}
+            </Shown>
+          </Card>
+        </div>
+      )}
       <Models period={period} />
     </div>
   );
@@ -178,7 +188,7 @@ function Models({ period }: { period: Period }) {
               rows={data}
               keyOf={(row) => textOf(row['ai_model'])}
               columns={[
-                { head: 'Model', cell: (row) => <code>{textOf(row['ai_model'])}</code> },
+                { head: 'Model', isLong: true, cell: (row) => <code>{textOf(row['ai_model'])}</code> },
                 { head: 'Calls', cell: (row) => count(row.requests), isNumber: true },
                 { head: 'Tokens', cell: (row) => short(row['total_tokens'] as number | undefined), isNumber: true },
                 { head: 'Cost', cell: (row) => money(row.cost), isNumber: true },
@@ -209,19 +219,32 @@ function Problems() {
   );
   const open = circuits.data?.data ?? [];
   if (waiting.length + failed.length + open.length === 0) {
-    return batches.data === undefined ? null : (
+    // Only what was looked at is said to be fine.
+    const fine = [
+      ...(circuits.data === undefined ? [] : ['no open circuit']),
+      ...(batches.data === undefined ? [] : ['no batch that waits for a budget', 'none that failed today']),
+    ];
+    return fine.length === 0 ? null : (
       <div className="note-box good" role="status">
-        Nothing is wrong: no open circuit, no batch that waits for a budget, none that failed today.
+        Nothing is wrong: {fine.join(', ')}.
       </div>
     );
   }
   return (
     <Card title="Needs attention">
       <ul className="stack" style={{ paddingLeft: 18, margin: 0, gap: 6 }}>
-        {open.map(({ id, provider, virtual_key: key, model, reason, open_until: until }) => (
+        {open.map(({ id, provider, virtual_key: key, model, reason, state, open_until: until }) => (
           <li key={id}>
-            <Badge tone="bad">circuit open</Badge> {provider} through <code>{key}</code>
-            {model === '' ? '' : `, ${model}`}: {reason}; tried again <Ago at={until * 1_000} />
+            <Badge tone={state === 'open' ? 'bad' : 'warn'}>circuit {state === 'open' ? 'open' : 'half open'}</Badge>{' '}
+            {provider} through <code>{key}</code>
+            {model === '' ? '' : `, ${model}`}: {reason};{' '}
+            {state === 'open' ? (
+              <>
+                tried again <Ago at={until * 1_000} />
+              </>
+            ) : (
+              'the next call tries it'
+            )}
           </li>
         ))}
         {waiting.map(({ id, waiting: wait }) => (

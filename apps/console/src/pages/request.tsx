@@ -100,7 +100,10 @@ function Details({ log }: { log: LogDetails }) {
               ['Kind', log.batch_line === null ? log.kind : `line ${count(log.batch_line)} of a batch`],
               ['Request id', <Id key="request" id={log.request_id} />],
               ['Trace id', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
-              ["Provider's request id", log.provider_request_id],
+              [
+                "Provider's request id",
+                log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
+              ],
               ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
             ]}
           />

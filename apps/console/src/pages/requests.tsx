@@ -5,7 +5,7 @@ import { answerOf, api } from '../api/client.ts';
 import type { LogRecord } from '../api/types.ts';
 import type { paths } from '../../generated/api.ts';
 import { count, milliseconds, money } from '../format.ts';
-import { Ago, AsCurl, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
+import { AsCurl, At, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 
 const filterNames = ['status', 'kind', 'model', 'provider', 'virtual_key', 'trace_id', 'batch_id', 'metadata'] as const;
@@ -133,12 +133,12 @@ const columns: readonly Column<LogRecord>[] = [
     head: 'When',
     cell: ({ id, created_at: at }) => (
       <Link to="/requests/$id" params={{ id }}>
-        <Ago at={at} />
+        <At at={at} />
       </Link>
     ),
   },
   { head: 'Outcome', cell: (record) => <OutcomeBadge record={record} /> },
-  { head: 'Model', cell: ({ model }) => <code>{model ?? '–'}</code> },
+  { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? '–'}</code> },
   { head: 'Provider', cell: ({ provider }) => provider ?? '–' },
   { head: 'Kind', cell: ({ kind }) => kind },
   { head: 'Took', cell: ({ duration_ms: ms }) => milliseconds(ms), isNumber: true },
