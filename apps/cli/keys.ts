@@ -1,6 +1,13 @@
 import path from 'node:path';
 import { createAdminKey } from '#libs/resources/create-admin-key.ts';
-import { checkMasterKeys, parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
+import {
+  checkMasterKeys,
+  countSecrets,
+  forgetMasterKeyCheck,
+  parseMasterKeys,
+  type MasterKeys,
+  type SecretsByMasterKey,
+} from '#libs/secrets/master-key.ts';
 import { rewrapSecrets, type RewrapReport } from '#libs/secrets/rewrap-secrets.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
 import { createDatabase } from '#libs/database/pool.ts';
@@ -9,6 +16,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
+import { assertAlone } from './running-processes.ts';
 import { readKeyFile } from '../standalone/key-file.ts';
 import { CliConfig } from './config.ts';
 import { withMigratedPool } from './migrated-pool.ts';
@@ -43,8 +51,25 @@ export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
   const lines = [`${rewrapped} secrets encrypted with the newest master key`];
   const rest = Object.entries(left).map(([id, count]) => `  ${count} need the master key with the id ${id}`);
   return rest.length === 0
-    ? [...lines, 'done: all secrets use the newest master key; you can remove older ones from SLUICE_MASTER_KEY']
-    : [...lines, 'not done: some secrets need a key that is missing from SLUICE_MASTER_KEY:', ...rest];
+    ? [
+        ...lines,
+        'done: all secrets use the newest master key; you can remove older ones from SLUICE_MASTER_KEY or master.key',
+      ]
+    : [...lines, 'not done: some secrets need a key that is missing from SLUICE_MASTER_KEY or master.key:', ...rest];
+}
+
+/**
+ * Lets the database accept another master key, because the one before is lost. Returns how many secrets nobody can read then,
+ * by the id of the key that they need. Throws ConfigurationError while a process of Sluice runs: it still has the key.
+ */
+export async function forgetMasterKey(connectionString: string, logger: Logger): Promise<SecretsByMasterKey> {
+  const applicationName = 'sluice-keys';
+  return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
+    const db = createDatabase(pool);
+    await assertAlone(db, applicationName);
+    await forgetMasterKeyCheck(db);
+    return await countSecrets(db);
+  });
 }
 
 /** Creates an admin key for a workspace, given by id or name; null means the only one. */

@@ -170,7 +170,7 @@ export function addOperatorCommands(program: Command): void {
       });
     });
 
-  const keys = groupOf(program, 'keys', 'replace the master key, or create an admin key');
+  const keys = groupOf(program, 'keys', 'replace the master key, or keys that are lost');
 
   keys.commandsGroup(maintenance);
   keys
@@ -200,6 +200,23 @@ export function addOperatorCommands(program: Command): void {
         const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
         const { id, workspaceId, key } = made;
         print(json ? JSON.stringify({ id, workspace_id: workspaceId, key: key.reveal() }) : key.reveal());
+      });
+    });
+
+  keys
+    .command('forget-master')
+    .description(
+      'accept another master key from the next start on, because yours is lost; what it encrypted stays unreadable. Stop ' +
+        'all processes first',
+    )
+    .action(async () => {
+      await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
+        const { forgetMasterKey } = await import('./keys.ts');
+        const unreadable = await forgetMasterKey(connectionString, logger);
+        print('the next process to start may bring another master key');
+        for (const [id, count] of Object.entries(unreadable)) {
+          print(`  ${count} secrets can only be read with the lost key ${id}; store their credentials again`);
+        }
       });
     });
 

@@ -101,6 +101,11 @@ export async function replaceMasterKeyCheck(db: Kysely<Database>, masterKey: Mas
     .execute();
 }
 
+/** From now on the first process to start decides which master key is the right one. For when the one before is lost. */
+export async function forgetMasterKeyCheck(db: Kysely<Database>): Promise<void> {
+  await db.deleteFrom('installation').where('name', '=', checkName).execute();
+}
+
 const checkValueOf = ({ key }: MasterKey): string =>
   createHmac('sha256', key).update('sluice master key check v1').digest('hex');
 

@@ -210,15 +210,3 @@ test('an API key is replaced by the command of the page', async () => {
     expect((await send(baseUrl, 'GET', '/models', undefined, key)).status).toBe(200);
   }
 });
-
-test('after a lost master key another one is accepted, and provider keys are stored again', async () => {
-  const [statement] = /delete from [^"]+/.exec(commandOf('The master key is lost')) ?? [''];
-  await scripted.platform.database.pool.query(statement);
-  const { baseUrl } = await startWith(newKey());
-  const [slug = ''] = slugs;
-  const body = { model: `@${slug}/m`, messages: [{ role: 'user', content: 'Hello' }] };
-  const refused = await send(baseUrl, 'POST', '/chat/completions', body);
-  expect([refused.status, await refused.json()]).toMatchObject([503, { error: { code: 'virtual_key_unreadable' } }]);
-  expect((await send(baseUrl, 'PUT', `/virtual-keys/${slug}`, { key: credentialOf(slug) })).status).toBe(200);
-  expect(await ask(baseUrl, slug)).toBe(200);
-});

@@ -1,4 +1,5 @@
-import { describeSessions, type RestoreReport } from './restore.ts';
+import { describeSessions } from '../running-processes.ts';
+import type { RestoreReport } from './restore.ts';
 import { findingToJson } from './inspect-blobs.ts';
 
 /** Whether nothing in the report needs a person. What happened after the backup is lost in any case. */

@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
-import { listConnectedSessions, type ConnectedSession } from '#libs/database/connected-processes.ts';
+import type { ConnectedSession } from '#libs/database/connected-processes.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { holdStarts } from '#libs/database/hold-starts.ts';
 import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
@@ -21,6 +21,7 @@ import { countRunningExports } from '#libs/request-log/run-log-export.ts';
 import { compareMasterKeys } from '#libs/secrets/master-key.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { readMasterKeys } from '../keys.ts';
+import { assertAlone, listRunning } from '../running-processes.ts';
 import { withMigratedPool } from '../migrated-pool.ts';
 import { inspectBlobs, openBlobStore, type BlobReport } from './inspect-blobs.ts';
 import { reconcileJobs, type ReconciledJobs } from './reconcile-jobs.ts';
@@ -79,7 +80,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
     const heldSinceMs = performance.now();
     return await withMigratedPool({ connectionString, applicationName, max: 4 }, logger, async (pool) => {
       const db = createDatabase(pool);
-      await assertAlone(db);
+      await assertAlone(db, applicationName);
       const blobs = await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: true });
       onProgress('the event log');
       const epoch = await startEpoch(db);
@@ -99,7 +100,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       onProgress('read models');
       const models = await checkModels(pool, onProgress);
       await sleep(watchMs - (performance.now() - heldSinceMs));
-      const survivors = await listRunning(db);
+      const survivors = await listRunning(db, applicationName);
       return {
         migrations,
         newest,
@@ -127,37 +128,11 @@ async function assertRestorable(options: RestoreOptions, logger: Logger): Promis
     if (rows[0]?.empty !== false) {
       throw new ConfigurationError('The database is empty. Restore its dump first: docs/backup.md says how.');
     }
-    await assertAlone(db);
+    await assertAlone(db, applicationName);
     await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: false });
   } finally {
     await pool.end();
   }
-}
-
-async function assertAlone(db: Kysely<Database>): Promise<void> {
-  const running = await listRunning(db);
-  if (running.length === 0) return;
-  const lines = describeSessions(running).map((line) => `  ${line}`);
-  throw new ConfigurationError(
-    `Stop all processes of Sluice first. These are connected to the database:\n${lines.join('\n')}`,
-  );
-}
-
-/** A process that starts waits in one of these sessions, and has read nothing yet. */
-const startingApplications: ReadonlySet<string> = new Set(['sluice-start', 'sluice-migrate']);
-
-const listRunning = async (db: Kysely<Database>): Promise<ConnectedSession[]> =>
-  (await listConnectedSessions(db, applicationName)).filter(
-    ({ application }) => !startingApplications.has(application),
-  );
-
-/** One line for each application and address. */
-export function describeSessions(sessions: readonly ConnectedSession[]): string[] {
-  const groups = Map.groupBy(sessions, ({ application, address }) => `${application} from ${address ?? 'this host'}`);
-  return [...groups].map(([name, members]) => {
-    const pids = members.map(({ pid }) => pid).join(', ');
-    return `${name}, since ${members[0]?.since.toISOString()} (backend ${pids})`;
-  });
 }
 
 /** An event that cannot be read must not hide the rest of the report. */

@@ -1,0 +1,36 @@
+import { randomBytes } from 'node:crypto';
+import { expect, onTestFinished, test } from 'vitest';
+import { createTestDatabase } from '#test/postgres.ts';
+import { startApp } from './app-process.ts';
+import { prepareInstallation } from './installation.ts';
+
+test('without its master key an installation starts again with another one, once it was told to forget the lost one', async () => {
+  const database = await createTestDatabase();
+  onTestFinished(() => database.drop());
+  const { environment, start, kill, sluice } = await prepareInstallation(database.connectionString);
+  let client = await start({ worker: false });
+  const ask = () =>
+    client.chat.completions.create({ model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] });
+  await ask();
+  const refused = await sluice('keys', 'forget-master');
+  expect(refused).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringMatching(/Stop all processes.*sluice-api/s),
+  });
+  await kill();
+
+  environment['SLUICE_MASTER_KEY'] = randomBytes(32).toString('base64');
+  expect(await startApp('api', environment).ended).toBe(1);
+  const forgotten = await sluice('keys', 'forget-master');
+  expect(forgotten).toMatchObject({ code: 0, stderr: '' });
+  expect(forgotten.stdout).toMatch(
+    /^the next process .*\n {2}1 secrets can only be read with the lost key [0-9a-f]{16};/,
+  );
+
+  client = await start({ worker: false });
+  await expect(ask()).rejects.toMatchObject({ status: 503, code: 'virtual_key_unreadable' });
+  await client.put('/virtual-keys/simulator', { body: { key: 'sk-stored-again' } });
+  expect((await ask()).object).toBe('chat.completion');
+  await kill();
+});
