@@ -8,7 +8,7 @@ import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { addLogFields, contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { ApiConfig } from './config.ts';
@@ -68,7 +68,11 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       clock,
       tokens: tokens ?? undefined,
       slow,
-      onFailure: (reason) => failures.inc({ reason }),
+      onFailure(reason, request) {
+        failures.inc({ reason });
+        // Whoever looks for the client with the wrong key finds it by this; other requests are logged without.
+        addLogFields(request, { client_address: addressOf(request), refused_because: reason });
+      },
     }),
     clientAddress: addressOf,
     onForbidden(request, { workspaceId, keyId, principal }, { code, message }) {

@@ -35,7 +35,7 @@ type Deps<Request> = {
    * function is called when the key turns out to be valid.
    */
   slow?: (request: Request) => () => void;
-  onFailure?: (failure: AuthenticationFailure) => void;
+  onFailure?: (failure: AuthenticationFailure, request: Request) => void;
 };
 
 type WithHeaders = { headers: IncomingHttpHeaders };
@@ -81,8 +81,8 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     return key.caller;
   };
 
-  const refused = (): GatewayError => {
-    onFailure?.('wrong_key');
+  const refused = (request: Request): GatewayError => {
+    onFailure?.('wrong_key', request);
     return wrongKey();
   };
 
@@ -90,14 +90,14 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     try {
       return slow?.(request);
     } catch (error) {
-      onFailure?.('slowed');
+      onFailure?.('slowed', request);
       throw error;
     }
   };
 
-  const findAgain = async (token: string, forgive: (() => void) | undefined): Promise<Caller> => {
+  const findAgain = async (request: Request, token: string, forgive: (() => void) | undefined): Promise<Caller> => {
     const digest = digestOf(token);
-    if (snapshot.absent.has(digest)) throw refused();
+    if (snapshot.absent.has(digest)) throw refused(request);
     try {
       await snapshot.refresh();
     } catch (error) {
@@ -117,7 +117,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
       return caller;
     }
     snapshot.absent.add(digest);
-    throw refused();
+    throw refused(request);
   };
 
   /**
@@ -130,7 +130,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
       return await source.verify(token);
     } catch (error) {
       if (!(error instanceof GatewayError) || error.kind !== 'unauthenticated') throw error;
-      onFailure?.('wrong_token');
+      onFailure?.('wrong_token', request);
       slowDown(request);
       throw error;
     }
@@ -140,7 +140,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     const { headers } = request;
     const token = gatewayKeyOf(headers);
     if (token === null) {
-      onFailure?.('missing_key');
+      onFailure?.('missing_key', request);
       throw lacksScheme(headers) ? missingScheme() : missingKey();
     }
     snapshot.assertFresh();
@@ -150,8 +150,8 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     const forgive = slowDown(request);
     // Only well-formed keys are looked up. One that the operator chose (SLUICE_BOOTSTRAP_KEY) is known after the next
     // poll.
-    if (!isWellFormedGatewayKey(token)) throw refused();
-    return findAgain(token, forgive);
+    if (!isWellFormedGatewayKey(token)) throw refused(request);
+    return findAgain(request, token, forgive);
   };
 }
 

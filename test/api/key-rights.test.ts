@@ -3,7 +3,7 @@ import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { eventually } from '#test/eventually.ts';
-import { startApiProcess } from './api-process.ts';
+import { startApp } from '../integration/start/app-process.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
 import { startScriptedPlatform, type ScriptedPlatform } from './scripted-provider.ts';
 
@@ -233,9 +233,14 @@ test('what a key was refused is in the log: who, from where, which route and why
   expect((await checkInlineModels(pool, inlineModels)).difference).toBeNull();
 });
 
-test('wrong keys are slowed by address before anything is looked up, and right ones are not', async () => {
+test('wrong keys are slowed by address before anything is looked up, and right ones are not; the log has the address', async () => {
   const environment = { SLUICE_WRONG_KEYS_PER_MINUTE: '3', SLUICE_TRUSTED_PROXIES: '127.0.0.0/8' };
-  const baseUrl = await startApiProcess(scripted.platform, environment);
+  const api = startApp('api', { ...scripted.platform.environment, ...environment });
+  const [listening] = await eventually(
+    () => api.said('listening'),
+    (lines) => lines.length > 0,
+  );
+  const baseUrl = `${listening?.url}/v1`;
   const guess = (address: string, key = createGatewayKey().reveal()) =>
     call('GET', '/files', { baseUrl, key, headers: { 'x-forwarded-for': `198.51.100.1, ${address}` } });
   const statuses: number[] = [];
@@ -253,4 +258,12 @@ test('wrong keys are slowed by address before anything is looked up, and right o
   const metrics = await (await fetch(new URL('/metrics', baseUrl))).text();
   expect(metrics).toMatch(/^sluice_authentication_failures_total\{reason="wrong_key"\} [4-9]/m);
   expect(metrics).toMatch(/^sluice_authentication_failures_total\{reason="slowed"\} [1-9]/m);
+  const ofAddress = { client_address: '192.0.2.1' };
+  expect(api.said('request ended')).toEqual(
+    expect.arrayContaining([
+      expect.objectContaining({ status: 401, ...ofAddress, refused_because: 'wrong_key' }),
+      expect.objectContaining({ status: 429, ...ofAddress, refused_because: 'slowed' }),
+      expect.not.objectContaining({ client_address: expect.anything() }),
+    ]),
+  );
 });
