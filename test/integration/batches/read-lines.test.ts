@@ -4,7 +4,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { sql, type KyselyPlugin } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { readLines, type LinesPage } from '#libs/batches/read-lines.ts';
+import { readFailures, readLines, type LinesPage } from '#libs/batches/read-lines.ts';
 import { resultsBucket } from '#libs/batches/results-bucket.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
@@ -100,4 +100,36 @@ test('a search finds each line once, and answers are not read beyond those of th
   const both = await readAll({ limit: 7, search: 'line-' });
   expect(numbersOf(both.pages)).toEqual(all);
   expect(both.pages.at(-1)?.lines.at(-1)).toMatchObject({ outcome: 'pending', custom_id: 'line-160' });
+});
+
+test('failed lines are grouped by the first code that is a text, or else by the type of the error', async () => {
+  const answered = (body: string): string =>
+    `"response":{"status_code":400,"request_id":"q","body":${body}},"error":null`;
+  const ends = [
+    answered('{"error":{"message":"m","type":"t","code":"plain"}}'),
+    answered('{ "error" : { "code" : "spaced" } }'),
+    answered('{"error":{"code":null,"type":"of_type"}}'),
+    answered('{"error":{"code":429,"inner":{"code":"inner"},"type":"t"}}'),
+    answered(String.raw`{"error":{"code":"a\"b","type":"escaped"}}`),
+    answered(`{"error":{"code":"${'x'.repeat(101)}"}}`),
+    answered('{"error":{"message":"\xff \u{1f600}"}}'),
+    '"response":null,"error":{"code":"worker_crashed","message":"m"}',
+  ];
+  const failing = await createRunningBatch(database, engine, { lines: ends.length });
+  const batch = await readBatch(database, failing);
+  for (const [index, end] of ends.entries()) {
+    const data = Buffer.from(`{"id":"r","custom_id":"a \\"code\\":\\"b\\"",${end}}`);
+    await sql`insert into batch_result (bucket, batch_id, line, succeeded, data)
+      values (${resultsBucket(batch)}::date, ${failing}, ${index + 1}, false, ${data})`.execute(database.db);
+  }
+  const { groups } = await readFailures(database.db, { ...batch, failed: ends.length });
+  expect(groups.map(({ code, status_code: status, lines: of }) => [of, status, code])).toEqual([
+    [[6, 7], 400, null],
+    [[1], 400, 'plain'],
+    [[2], 400, 'spaced'],
+    [[3], 400, 'of_type'],
+    [[4], 400, 'inner'],
+    [[5], 400, 'escaped'],
+    [[8], null, 'worker_crashed'],
+  ]);
 });
