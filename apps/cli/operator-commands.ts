@@ -209,10 +209,12 @@ export function addOperatorCommands(program: Command): void {
       'accept another master key from the next start on, because yours is lost; what it encrypted stays unreadable. Stop ' +
         'all processes first',
     )
-    .action(async () => {
+    .option('--json', 'print {"unreadable"}, the number of secrets by the id of their key, instead')
+    .action(async ({ json = false }: { json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
         const { forgetMasterKey } = await import('./keys.ts');
         const unreadable = await forgetMasterKey(connectionString, logger);
+        if (json) return print(JSON.stringify({ unreadable }));
         print('the next process to start may bring another master key');
         for (const [id, count] of Object.entries(unreadable)) {
           print(`  ${count} secrets can only be read with the lost key ${id}; store their credentials again`);

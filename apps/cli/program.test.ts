@@ -58,6 +58,7 @@ test('every command takes --json, so that scripts need not know which', () => {
 /** Commands without a transcript, and why. */
 const withoutTranscript: Readonly<Record<string, string>> = {
   restore: 'runs while no process of Sluice does: test/integration/start',
+  'keys forget-master': 'as restore',
 };
 
 /** Those of labels, which have an id, and configs, which have a slug, stand for all kinds: the same lines make them. */
