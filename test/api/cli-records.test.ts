@@ -166,6 +166,21 @@ test('the story of a record is there as it happened, and events are followed', a
   expect(listed).toHaveLength(1);
 });
 
+test('Ctrl-C that is held down ends a command as one Ctrl-C does', async () => {
+  const [made] = await json('labels', 'create', '--set', 'name=held');
+  const id = String(made?.['id']);
+  const [first] = await json('events', 'show', id);
+  await json('labels', 'update', id, '--set', 'name=down');
+  const { code, stdout } = await at.cli.run(['events', 'tail', '--after', String(first?.['id']), '--record', id], {
+    onStart: (child) =>
+      child.stdout?.once('data', () => {
+        const key = setInterval(() => child.kill('SIGINT'), 1);
+        child.once('exit', () => clearInterval(key));
+      }),
+  });
+  expect([code, stdout.trimEnd().split('\n').length]).toEqual([130, 1]);
+});
+
 test('a record is shown as it was at any moment, and only to its workspace', async () => {
   const [made] = await json('labels', 'create', '--set', 'name=first');
   const id = String(made?.['id']);

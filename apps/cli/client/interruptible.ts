@@ -20,6 +20,7 @@ export async function interruptible<Result>(
     if (!controller.signal.aborted) throw error;
     throw new CliError('Interrupted.', { hint: howToComeBack(), exitCode: exitCodes.detached });
   } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    // After the first one the process is about to end, and the next must not end it with another status.
+    if (!controller.signal.aborted) process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }
 }
