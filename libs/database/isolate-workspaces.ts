@@ -140,8 +140,11 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
     } catch (error) {
       const state = sqlStateOf(error) ?? '';
       const isThere = state === '42710' || state === '23505';
-      if (!isThere && state !== '42501') throw error;
-      if (!isThere) logger.debug({ err: error }, 'the role of workspaces cannot be prepared by this role');
+      if (isThere) continue;
+      if (state !== '42501') throw error;
+      // A role that may not be made cannot be granted either; the API warns at its start.
+      logger.debug({ err: error }, 'the role of workspaces cannot be prepared by this role');
+      return;
     }
   }
 }

@@ -1,0 +1,27 @@
+import { pino } from 'pino';
+import { expect, onTestFinished, test } from 'vitest';
+import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
+import { migrate } from '#libs/database/migrate.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import { query, start, usedDataDir } from './embedded-harness.ts';
+
+const logger = pino({ level: 'silent' });
+
+test('a server on which Sluice may make no role is migrated without isolation, and isolates once an administrator has made the role', async () => {
+  const { connectionString, adminConnectionString } = await start({ dataDir: await usedDataDir() });
+  for (const statement of ['revoke sluice_tenant from sluice', 'drop role sluice_tenant']) {
+    await query(adminConnectionString, statement);
+  }
+  const pool = createPool({ connectionString, applicationName: 'test', max: 1 }, logger);
+  onTestFinished(() => pool.end());
+  const db = createDatabase(pool);
+  expect((await migrate({ connectionString, logger })).length).toBeGreaterThan(0);
+  expect(await mayTakeRole(db)).toBe(false);
+
+  // The statements of docs/production.md.
+  await query(adminConnectionString, 'create role sluice_tenant nologin; grant sluice_tenant to sluice');
+  await migrate({ connectionString, logger });
+  expect(await mayTakeRole(db)).toBe(true);
+  const rights = `select has_table_privilege('sluice_tenant', 'batch', 'select') as reads`;
+  expect(await query(connectionString, rights)).toEqual([{ reads: true }]);
+});
