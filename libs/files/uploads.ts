@@ -50,8 +50,9 @@ type Deps = {
   storedBytesMax: number;
 };
 
-/** From the creation of an upload to its completion, as at OpenAI. */
+/** From the creation of an upload to its completion, as at OpenAI; here also from each of its parts, for as long as a day in all. */
 const lifetime = '1 hour';
+const lifetimeMax = '1 day';
 const pendingMax = 100;
 const partsMax = 10_000;
 /** How long an upload can still be retrieved after its time. */
@@ -230,6 +231,10 @@ export function createUploads(deps: Deps): Uploads {
           .values({ ...part, bytes: blob.sizeBytes, sha256: blob.sha256 })
           .returningAll()
           .executeTakeFirstOrThrow();
+        await sql`
+          update upload set expires_at = greatest(expires_at,
+            least(clock_timestamp() + ${lifetime}::interval, created_at + ${lifetimeMax}::interval))
+          where id = ${id}`.execute(tx);
         return viewOfPart(row);
       });
     },

@@ -21,7 +21,14 @@ beforeAll(async () => {
 });
 afterAll(() => platform?.stop());
 
-type Upload = { id: string; status: string; file: { id: string } | null; parts?: { sha256: string }[] };
+type Upload = {
+  id: string;
+  status: string;
+  created_at: number;
+  expires_at: number;
+  file: { id: string } | null;
+  parts?: { sha256: string }[];
+};
 
 async function send(method: string, url: string, body?: object): Promise<{ status: number; body: Upload }> {
   const response = await fetch(`${platform.baseUrl}${url}`, {
@@ -182,6 +189,23 @@ test('a part whose bytes are gone is found by the check of the blobs', async () 
     },
   ]);
   await send('POST', `/uploads/${upload.id}/cancel`);
+});
+
+test('an upload ends an hour after its last part, and a day after its creation at the latest', async () => {
+  const { db } = platform.database;
+  const { id } = (await send('POST', '/uploads', { ...about, bytes: 9 })).body;
+  const addAfter = async (age: string): Promise<number> => {
+    await sql`update upload set created_at = clock_timestamp() - ${age}::interval,
+      expires_at = clock_timestamp() + interval '1 minute' where id = ${id}`.execute(db);
+    const form = new FormData();
+    form.set('data', new Blob(['x']), 'part');
+    const headers = { authorization: `Bearer ${platform.adminKey}` };
+    await fetch(`${platform.baseUrl}/uploads/${id}/parts`, { method: 'POST', headers, body: form });
+    const { created_at: createdAt, expires_at: expiresAt } = (await send('GET', `/uploads/${id}`)).body;
+    return Math.round((expiresAt - createdAt) / 60);
+  };
+  expect(await addAfter('50 minutes')).toBe(110);
+  expect(await addAfter('23 hours 50 minutes')).toBe(24 * 60);
 });
 
 test('what is announced counts as stored, and an expired upload leaves nothing', async () => {

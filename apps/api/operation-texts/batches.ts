@@ -40,7 +40,8 @@ export const batchTexts: OperationTexts = {
   },
   createUpload: {
     description:
-      'For files that are too large to begin again when the connection breaks. It ends after an hour. With `sha256`, an upload of the ' +
+      'For files that are too large to begin again when the connection breaks. It ends an hour after its last ' +
+      'part, and a day after its creation at the latest. With `sha256`, an upload of the ' +
       'same file that broke, or was just completed, is answered in the place of a new one, with its `parts`.',
     example: { filename: 'in.jsonl', purpose: 'batch', bytes: 52_428_800, mime_type: 'application/jsonl' },
     errors: {
