@@ -69,7 +69,8 @@ async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWa
 
 const texts = {
   rate_limited: 'The provider has answered 429: its credential and model are not called before then.',
-  budget_used_up: 'A budget is used up.',
+  budget_used_up:
+    'What a budget has left is not enough for another call: it is used up, or reserved by the calls under way.',
   circuit_open: 'The circuit of the target is open, because its calls kept failing.',
   provider_busy: 'As many calls with this credential are running as may be.',
   retry: 'Calls have failed and are repeated after a pause.',
