@@ -71,16 +71,21 @@ export async function followWorkspace(
   frames: NewsFrames,
 ): Promise<void> {
   response.on('close', () => watch.stop());
-  const stream = await openEventStream(deps, request, response);
-  let position: Checkpoint | null = start;
-  for (let isOpen = true; isOpen;) {
-    const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
-    if (isOver || response.destroyed) break;
-    if (hasEvents) position = await frames.sendEvents(position, stream);
-    if (position === null) break;
-    if (newestCall !== null) isOpen = await stream.send(frames.callFrame(newestCall));
-    else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
-    isOpen &&= await stream.isAllowed();
+  try {
+    const stream = await openEventStream(deps, request, response);
+    let position: Checkpoint | null = start;
+    for (let isOpen = true; isOpen;) {
+      const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
+      if (isOver || response.destroyed) break;
+      if (hasEvents) position = await frames.sendEvents(position, stream);
+      if (position === null) break;
+      if (newestCall !== null) isOpen = await stream.send(frames.callFrame(newestCall));
+      else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
+      isOpen &&= await stream.isAllowed();
+    }
+  } finally {
+    // Also where the client had gone before anybody listened for that.
+    watch.stop();
   }
   response.end();
 }

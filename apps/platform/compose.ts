@@ -126,7 +126,7 @@ export async function createPlatform(
     logger,
     poolSizeMax: app.role === 'worker' ? 4 : 2,
     stopDeadlineMs: app.queueStopMs,
-    onJobEnded: telemetry === null ? undefined : createJobSpans({ db, telemetry }),
+    onJobEnded: telemetry === null ? undefined : createJobSpans({ db, telemetry, logger }),
   });
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const egress = createEgress({

@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
 import { jobSpanId } from '#libs/kernel/trace-ids.ts';
 import type { EndedJob, OnJobEnded } from '#libs/queue/ended-job.ts';
 import type { EndedSpan, SpanAttributes, SpanTrace } from '#libs/request-log/call-spans.ts';
@@ -29,8 +30,10 @@ const lookupsMax = 100;
 export function createJobSpans({
   db,
   telemetry,
+  logger,
 }: {
   db: Kysely<Database>;
+  logger: Logger;
   telemetry: Pick<Telemetry, 'recordJob'>;
 }): OnJobEnded {
   const places = new LRUCache<string, Place>({ max: knownRecordsMax });
@@ -61,7 +64,7 @@ export function createJobSpans({
       (place) => {
         if (place !== null) telemetry.recordJob(toJobSpan(job, place), place);
       },
-      () => {}, // the database is away
+      (error: unknown) => logger.debug({ err: error, job_id: job.id }, 'a span of a job is left out'),
     );
   };
 }

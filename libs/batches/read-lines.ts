@@ -12,8 +12,6 @@ import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
 // Lines of a batch as a person looks at them, while it runs and after it has ended: results from their rows, requests from
 // the byte ranges of the input file. Callers must have checked whose batch it is, because neither has a workspace.
 
-export type { LineDeps };
-
 /** What `matches` and the answer need of a result: the beginning of a large one, which has its status. */
 type ResultRow = { line: number; succeeded: boolean; head: Buffer; bytes: number };
 

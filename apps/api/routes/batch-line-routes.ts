@@ -1,7 +1,8 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
-import { readFailures, readLine, readLines, type LineDeps } from '#libs/batches/read-lines.ts';
+import { readFailures, readLine, readLines } from '#libs/batches/read-lines.ts';
+import type { LineDeps } from '#libs/batches/scan-requests.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { BatchFailures, BatchLineDetails, BatchLineList, BatchLineListQuery } from '#libs/contracts/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';

@@ -56,15 +56,19 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
         }
         const watch = eventStreams.watch(callerOf(request).workspaceId, false);
         response.on('close', () => watch.stop());
-        const stream = await openEventStream(deps, request, response);
-        for (let isOpen = true; isOpen;) {
-          isOpen = (await stream.send(`data: ${await readShared()}\n\n`)) && (await stream.isAllowed());
-          // The watch ends early when the workspace has news, which are not what this stream is about.
-          const nextLookMs = performance.now() + lookEveryMs;
-          while (isOpen && performance.now() < nextLookMs) {
-            const { isOver } = await watch.next(nextLookMs - performance.now());
-            isOpen = !isOver && !response.destroyed;
+        try {
+          const stream = await openEventStream(deps, request, response);
+          for (let isOpen = true; isOpen;) {
+            isOpen = (await stream.send(`data: ${await readShared()}\n\n`)) && (await stream.isAllowed());
+            // The watch ends early when the workspace has news, which are not what this stream is about.
+            const nextLookMs = performance.now() + lookEveryMs;
+            while (isOpen && performance.now() < nextLookMs) {
+              const { isOver } = await watch.next(nextLookMs - performance.now());
+              isOpen = !isOver && !response.destroyed;
+            }
           }
+        } finally {
+          watch.stop();
         }
         response.end();
       },
