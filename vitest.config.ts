@@ -28,7 +28,7 @@ export default defineConfig({
       {
         test: {
           name: 'integration',
-          include: ['test/{integration,api,faults,console}/**/*.test.ts'],
+          include: ['test/{integration,api,attacks,faults,console}/**/*.test.ts'],
           globalSetup: ['test/postgres-server.ts'],
           retry,
           testTimeout: 60_000,
