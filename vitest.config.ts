@@ -22,7 +22,7 @@ export default defineConfig({
           isolate: false,
           retry,
           testTimeout: 60_000,
-          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse}/*.test.ts'],
+          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse,fuzz}/*.test.ts'],
         },
       },
       {

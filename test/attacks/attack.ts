@@ -8,6 +8,7 @@ import { expect, test } from 'vitest';
  * also prove that the attack was possible at all, for example that the same request works where it is allowed.
  */
 export function attack(what: string, run: () => Promise<readonly string[]>): void {
+  // oxlint-disable-next-line vitest/valid-title -- the title is the caller's
   test(what, { retry: 0 }, async () => {
     const leaks = await run();
     console.log(`${leaks.length === 0 ? 'HELD' : 'LEAK'}  ${[what, ...leaks].join('\n      ')}`);
