@@ -54,7 +54,7 @@ function credentialOf(provider: LiveProvider, integration: LiveIntegration | und
     const nothing = { customHost: null, baseUrl: null, settings: {}, apiKey: null, secrets: null };
     return { ...own, ...nothing, provider: aiProviderId, blocked: 'integration_deleted' };
   }
-  const { customHost, baseUrl, settings, apiKey, secrets, mapped, models } = integration;
+  const { customHost, baseUrl, settings, deployments, apiKey, secrets, mapped, models } = integration;
   return {
     ...own,
     provider: integration.provider,
@@ -64,6 +64,7 @@ function credentialOf(provider: LiveProvider, integration: LiveIntegration | und
     apiKey,
     secrets,
     integration: integration.slug,
+    ...(deployments === undefined ? {} : { deployments }),
     ...(mapped === undefined ? {} : { mapped }),
     ...(models === null ? {} : { models }),
     ...(accessOf(integration, workspaceId).enabled ? {} : { blocked: 'integration_not_shared' as const }),

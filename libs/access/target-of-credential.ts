@@ -5,6 +5,7 @@ import type { AccessSnapshot } from './access-snapshot.ts';
 import { unknownVirtualKeyCode, type Credential } from './choose-credential.ts';
 import { unknownPartialCode, unknownPromptCode } from './find-prompts.ts';
 import { unknownConfigCode } from '#libs/targets/no-such-config.ts';
+import { settingsForModel } from '#libs/resources/deployments.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { unknownGuardrailCode } from '#libs/targets/no-such-guardrail.ts';
 import { slugOfModel } from './request-credentials.ts';
@@ -78,11 +79,12 @@ export function targetOfVirtualKey(key: LiveCredential, model: string | null): R
           : `PUT /v1/integrations/${key.integration}.`),
     );
   }
+  const named = slugOfModel(model);
   const target: Target = {
     provider: key.provider,
     baseUrl: key.baseUrl,
     apiKey: key.apiKey,
-    settings: key.settings,
+    settings: settingsForModel(key, named?.model ?? model),
     secrets: key.secrets,
     secretOrigin: key.baseUrl.origin,
     label: key.slug,
@@ -91,7 +93,6 @@ export function targetOfVirtualKey(key: LiveCredential, model: string | null): R
   };
   if (key.integration !== undefined) target.integration = key.integration;
   if (key.models !== undefined) target.models = key.models;
-  const named = slugOfModel(model);
   if (!named) return { target, model };
   target.model = named.model;
   return { target, model: named.model };

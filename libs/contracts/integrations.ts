@@ -103,7 +103,7 @@ export const IntegrationObject = z.object({
   description: z.string().nullable(),
   status: z.enum(['active', 'archived']),
   masked_key: z.string(),
-  configurations: z.record(z.string(), z.string()),
+  configurations: anyObject(),
   secret_mappings: z.array(SecretMappingObject),
   global_workspace_access_settings: AccessObject,
   allow_all_models: z.boolean(),

@@ -61,17 +61,34 @@ export const portkeySettings: readonly (readonly [name: string, setting: Setting
     portkeyName === undefined ? [] : spellingsOf(portkeyName).map((name) => [name, setting as SettingName] as const),
 );
 
-const portkeyMembers = () =>
-  Object.fromEntries(portkeySettings.map(([name]) => [name, text({ min: 1, max: 2_048 }).nullish()]));
+const portkeyMembers = (names = portkeySettings) =>
+  Object.fromEntries(names.map(([name]) => [name, text({ min: 1, max: 2_048 }).nullish()]));
 
-/** The same for deployments of which one is the default. */
+/** The ones that each of several deployments has for itself. */
+export const deploymentSettings = portkeySettings.filter(
+  ([, setting]) => (settingFields[setting] as SettingForm).ofDeployment !== undefined,
+);
+
+/** Deployments that one credential serves. A call's model chooses among them. */
 const deployments = () =>
   z
     .array(
-      z.strictObject({ ...portkeyMembers(), alias: text({ max: 200 }).optional(), is_default: z.boolean().optional() }),
+      z.strictObject({
+        ...portkeyMembers(deploymentSettings),
+        alias: text({ min: 1, max: 200 }).nullish(),
+        is_default: z.boolean().nullish(),
+      }),
     )
     .max(20)
     .nullish();
+
+/** One of them as it is answered. */
+const DeploymentObject = z.object({
+  deploymentName: z.string(),
+  apiVersion: z.string().optional(),
+  alias: z.string().optional(),
+  is_default: z.boolean(),
+});
 
 /**
  * Members of the body of POST /virtual-keys. `key` is needed unless the provider's own settings or `secret_mappings` hold the
@@ -127,7 +144,9 @@ export const VirtualKeyObject = z.object({
   /** `exhausted`: nothing is left of its budget in this period. */
   status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
   settings: z.record(z.string(), z.string()),
-  model_config: z.record(z.string(), z.string()),
+  model_config: anyObject(),
+  /** Absent for a key without a list of deployments. */
+  deploymentConfig: z.array(DeploymentObject).optional(),
   secret_mappings: z.array(SecretMappingObject),
   usage_limits: anyObject().nullable(),
   rate_limits: z.array(anyObject()).nullable(),

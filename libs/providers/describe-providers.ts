@@ -128,7 +128,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     '## Addresses and settings',
     'A `custom_host` replaces the whole base address, including its path. Settings are members of a virtual key, next to its\n' +
       "`key`; those with a question mark are optional. A setting of another provider is rejected. Virtual keys also accept Portkey's\n" +
-      '`resourceName`, `deploymentName` and `apiVersion`, and a `deploymentConfig` whose default deployment is used.',
+      '`resourceName`, `deploymentName` and `apiVersion`, and a `deploymentConfig` with several deployments. A call goes to the\n' +
+      'deployment whose `alias` or `deploymentName` is its model, and otherwise to the one with `is_default`.',
     places,
     '## Differences from the OpenAI API',
     'Calls to these providers are pass-through. Only requests and chunks that contain one of these members are changed.',

@@ -38,11 +38,16 @@ export type SettingField = {
   alias?: string;
   /** The name that Portkey's virtual keys use. */
   portkeyName?: string;
+  /** One credential may serve several deployments: `name` names the deployment, and each may set `detail` for itself. */
+  ofDeployment?: 'name' | 'detail';
   /** Accepted because clients of Portkey's API store it. Nothing reads it. */
   unused?: true;
 };
 /** The part that request schemas depend on. libs/providers/setting-fields.ts is made from it. */
-export type SettingForm = Pick<SettingField, 'secret' | 'json' | 'authenticates' | 'alias' | 'portkeyName'>;
+export type SettingForm = Pick<
+  SettingField,
+  'secret' | 'json' | 'authenticates' | 'alias' | 'portkeyName' | 'ofDeployment'
+>;
 export type SettingFields = Readonly<Record<string, SettingField>>;
 
 /** The settings of another provider, for one that serves the same models: clients may store them, and nothing reads them. */

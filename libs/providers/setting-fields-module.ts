@@ -4,13 +4,14 @@ import type { Provider, SettingForm } from './provider.ts';
 export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<string, SettingForm>> {
   const forms: Record<string, SettingForm> = {};
   for (const { settings = {} } of providers) {
-    for (const [name, { secret, json, authenticates, alias, portkeyName }] of Object.entries(settings)) {
+    for (const [name, { secret, json, authenticates, alias, portkeyName, ofDeployment }] of Object.entries(settings)) {
       forms[name] ??= {
         ...(secret && { secret }),
         ...(json && { json }),
         ...(authenticates && { authenticates }),
         ...(alias === undefined ? {} : { alias }),
         ...(portkeyName === undefined ? {} : { portkeyName }),
+        ...(ofDeployment === undefined ? {} : { ofDeployment }),
       };
     }
   }

@@ -19,7 +19,13 @@ import { addDefaultProvider, providerIdPrefix, sharingLock } from './providers.t
 import { asJson } from './resource-row.ts';
 import { slugLock } from './resource-slug.ts';
 import { timesOf } from './resource-view.ts';
-import { checkChangedCredential, checkNewCredential, credentialKinds, liveCredential } from './stored-credential.ts';
+import {
+  checkChangedCredential,
+  checkNewCredential,
+  credentialKinds,
+  liveCredential,
+  shownSettings,
+} from './stored-credential.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
 
@@ -102,7 +108,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
       description: data.description,
       status: deleted_at ? 'archived' : 'active',
       masked_key: data.secret_id === null ? '' : `********${data.secret_last_four}`,
-      configurations: { ...data.settings, ...(data.custom_host === null ? {} : { custom_host: data.custom_host }) },
+      configurations: shownSettings(data),
       secret_mappings: data.secret_mappings ?? [],
       global_workspace_access_settings: {
         enabled,

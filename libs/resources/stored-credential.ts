@@ -17,6 +17,15 @@ import {
 } from '#libs/targets/provider-settings.ts';
 import { unknownProvider } from '#libs/targets/unknown-provider.ts';
 import type { CheckContext } from './define-resource.ts';
+import {
+  defaultSettings,
+  readDeployments,
+  refuseLooseSetting,
+  shownDeployments,
+  withoutDeployment,
+  type Deployment,
+  type GivenDeployments,
+} from './deployments.ts';
 import { checkMappings, refuseOtherHosts } from './secret-mappings.ts';
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
@@ -34,6 +43,8 @@ export type StoredCredential = {
   secret_last_four: string;
   /** Fields whose values are fetched for calls. Absent for none, as before there were any. */
   secret_mappings?: SecretMapping[];
+  /** `settings` has the default one's settings. Absent for none. */
+  deployments?: readonly Deployment[];
 };
 
 /** A provider's credential in memory. */
@@ -47,6 +58,8 @@ export type OpenCredential = {
   readonly apiKey: Secret | null;
   /** Decrypted; null when the stored row does not open. */
   readonly secrets: SecretMembers | null;
+  /** A call's model chooses among them. Absent: `settings` are those of every call. */
+  readonly deployments?: readonly Deployment[];
   /** What is taken from secret references, and who mapped it. Absent: nothing. */
   readonly mapped?: { readonly ownerId: string; readonly mappings: readonly SecretMapping[] };
 };
@@ -87,15 +100,21 @@ export async function checkNewCredential(
 ): Promise<Judged<Omit<StoredCredential, 'secret_id'>>> {
   const provider = findProvider(input.provider ?? '')?.id;
   if (provider === undefined) throw unknownProvider(input.provider ?? '', 'provider');
-  const { settings, secrets } = splitSettings(provider, withOurNames(input));
+  const { settings: own, secrets } = splitSettings(provider, withOurNames(input));
+  const deployments = readDeployments(provider, deploymentsIn(input) ?? []);
+  const settings = { ...own, ...defaultSettings(deployments) };
   const mappings = (await checkMappings(unit, { ownerId, provider }, input.secret_mappings)) ?? [];
-  refuseMappedValue({ ...settings, ...secrets }, mappings);
+  refuseMappedValue({ ...settings, ...secrets }, mappings, deployments);
   if (!isComplete({ settings, secrets }, mappings)) throw missingKey();
   const customHost = checkHost(checkDestination, { provider, settings, customHost: input.custom_host ?? null });
   await refuseOtherHosts(unit, { ownerId, customHost }, mappings);
   const mapped = mappings.length === 0 ? {} : { secret_mappings: mappings };
-  const data = { provider, custom_host: customHost, settings, secret_last_four: lastFourOf(secrets), ...mapped };
-  return { data, secrets };
+  const listed = deployments.length === 0 ? {} : { deployments };
+  const lastFour = lastFourOf(secrets);
+  return {
+    data: { provider, custom_host: customHost, settings, secret_last_four: lastFour, ...mapped, ...listed },
+    secrets,
+  };
 }
 
 /**
@@ -107,12 +126,18 @@ export async function checkChangedCredential(
   { checkDestination, readSecrets, row, unit, workspaceId: ownerId }: Context,
   stored: StoredCredential,
 ): Promise<{ data: Partial<StoredCredential>; secrets?: SecretMembers }> {
-  const { provider, secret_mappings: before = [] } = stored;
-  const { settings: givenSettings, secrets: given } = splitSettings(provider, withOurNames(input));
+  const { provider, secret_mappings: before = [], deployments: listed = [] } = stored;
+  const { settings: loose, secrets: given } = splitSettings(provider, withOurNames(input));
+  const list = deploymentsIn(input);
+  if (list === undefined && listed.length > 0) refuseLooseSetting(loose);
+  const deployments = list === undefined ? listed : readDeployments(provider, list);
+  const givenSettings = { ...loose, ...(list === undefined ? {} : defaultSettings(deployments)) };
+  const kept =
+    list === undefined || list.length + listed.length === 0 ? stored.settings : withoutDeployment(stored.settings);
   const changed = await checkMappings(unit, { ownerId, provider }, input.secret_mappings);
   const mappings = changed ?? before;
-  refuseMappedValue({ ...givenSettings, ...given }, mappings);
-  const settings = unmapped({ ...stored.settings, ...givenSettings }, mappings);
+  refuseMappedValue({ ...givenSettings, ...given }, mappings, deployments);
+  const settings = unmapped({ ...kept, ...givenSettings }, mappings);
   const wanted = input.custom_host === undefined ? stored.custom_host : input.custom_host;
   // A stored host is not checked again, so that a name can be changed whatever the operator allows by now.
   const isNewPlace = input.custom_host !== undefined || (wanted === null && Object.keys(givenSettings).length > 0);
@@ -127,10 +152,10 @@ export async function checkChangedCredential(
   const movesMapped = before.length > 0 && changed === undefined;
   if (moved !== null && (movesSecret || movesMapped)) throw needsCredential(row?.slug ?? '', moved);
   const mapped = changed === undefined ? {} : { secret_mappings: changed };
-  const data = { custom_host: customHost, settings, ...mapped };
+  const data = { custom_host: customHost, settings, ...mapped, ...(list === undefined ? {} : { deployments }) };
   if (!hasNewSecret && changed === undefined) return { data };
-  const kept = moved === null ? unmapped((await readSecrets()) ?? {}, mappings) : null;
-  const secrets: SecretMembers = { ...kept, ...given };
+  const keptSecrets = moved === null ? unmapped((await readSecrets()) ?? {}, mappings) : null;
+  const secrets: SecretMembers = { ...keptSecrets, ...given };
   if (changed !== undefined && !isComplete({ settings, secrets }, mappings)) throw missingKey();
   return { data: { ...data, secret_last_four: lastFourOf(secrets) }, secrets };
 }
@@ -140,8 +165,13 @@ const isComplete = (own: ProviderSettings, mappings: readonly SecretMapping[]): 
   own.secrets['key'] !== undefined || authenticates(own) || mappings.some(({ target_field: field }) => proves(field));
 
 /** Throws invalid_request for a field that a request gives and that is mapped: one of the two would have no effect. */
-function refuseMappedValue(given: object, mappings: readonly SecretMapping[]): void {
-  const both = mappings.find(({ target_field: field }) => Object.hasOwn(given, field));
+function refuseMappedValue(
+  given: object,
+  mappings: readonly SecretMapping[],
+  deployments: readonly Deployment[],
+): void {
+  const all = [given, ...deployments.map(({ settings }) => settings)];
+  const both = mappings.find(({ target_field: field }) => all.some((each) => Object.hasOwn(each, field)));
   if (both === undefined) return;
   const { target_field: param } = both;
   const message = `Invalid '${param}': its value is taken from a secret reference. Leave it out, or send secret_mappings without it.`;
@@ -169,24 +199,28 @@ export const liveCredential = (
   settings: data.settings,
   apiKey: secrets?.['key'] ?? null,
   secrets,
+  ...(data.deployments?.length ? { deployments: data.deployments } : {}),
   ...(data.secret_mappings?.length ? { mapped: { ownerId, mappings: data.secret_mappings } } : {}),
 });
 
-/** Settings that came under Portkey's names, under ours. Throws invalid_request for several deployments without a default. */
-function withOurNames({ deploymentConfig, deployment_config: sent, ...input }: CredentialInput): CredentialInput {
-  const deployments = (deploymentConfig ?? sent ?? []) as readonly { is_default?: boolean }[];
-  const chosen = deployments.length === 1 ? deployments[0] : deployments.find((deployment) => deployment.is_default);
-  if (deployments.length > 0 && chosen === undefined) {
-    const message =
-      "Invalid 'deploymentConfig': a virtual key calls one deployment. Mark it with is_default, and store a virtual key for each of the others.";
-    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'deploymentConfig' });
-  }
-  const given: Readonly<Record<string, unknown>> = { ...chosen, ...input };
+/** Settings that came under Portkey's names, under ours. */
+function withOurNames(given: CredentialInput): CredentialInput {
   const renamed = portkeySettings
     .filter(([name]) => given[name] != null)
     .map(([name, setting]) => [setting, given[name]]);
-  return { ...Object.fromEntries(renamed), ...input };
+  return { ...Object.fromEntries(renamed), ...given };
 }
+
+/** The list of deployments of a request, in either spelling. Undefined: the request has none. */
+const deploymentsIn = ({ deploymentConfig, deployment_config: sent }: CredentialInput): GivenDeployments | undefined =>
+  (deploymentConfig ?? sent ?? undefined) as GivenDeployments | undefined;
+
+/** The settings of a credential as answers have them in one member, in the form of an integration's `configurations`. */
+export const shownSettings = ({ settings, custom_host: host, deployments = [] }: StoredCredential): object => ({
+  ...settings,
+  ...(host === null ? {} : { custom_host: host }),
+  ...(deployments.length === 0 ? {} : { deploymentConfig: shownDeployments(deployments) }),
+});
 
 /** null for a provider that this process does not know, or settings that it cannot make an address of. */
 function addressOf({ provider, settings }: StoredCredential): URL | null {

@@ -5,6 +5,7 @@ import { VirtualKeyObject, virtualKeyFields, virtualKeyUpdateFields } from '#lib
 import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineResource, type Checked, type CheckContext } from './define-resource.ts';
+import { shownDeployments } from './deployments.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { resourceModel } from './resource-model.ts';
@@ -16,6 +17,7 @@ import {
   checkNewCredential,
   credentialKinds,
   liveCredential,
+  shownSettings,
   type LiveCredential,
   type StoredCredential,
 } from './stored-credential.ts';
@@ -69,7 +71,8 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
       note: data.note,
       status: deleted_at ? 'deleted' : expiryMs(data) <= nowMs ? 'expired' : 'active',
       settings: data.settings,
-      model_config: { ...data.settings, ...(data.custom_host === null ? {} : { custom_host: data.custom_host }) },
+      model_config: shownSettings(data),
+      ...(data.deployments?.length ? { deploymentConfig: shownDeployments(data.deployments) } : {}),
       secret_mappings: data.secret_mappings ?? [],
       usage_limits: data.usage_limits ?? null,
       rate_limits: data.rate_limits ?? null,

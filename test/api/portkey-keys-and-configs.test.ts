@@ -1,5 +1,6 @@
 import { Portkey } from 'portkey-ai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import { startScriptedPlatform } from './scripted-provider.ts';
 
@@ -44,6 +45,53 @@ test('virtual keys live from creation to deletion', async () => {
   expect(updated).toMatchObject({ slug: 'azure', name: 'Azure EU', note: 'moved', rate_limits: [] });
   await client.virtualKeys.delete({ slug: 'azure' });
   await expect(client.virtualKeys.retrieve({ slug: 'azure' })).rejects.toMatchObject(gone);
+});
+
+test('a call goes to the deployment of its model, and costs what that model costs', async () => {
+  scripted.upstream.script(({ json }, { path }) => {
+    const model = path.includes('/deployments/d2/') ? 'gpt-4o-mini-2024-07-18' : 'gpt-4o-2024-08-06';
+    const message = { role: 'assistant', content: 'ok' };
+    const choices = [{ index: 0, finish_reason: 'stop', logprobs: null, message }];
+    const usage = { prompt_tokens: 1_000_000, completion_tokens: 0, total_tokens: 1_000_000 };
+    json(200, { id: 'c', object: 'chat.completion', created: 1, model, choices, usage });
+  });
+  const deployments = [
+    { alias: 'gpt-4o', deploymentName: 'd1', apiVersion: '2024-10-21', is_default: true },
+    { alias: 'gpt-4o-mini', deploymentName: 'd2', apiVersion: '2025-04-01-preview' },
+  ];
+  const place = { custom_host: scripted.upstream.url.href };
+  await client.virtualKeys.create({
+    name: 'Several',
+    provider: 'azure-openai',
+    key: 'sk-azure-1234',
+    deploymentConfig: deployments,
+    ...place,
+  });
+  const paths: string[] = [];
+  const costs: unknown[] = [];
+  for (const model of ['gpt-4o', 'gpt-4o-mini', 'another']) {
+    const traceID = `deployment-${model}`;
+    const messages = [{ role: 'user' as const, content: 'hi' }];
+    await client.chat.completions.create({ model: `@several/${model}`, messages }, { traceID });
+    paths.push(scripted.upstream.requests.at(-1)?.path ?? '');
+    const [log] = await eventually(
+      async () => {
+        const response = await fetch(`${platform.baseUrl}/logs?trace_id=${traceID}`, {
+          headers: { authorization: `Bearer ${platform.adminKey}` },
+        });
+        return ((await response.json()) as { data: { cost: unknown }[] }).data;
+      },
+      (found) => found.length === 1,
+    );
+    costs.push(Number(log?.cost));
+  }
+  expect(paths.map((path) => /deployments\/(.*)/.exec(path)?.[1])).toEqual([
+    'd1/chat/completions?api-version=2024-10-21',
+    'd2/chat/completions?api-version=2025-04-01-preview',
+    'd1/chat/completions?api-version=2024-10-21',
+  ]);
+  // US cents for a million input tokens.
+  expect(costs).toEqual([250, 15, 250]);
 });
 
 test('configs live from creation to deletion', async () => {

@@ -37,8 +37,8 @@ export const azure: Provider = {
   aliases: ['azure-openai'],
   settings: {
     azure_resource_name: { destination: true, alias: 'resource_name', portkeyName: 'resourceName' },
-    azure_deployment_id: { alias: 'deployment_id', portkeyName: 'deploymentName' },
-    azure_api_version: { alias: 'api_version', portkeyName: 'apiVersion' },
+    azure_deployment_id: { alias: 'deployment_id', portkeyName: 'deploymentName', ofDeployment: 'name' },
+    azure_api_version: { alias: 'api_version', portkeyName: 'apiVersion', ofDeployment: 'detail' },
     azure_auth_mode: { authenticates: true },
     azure_ad_token: { secret: true, authenticates: true },
     azure_entra_tenant_id: {},

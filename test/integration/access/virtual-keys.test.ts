@@ -2,6 +2,8 @@ import { beforeAll, afterAll, expect, test } from 'vitest';
 import { apiKeyKind } from '#libs/resources/api-keys.ts';
 import { bootstrap } from '#libs/resources/bootstrap.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
+import { targetOfVirtualKey } from '#libs/access/target-of-credential.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
 import { userKind } from '#libs/resources/users.ts';
 import { workspaceKind } from '#libs/resources/workspaces.ts';
@@ -118,6 +120,8 @@ test('a slug that is taken is a conflict, in another workspace and after deletio
   expect((await create(body)).record.id).not.toBe(record.id);
 });
 
+const contoso = { provider: 'azure', azure_resource_name: 'contoso' };
+
 test.each([
   ['an unknown provider', { provider: 'opennai' }, { param: 'provider', code: 'invalid_value' }],
   [
@@ -138,13 +142,24 @@ test.each([
   ],
   ['a slug with a slash', { slug: 'a/b' }, { param: 'slug' }],
   [
-    'several deployments without a default one',
-    {
-      provider: 'azure',
-      azure_resource_name: 'contoso',
-      deploymentConfig: ['a', 'b'].map((name) => ({ deploymentName: name, apiVersion: '2025-04-01' })),
-    },
+    'two deployments with one alias',
+    { ...contoso, deploymentConfig: ['a', 'b'].map((name) => ({ deploymentName: name, alias: 'gpt' })) },
+    { param: 'deploymentConfig', message: /'gpt'/ },
+  ],
+  [
+    'two default deployments',
+    { ...contoso, deploymentConfig: ['a', 'b'].map((name) => ({ deploymentName: name, is_default: true })) },
     { param: 'deploymentConfig' },
+  ],
+  [
+    'a deployment without a name',
+    { ...contoso, deploymentConfig: [{ deploymentName: 'a' }, { apiVersion: '2025-04-01' }] },
+    { param: 'deploymentConfig[1].deploymentName', code: 'missing_required_parameter' },
+  ],
+  [
+    'deployments of another provider',
+    { deploymentConfig: [{ deploymentName: 'a' }] },
+    { param: 'azure_deployment_id' },
   ],
   ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
   [
@@ -210,6 +225,39 @@ test.each([
     azure_api_version: '2025-04-01',
     azure_deployment_id: 'gpt',
   });
+});
+
+test('a virtual key keeps all of its deployments, and each call gets the one of its model', async () => {
+  const deploymentConfig = [
+    { deploymentName: 'd1', apiVersion: '2024-10-21', alias: 'gpt-4o', is_default: true },
+    { deploymentName: 'd2', apiVersion: '2025-04-01', alias: 'gpt-4o-mini', is_default: false },
+  ];
+  const { record } = await create({ ...contoso, name: 'd', slug: 'several', key: 'sk-1', deploymentConfig });
+  expect(record).toMatchObject({ deploymentConfig, model_config: { deploymentConfig } });
+  const placeOf = (model: string) => {
+    const key = access.snapshot.findCredential(workspaceId, 'several');
+    const { settings } = targetOfVirtualKey(key as LiveCredential, model).target;
+    return [settings['azure_deployment_id'], settings['azure_api_version']];
+  };
+  expect(placeOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
+  expect(placeOf('@several/gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
+  expect(placeOf('d2')).toEqual(['d2', '2025-04-01']);
+  expect(placeOf('another')).toEqual(['d1', '2024-10-21']);
+
+  await expect(update('several', { azure_api_version: '2025-04-01' })).rejects.toMatchObject({
+    param: 'azure_api_version',
+    message: /deploymentConfig/,
+  });
+  await update('several', { name: 'renamed' });
+  expect(placeOf('gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
+  const withoutDefault = deploymentConfig.map((deployment) => ({ ...deployment, is_default: false }));
+  await update('several', { deploymentConfig: withoutDefault });
+  expect(placeOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
+  expect(() => placeOf('another')).toThrow(/no deployment for the model 'another'.*gpt-4o, gpt-4o-mini/);
+  expect(await update('several', { deploymentConfig: [], deploymentName: 'only' })).toMatchObject({
+    settings: { azure_deployment_id: 'only' },
+  });
+  expect(placeOf('another')).toEqual(['only', undefined]);
 });
 
 test('limits of a virtual key are stored and changed, and are not forgotten by other changes', async () => {

@@ -1,0 +1,113 @@
+import { deploymentSettings } from '#libs/contracts/virtual-keys.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { SettingForm } from '#libs/providers/provider.ts';
+import { settingFields } from '#libs/providers/setting-fields.ts';
+import { splitSettings } from '#libs/targets/provider-settings.ts';
+
+/** One of several deployments that a credential serves, with the settings of its own. */
+export type Deployment = {
+  alias: string | null;
+  is_default: boolean;
+  settings: Readonly<Record<string, string>>;
+};
+
+/** A deployment as requests have it: its settings under Portkey's names. */
+export type GivenDeployments = readonly (Readonly<Record<string, unknown>> & {
+  alias?: string | null;
+  is_default?: boolean | null;
+})[];
+
+const forms: Readonly<Record<string, SettingForm>> = settingFields;
+const settingNames = [...new Set(deploymentSettings.map(([, setting]) => setting))];
+const nameSetting = settingNames.find((setting) => forms[setting]?.ofDeployment === 'name') as string;
+
+const nameOf = ({ settings }: Deployment): string => settings[nameSetting] ?? '';
+const modelOf = (deployment: Deployment): string => deployment.alias ?? nameOf(deployment);
+
+/**
+ * Reads the list of deployments of a request. A list of one has it as its default. Throws invalid_request for a deployment
+ * without a name, two with the same alias, two defaults, and a provider without deployments.
+ */
+export function readDeployments(provider: string, given: GivenDeployments): Deployment[] {
+  const deployments = given.map((item, index) => {
+    const named = deploymentSettings.filter(([name]) => item[name] != null);
+    const wanted = Object.fromEntries(named.map(([name, setting]) => [setting, item[name]]));
+    const { settings } = splitSettings(provider, wanted);
+    const deployment = {
+      alias: item.alias ?? null,
+      is_default: item.is_default === true || given.length === 1,
+      settings,
+    };
+    if (nameOf(deployment) === '') {
+      const param = `deploymentConfig[${index}].deploymentName`;
+      throw invalid(`Missing required parameter: '${param}'.`, param, 'missing_required_parameter');
+    }
+    return deployment;
+  });
+  const models = deployments.map(modelOf);
+  const repeated = models.find((model, index) => models.indexOf(model) !== index);
+  if (repeated !== undefined) {
+    throw invalid(
+      `Invalid 'deploymentConfig': two deployments answer to the model '${repeated}'. Give each its own 'alias'.`,
+    );
+  }
+  if (deployments.filter(({ is_default: isDefault }) => isDefault).length > 1)
+    throw invalid("Invalid 'deploymentConfig': only one deployment can have 'is_default'.");
+  return deployments;
+}
+
+/**
+ * Throws invalid_request for a change of one deployment's setting on a credential that has a list of them: it would not say
+ * which deployment is meant.
+ */
+export function refuseLooseSetting(given: Readonly<Record<string, unknown>>): void {
+  const setting = settingNames.find((name) => name in given);
+  if (setting === undefined) return;
+  const message =
+    `Invalid '${setting}': this credential has several deployments. Send all of them in 'deploymentConfig', or an empty ` +
+    'list there to have one deployment again.';
+  throw invalid(message, setting);
+}
+
+/** Settings without those of a deployment. */
+export const withoutDeployment = (settings: Readonly<Record<string, string>>): Record<string, string> =>
+  Object.fromEntries(Object.entries(settings).filter(([name]) => !(settingNames as string[]).includes(name)));
+
+/** The settings of a list's default deployment. */
+export const defaultSettings = (deployments: readonly Deployment[]): Readonly<Record<string, string>> =>
+  deployments.find(({ is_default: isDefault }) => isDefault)?.settings ?? {};
+
+/**
+ * The settings for a call of `model`: those of the deployment with this alias or name, otherwise the default ones. Throws
+ * invalid_request when no deployment has the name and there is no default.
+ */
+export function settingsForModel(
+  key: { settings: Readonly<Record<string, string>>; deployments?: readonly Deployment[]; noun: string; slug: string },
+  model: string | null,
+): Readonly<Record<string, string>> {
+  const { settings, deployments = [], noun, slug } = key;
+  if (deployments.length === 0 || model === null) return settings;
+  const found =
+    deployments.find(({ alias }) => alias === model) ?? deployments.find((deployment) => nameOf(deployment) === model);
+  if (found) return { ...settings, ...found.settings };
+  if (nameSetting in settings) return settings;
+  const message =
+    `The ${noun} '${slug}' has no deployment for the model '${model.slice(0, 100)}' and no default one. ` +
+    `Its models: ${deployments.map(modelOf).join(', ')}.`;
+  throw invalid(message, 'model', 'deployment_not_found');
+}
+
+/** The list in the form of requests. */
+export const shownDeployments = (deployments: readonly Deployment[]): object[] =>
+  deployments.map(({ alias, is_default: isDefault, settings }) => ({
+    ...Object.fromEntries(
+      settingNames.flatMap((setting) =>
+        settings[setting] === undefined ? [] : [[forms[setting]?.portkeyName, settings[setting]]],
+      ),
+    ),
+    ...(alias === null ? {} : { alias }),
+    is_default: isDefault,
+  }));
+
+const invalid = (message: string, param = 'deploymentConfig', code = 'invalid_value'): GatewayError =>
+  new GatewayError('invalid_request', code, message, { param });
