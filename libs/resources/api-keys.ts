@@ -163,9 +163,13 @@ function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Princip
 
 const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
 
-/** `sub-type`: clients send it again in this spelling. */
+/**
+ * `sub-type`: clients send it again in this spelling. `scopes` is required, so that a key that may do everything is never
+ * made because a client left them out.
+ */
 const TypedBody = z.strictObject({
   ...fieldsOfBody,
+  scopes: apiKeyFields.scopes.unwrap().describe('null: everything that the type of the key allows'),
   workspace_id: z.string().min(1).max(200).optional(),
   'sub-type': z.string().optional(),
 });

@@ -23,6 +23,26 @@ export async function chosenWorkspace(
   throw noSuchWorkspace(wanted, 'workspace_id');
 }
 
+/**
+ * The workspace of the record with this ID, for an organisation key that does not name the workspace: IDs are unique in the
+ * installation. Undefined for other keys, other names and deleted workspaces.
+ */
+export async function workspaceOfRecord(
+  db: Kysely<Database>,
+  { principal }: Pick<Caller, 'principal'>,
+  { noun, idPrefix }: { noun: string; idPrefix: string },
+  name: string,
+): Promise<string | undefined> {
+  if (principal.type !== 'organisation_key' || !name.startsWith(idPrefix)) return undefined;
+  // A prompt is also named with its version, as in `prm_1@3`.
+  const [id] = name.split('@');
+  const find = sql<{ workspace: string }>`
+    select workspace.id as workspace from resource record join resource workspace on workspace.id = record.workspace_id
+    where record.id = ${id} and record.kind = ${noun} and workspace.kind = 'workspace' and workspace.deleted_at is null`;
+  const { rows } = await asSystem(() => find.execute(db));
+  return rows[0]?.workspace;
+}
+
 /** The id of the workspace that has this id or slug; null for none. */
 export async function findWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
   const { rows } = await sql<{ id: string }>`

@@ -213,7 +213,7 @@ export type RouteKit = {
   /** Answers with a new record, as POST does: `body` is that of POST, checked. */
   create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
   /** The record that the path names, in the workspace that a key of the organisation may choose by `query`. */
-  recordOf(request: Request, query: { workspace_id?: unknown }): Promise<RecordName>;
+  recordOf(request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }): Promise<RecordName>;
   /** Throws not_found for a record that the caller cannot see, and forbidden for one that it may only see. */
   requireWrite(request: Request, record: RecordName): Promise<void>;
   actorOf(request: Request): Actor;

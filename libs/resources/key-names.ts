@@ -4,12 +4,12 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import { organisationId } from '#libs/http/caller.ts';
 
 /**
- * Returns the names of these API keys of a workspace, and the e-mail addresses of users who signed in by token, by id. Those
+ * Returns the names of these API keys of a workspace (null: of any), and the e-mail addresses of users who signed in by token, by id. Those
  * that were deleted are there, too; keys of the organisation are not.
  */
 export async function namesOfKeys(
   db: Kysely<Database>,
-  workspaceId: string,
+  workspaceId: string | null,
   ids: readonly (string | null)[],
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(ids)].filter((id) => id !== null);
@@ -18,7 +18,7 @@ export async function namesOfKeys(
   const { rows } = await asSystem(() =>
     sql<{ id: string; name: string }>`
       select id, coalesce(data ->> 'name', data ->> 'email') as name from resource where id = any(${wanted}::text[])
-        and ((kind = 'api_key' and workspace_id = ${workspaceId}) or (kind = 'user' and workspace_id = ${organisationId}))
+        and ((kind = 'api_key' and ${workspaceId === null ? sql`true` : sql`workspace_id = ${workspaceId}`}) or (kind = 'user' and workspace_id = ${organisationId}))
         and coalesce(data ->> 'name', data ->> 'email') is not null`.execute(db),
   );
   return new Map(rows.map(({ id, name }) => [id, name]));

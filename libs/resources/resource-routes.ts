@@ -6,18 +6,18 @@ import { rebind } from '#libs/database/workspace-binding.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
+import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Actor, AnyResource, RecordName, RouteKit, StoreDeps } from './define-resource.ts';
 import { listSchemaOf, pageOf, sendList } from './list-page.ts';
 import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
 import { createResourceStore } from './resource-store.ts';
 import { article, objectOf, viewOf, viewSchemaOf } from './resource-view.ts';
 import { versionRoutes } from './version-routes.ts';
-import { chosenWorkspace } from './choose-workspace.ts';
+import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
 
 /**
  * The routes of a kind of record: create, list, retrieve, update, delete, and those of its versions. Each has the scope
@@ -59,10 +59,14 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     await kind.prepare?.(workspaceId, deps);
     return workspaceId;
   };
-  const recordOf = async (request: Request, query: { workspace_id?: unknown }): Promise<RecordName> => ({
-    workspaceId: await workspaceOf(request, query.workspace_id),
-    name: String(request.params[name]),
-  });
+  const recordOf: RouteKit['recordOf'] = async (request, query) => {
+    refuseForeignOrganisation(query.organisation_id as string | undefined);
+    const wanted = String(request.params[name]);
+    const isOfWorkspace = (kind.owner ?? 'workspace') === 'workspace' && kind.isOrganisationFirst !== true;
+    const place =
+      query.workspace_id ?? (isOfWorkspace ? await workspaceOfRecord(db, callerOf(request), kind, wanted) : undefined);
+    return { workspaceId: await workspaceOf(request, place), name: wanted };
+  };
   /** What the organisation owns is changed by those who act for it. */
   const refuseWorkspaceKey = (request: Request): void => {
     if ((kind.owner ?? 'workspace') !== 'workspace') requireOrganisationKey(request);
@@ -83,7 +87,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       organisation !== undefined ||
       (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request).principal));
     const isShared = kind.hasShared === true && wanted === undefined && isOfOrganisation;
-    if (organisation !== undefined) refuseForeignOrganisation(organisation);
+    refuseForeignOrganisation(organisation as string | undefined);
     if (isShared) {
       requireOrganisationKey(request);
       rebind(null);
@@ -121,6 +125,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...withInput(
       { query: ResourceListQuery.extend({ ...place.shape, ...status, ...filterShape(kind) }) },
       async ({ query }, request, response) => {
+        refuseForeignOrganisation(query.organisation_id as string | undefined);
         const page = {
           ...pageOf(query, kind.listsBare),
           workspaceId: await workspaceOf(request, query.workspace_id),
@@ -225,12 +230,6 @@ export const operationName = (name: string): string =>
     .split(/[^A-Za-z]+/)
     .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())
     .join('');
-
-function refuseForeignOrganisation(wanted: unknown): void {
-  if (wanted === organisationId) return;
-  const message = `There is no organisation '${String(wanted).slice(0, 100)}': this installation is '${organisationId}'.`;
-  throw new GatewayError('not_found', 'organisation_not_found', message, { param: 'organisation_id' });
-}
 
 const filterShape = ({ filters = {} }: AnyResource): z.ZodRawShape =>
   Object.fromEntries(Object.entries(filters).map(([name, { schema }]) => [name, schema.optional()]));

@@ -82,6 +82,10 @@ test("the public interface's own client makes, reads, changes, lists and deletes
 });
 
 test.each([
+  ['/api-keys/organisation/service', { scopes: undefined }, 400, 'scopes'],
+  ['/api-keys/workspace/service', { scopes: undefined }, 400, 'scopes'],
+  ['/api-keys/workspace/service', { scopes: [] }, 400, 'scopes'],
+  ['/api-keys/workspace/service', { scopes: ['chat.write'] }, 200, 'workspace-service'],
   ['/api-keys/organisation/service', {}, 200, 'organisation-service'],
   ['/api-keys/workspace/service', { type: 'workspace', 'sub-type': 'service' }, 200, 'workspace-service'],
   ['/api-keys/workspace/service', { type: 'organisation' }, 400, 'type'],
@@ -101,7 +105,7 @@ test.each([
     'rate_limits[0].unit',
   ],
 ])('POST %s with %j is answered with %i', async (path, fields, status, what) => {
-  const answer = await call('POST', path, { name: 'typed', ...fields });
+  const answer = await call('POST', path, { name: 'typed', scopes: null, ...fields });
   expect(answer.status).toBe(status);
   const made = { type: what, workspace_id: expect.stringMatching(/^ws_/) };
   expect(answer.body).toMatchObject(status === 200 ? made : { error: { param: what } });

@@ -27,7 +27,7 @@ beforeAll(async () => {
   keys.other = (await first.make('/v1/api-keys', { name: 'other', workspace_id: id }))['key'] ?? '';
   for (const role of ['manager', 'member'] as const) {
     const user_id = await first.makeUser([{ id, role }]);
-    const key = { name: role, user_id, workspace_id: id };
+    const key = { name: role, user_id, scopes: null, workspace_id: id };
     keys[role] = (await first.make('/v1/api-keys/workspace/user', key))['key'] ?? '';
   }
   other = createRecordMaker(platform, { key: keys.other, workspaceId: id, name: 'over-there' });

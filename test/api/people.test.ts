@@ -495,7 +495,7 @@ test('no key gets around its budget, its fixed config or its end by the key that
   const withKey = { ...person, workspace_api_key_details: { scopes: ['chat.write'] } };
   const pending = await ask('POST', '/admin/users/invites', { email: 'pending@example.org', ...withKey });
   for (const [code, settings] of Object.entries(bound)) {
-    const { body } = await ask('POST', organisation, { name: code, ...settings });
+    const { body } = await ask('POST', organisation, { name: code, scopes: null, ...settings });
     const refused = { status: 403, body: { error: { code } } };
     const email = `${code}@example.org`;
     expect(await ask('POST', '/admin/users/invites', { email, ...withKey }, body['key'])).toMatchObject(refused);
@@ -511,6 +511,7 @@ test("an invite to somebody who is here already is no way to that person's key",
   const { body: admin } = await ask('POST', '/api-keys/workspace/user', {
     name: 'x',
     user_id: id,
+    scopes: null,
     workspace_id: workspaceId,
   });
   const invite = (email: string, key?: string) =>
@@ -541,7 +542,7 @@ test("an invite to somebody who is here already is no way to that person's key",
 });
 
 test('an invite ends with the key that made it, also when that expires', async () => {
-  const maker = await ask('POST', '/api-keys/organisation/service', { name: 'soon' });
+  const maker = await ask('POST', '/api-keys/organisation/service', { name: 'soon', scopes: null });
   const made = await ask(
     'POST',
     '/admin/users/invites',

@@ -219,6 +219,14 @@ test('API keys, virtual keys and configs', async () => {
   await client.apiKeys.update({ id, name: 'n' });
   await client.apiKeys.delete({ id });
   await expect(client.apiKeys.retrieve({ id })).rejects.toMatchObject({ status: 404 });
+  // The client does not name the workspace of a key again.
+  const { id: workspace_id = '' } = loose(await plain.admin.workspaces.create({ name: 'keys' }));
+  const ofOther = { type: 'workspace', 'sub-type': 'service', name: 'm', scopes: ['chat.write'], workspace_id };
+  const { id: other = '' } = loose(await client.apiKeys.create(ofOther));
+  await client.apiKeys.update({ id: other, name: 'n' });
+  expect(await client.apiKeys.retrieve({ id: other })).toMatchObject({ id: other, name: 'n', workspace_id });
+  await client.apiKeys.delete({ id: other });
+  await plain.admin.workspaces.delete({ workspaceId: workspace_id, name: 'keys' });
 
   const slug = (await client.virtualKeys.create({ name: 'm', provider: 'openai', key: 'sk-1' }))['slug'] as string;
   expect(await client.virtualKeys.retrieve({ slug })).toMatchObject({ slug });

@@ -63,7 +63,7 @@ beforeAll(async () => {
   keys.other = (await make('/v1/api-keys', { name: 'other', workspace_id: id ?? '' }))['key'] ?? '';
   for (const role of ['member', 'manager']) {
     const user_id = await makeUser([{ id: id ?? '', role }]);
-    const key = { name: role, user_id, workspace_id: id };
+    const key = { name: role, user_id, scopes: null, workspace_id: id };
     keys.ofRole.set(role, (await make('/v1/api-keys/workspace/user', key))['key'] ?? '');
   }
   const revoked = await make('/v1/api-keys', { name: 'revoked' });

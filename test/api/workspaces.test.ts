@@ -73,7 +73,7 @@ test('a key is bound to its workspace, and a deleted workspace ends its keys at 
     workspace_id: id,
     type: 'workspace-service',
   });
-  expect((await call('GET', `/api-keys/${keyId}`)).status).toBe(404);
+  expect(await call('GET', `/api-keys/${keyId}`)).toMatchObject({ status: 200, body: { workspace_id: id } });
   expect((await call('GET', `/api-keys/${keyId}?workspace_id=${id}`)).status).toBe(200);
   expect((await call('GET', `/api-keys?workspace_id=bound`)).body.data).toMatchObject([{ id: keyId }]);
   expect((await call('DELETE', '/admin/workspaces/bound')).status).toBe(200);
@@ -193,4 +193,37 @@ test('events say who acted, with which rights, in which workspace and from which
   const { rows } = await pool.query('select workspace_id from event where stream_id = $1', [keyId]);
   expect(rows).toEqual([{ workspace_id: id }]);
   expect((await checkInlineModels(pool, inlineModels)).difference).toBeNull();
+});
+
+type Workspace = Awaited<ReturnType<typeof makeWorkspace>>;
+let twoWorkspaces: Promise<{ one: Workspace; other: Workspace }> | undefined;
+const makeTwo = async () => ({ one: await makeWorkspace('one'), other: await makeWorkspace('other') });
+const limitOf = { conditions: [{ key: 'api_key', value: '*' }], group_by: [{ key: 'api_key' }] };
+
+test.each([
+  ['/api-keys', { scopes: ['chat.write'] }],
+  ['/api-keys/workspace/service', { scopes: ['chat.write'] }],
+  ['/virtual-keys', { provider: 'openai', key: 'sk-1' }],
+  ['/configs', { config: {} }],
+  ['/guardrails', { checks: [{ id: 'default.contains', parameters: { words: ['x'], operator: 'none' } }] }],
+  ['/collections', {}],
+  ['/labels', {}],
+  ['/prompts/partials', { string: 'x' }],
+  ['/policies/usage-limits', { ...limitOf, type: 'cost', credit_limit: 5 }],
+  ['/policies/rate-limits', { ...limitOf, type: 'requests', unit: 'rpm', value: 5 }],
+])('a key of the organisation reaches what it made in a workspace by its ID: %s', async (path, fields) => {
+  const { one, other } = await (twoWorkspaces ??= makeTwo());
+  const made = await call('POST', path, { name: 'mine', workspace_id: one.id, ...fields });
+  expect(made).toMatchObject({ status: 200 });
+  const at = `${path.replace('/workspace/service', '')}/${made.body['id']}`;
+  expect(await call('GET', at)).toMatchObject({ status: 200, body: { name: 'mine' } });
+  expect((await call('PUT', at, { name: 'renamed' })).status).toBe(200);
+  expect(await call('GET', at, undefined, one.key)).toMatchObject({ status: 200, body: { name: 'renamed' } });
+  const rotated = path.startsWith('/api-keys') ? await call('POST', `${at}/rotate`, {}) : { status: 200 };
+  expect(rotated.status).toBe(200);
+  for (const method of ['GET', 'DELETE']) expect((await call(method, at, undefined, other.key)).status).toBe(404);
+  expect((await call('GET', `${at}?workspace_id=${other.id}`)).status).toBe(404);
+  expect((await call('DELETE', at)).status).toBe(200);
+  expect((await call('GET', at)).status).toBe(404);
+  expect((await call('GET', at, undefined, one.key)).status).toBe(404);
 });

@@ -128,7 +128,8 @@ export const peopleTexts: OperationTexts = {
     errors: { ...keyErrors, user_not_found: '`user_id` names nobody of this workspace' },
   },
   createApiKeyOfType: {
-    description: 'As `POST /v1/api-keys` with `type`. A key of the organisation acts in every workspace.',
+    description:
+      'Like `POST /v1/api-keys` with `type`, but `scopes` is required. An organisation key acts in every workspace.',
     example: { name: 'search service', workspace_id: 'ws_abc', scopes: ['chat.write'] },
     errors: { ...keyErrors, organisation_key_required: 'only those who act for the organisation make its keys' },
   },
