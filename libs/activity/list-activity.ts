@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { ActivityTable, Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -30,16 +30,16 @@ export type ActivityRow = ActivityTable & { data: Record<string, unknown> };
 export const totalMax = 100_000;
 
 /**
- * Returns a workspace's activity, newest first: up to `limit + 1` rows, of which the last one only shows that there are
+ * Returns the activity of a workspace, or of all of them (null), newest first: up to `limit + 1` rows, of which the last one only shows that there are
  * more. Throws invalid_request when `after` is not the id of a row.
  */
 export async function listActivity(
   db: Kysely<Database>,
-  workspaceId: string,
+  workspaceId: string | null,
   filters: ActivityFilters,
   { after, skip, limit }: { after: string | null; skip: number; limit: number },
 ): Promise<{ rows: ActivityRow[]; total: number }> {
-  const conditions = [sql`activity.workspace_id = ${workspaceId}`];
+  const conditions = [ownedBy(workspaceId)];
   if (filters.startTime) conditions.push(sql`activity.recorded_at >= ${filters.startTime}`);
   if (filters.endTime) conditions.push(sql`activity.recorded_at <= ${filters.endTime}`);
   for (const column of filteredColumns) {
@@ -71,9 +71,12 @@ async function readData(db: Kysely<Database>, ids: readonly string[]): Promise<M
   return new Map(rows.map(({ id, data }) => [id, data]));
 }
 
-async function recordedAt(db: Kysely<Database>, workspaceId: string, id: string): Promise<Date> {
+const ownedBy = (workspaceId: string | null): RawBuilder<unknown> =>
+  workspaceId === null ? sql`true` : sql`activity.workspace_id = ${workspaceId}`;
+
+async function recordedAt(db: Kysely<Database>, workspaceId: string | null, id: string): Promise<Date> {
   const { rows } = await sql<{ recorded_at: Date }>`
-    select recorded_at from activity where id = ${uuidOrNull(id)}::uuid and workspace_id = ${workspaceId}`.execute(db);
+    select recorded_at from activity where id = ${uuidOrNull(id)}::uuid and ${ownedBy(workspaceId)}`.execute(db);
   if (rows[0]) return rows[0].recorded_at;
   throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
     param: 'after',

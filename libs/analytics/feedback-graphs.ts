@@ -1,6 +1,12 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { and, logConditions, rollupConditions, weightedFeedback } from '#libs/request-log/call-conditions.ts';
+import {
+  and,
+  logConditions,
+  rollupConditions,
+  weightedFeedback,
+  workspaceCondition,
+} from '#libs/request-log/call-conditions.ts';
 import { utcDay } from '#libs/request-log/log-id.ts';
 import { partitionName } from '#libs/request-log/log-partitions.ts';
 import type { CallsWanted } from './call-source.ts';
@@ -22,10 +28,13 @@ export type Way = 'log' | 'traces';
 /** Rows of the log that are read in the time of one look-up of a trace in a day: about 1 µs. Measured with 30 days. */
 const rowsOfLookup = 3;
 
+/** Two workspaces may have a trace of the same ID. */
+const traceColumns = sql`request_log.workspace_id, request_log.trace_id`;
+
 /** Feedback that was given in a range, or at any time. */
 const givenIn = ({ workspaceId }: CallsWanted, range: TimeRange | null): RawBuilder<unknown> =>
   and([
-    sql`given.workspace_id = ${workspaceId}`,
+    ...(workspaceId === null ? [] : [sql`given.workspace_id = ${workspaceId}`]),
     ...(range === null
       ? []
       : [sql`given.created_at >= ${new Date(range.from)}`, sql`given.created_at < ${new Date(range.to)}`]),
@@ -67,19 +76,21 @@ function callsOf(
   },
 ): RawBuilder<unknown> {
   const conditions = [
-    sql`request_log.workspace_id = ${workspaceId}`,
+    ...(workspaceId === null ? [] : [sql`request_log.workspace_id = ${workspaceId}`]),
     recorded,
     ...rollupConditions(filters),
     ...logConditions(filters, workspaceId),
   ];
   if (way === 'log') {
-    conditions.push(sql`request_log.trace_id in (select trace_id from feedback as given where ${given})`);
+    conditions.push(
+      sql`(request_log.workspace_id, request_log.trace_id) in (select workspace_id, trace_id from feedback as given where ${given})`,
+    );
     return sql`(select ${columns} from request_log where ${and(conditions)})`;
   }
-  conditions.push(sql`request_log.trace_id = trace.trace_id`);
+  conditions.push(sql`request_log.workspace_id = trace.workspace_id`, sql`request_log.trace_id = trace.trace_id`);
   // With `offset`, Postgres cannot make it a join of the whole log again.
   return sql`(
-    select found.* from (select distinct trace_id from feedback as given where ${given}) as trace
+    select found.* from (select distinct workspace_id, trace_id from feedback as given where ${given}) as trace
     cross join lateral (select ${columns} from request_log where ${and(conditions)} offset 0) as found)`;
 }
 
@@ -87,7 +98,7 @@ function callsOf(
 async function feedbackWanted(db: Kysely<Database>, wanted: CallsWanted, forced?: Way): Promise<RawBuilder<unknown>> {
   const { workspaceId, range, filters } = wanted;
   const conditions = [
-    sql`feedback.workspace_id = ${workspaceId}`,
+    ...workspaceCondition(workspaceId),
     sql`feedback.created_at >= ${new Date(range.from)}`,
     sql`feedback.created_at < ${new Date(range.to)}`,
   ];
@@ -95,8 +106,8 @@ async function feedbackWanted(db: Kysely<Database>, wanted: CallsWanted, forced?
   if (hasFilters) {
     const given = givenIn(wanted, range);
     const way = forced ?? (await chooseWay(db, wanted, given, null));
-    const calls = callsOf(wanted, way, { columns: sql`request_log.trace_id`, given });
-    conditions.push(sql`trace_id in (select trace_id from ${calls} as call)`);
+    const calls = callsOf(wanted, way, { columns: traceColumns, given });
+    conditions.push(sql`(workspace_id, trace_id) in (select workspace_id, trace_id from ${calls} as call)`);
   }
   return and(conditions);
 }
@@ -136,15 +147,15 @@ export async function readFeedbackModels(
 ): Promise<(Scored & { model: string | null })[]> {
   const given = givenIn(wanted, wanted.range);
   const calls = callsOf(wanted, way ?? (await chooseWay(db, wanted, given, null)), {
-    columns: sql`request_log.trace_id, request_log.model`,
+    columns: sql`${traceColumns}, request_log.model`,
     given,
   });
   const { rows } = await sql<Scored & { model: string | null }>`
     select model, count(*) as count, coalesce(${weightedFeedback}, 0)::float8 as weighted
-    from feedback join (select distinct trace_id, model from ${calls} as found) as call
-      on call.trace_id = feedback.trace_id
+    from feedback join (select distinct workspace_id, trace_id, model from ${calls} as found) as call
+      on call.workspace_id = feedback.workspace_id and call.trace_id = feedback.trace_id
     where ${and([
-      sql`feedback.workspace_id = ${wanted.workspaceId}`,
+      ...(wanted.workspaceId === null ? [] : [sql`feedback.workspace_id = ${wanted.workspaceId}`]),
       sql`feedback.created_at >= ${new Date(wanted.range.from)}`,
       sql`feedback.created_at < ${new Date(wanted.range.to)}`,
     ])}
@@ -160,18 +171,17 @@ export async function readGroupFeedback(
   values: readonly string[],
   way?: Way,
 ): Promise<Map<string, { requests: number; weighted: number }>> {
-  const { workspaceId, range } = wanted;
   const given = givenIn(wanted, null);
-  const calls = callsOf(wanted, way ?? (await chooseWay(db, wanted, given, range)), {
-    columns: sql`request_log.metadata ->> ${key} as value, request_log.trace_id`,
+  const calls = callsOf(wanted, way ?? (await chooseWay(db, wanted, given, wanted.range)), {
+    columns: sql`request_log.metadata ->> ${key} as value, ${traceColumns}`,
     given,
-    recorded: sql`${recordedIn(range)} and metadata ->> ${key} = any(${[...values]}::text[])`,
+    recorded: sql`${recordedIn(wanted.range)} and metadata ->> ${key} = any(${[...values]}::text[])`,
   });
   const { rows } = await sql<{ value: string; requests: number; weighted: number }>`
-    with call as (select value, trace_id from ${calls} as found), scored as (
+    with call as (select value, workspace_id, trace_id from ${calls} as found), scored as (
       select call.value, sum(feedback.value * weight) / nullif(sum(weight), 0) as weighted
-      from (select distinct value, trace_id from call) as call join feedback on feedback.trace_id = call.trace_id
-        and feedback.workspace_id = ${workspaceId}
+      from (select distinct value, workspace_id, trace_id from call) as call
+        join feedback on feedback.workspace_id = call.workspace_id and feedback.trace_id = call.trace_id
       group by call.value
     )
     select call.value, count(*) as requests, coalesce(max(scored.weighted), 0)::float8 as weighted

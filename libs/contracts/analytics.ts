@@ -8,6 +8,9 @@ import { text } from './scalars.ts';
 /** The query of every operation: the time range, and filters that must all match. */
 export const AnalyticsQuery = z.object({
   ...workspaceChoice,
+  workspace_slug: workspaceChoice.workspace_slug.describe(
+    'an ID or slug; without it, an organisation key asks about all workspaces and another key about its own',
+  ),
   time_of_generation_min: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
   time_of_generation_max: moment().describe('recorded at or before this time'),
   ...callFilters,

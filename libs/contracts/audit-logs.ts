@@ -16,19 +16,20 @@ const moment = () =>
 export const AuditLogQuery = ResourceListQuery.extend({
   start_time: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
   end_time: moment().describe('recorded at or before this time'),
-  organisation_id: filter().describe('accepted; an installation has one organisation'),
-  workspace_id: filter().describe("id or slug; the key's own without it"),
+  organisation_id: filter().describe('the organisation of this installation; no other value is accepted'),
+  workspace_id: filter().describe(
+    "an ID or slug, or org_default for the organisation's own records; without it an organisation key sees all of them, and another key its own workspace",
+  ),
   method: z.enum(['GET', 'POST', 'PUT', 'DELETE']).optional(),
   uri: filter(),
   request_id: filter(),
   user_id: filter().describe('the id of the API key or user that acted'),
-  user_type: filter().describe('such as api_key or system'),
+  user_type: z.enum(['api_key', 'user', 'system']).optional(),
   response_status_code: optionalInteger({ min: 100, max: 599 }),
   resource_type: filter().describe('such as api_key or config'),
   resource_id: filter(),
   action: filter().describe('such as created, updated, deleted, or request_refused'),
   client_ip: filter(),
-  country: filter().describe('accepted; countries are not recorded, so that nothing has one'),
 });
 
 export const AuditLogRecord = z.object({
@@ -43,7 +44,7 @@ export const AuditLogRecord = z.object({
   request_headers: z.string(),
   user_id: z.string(),
   user_type: z.string(),
-  organisation_id: z.string().nullable(),
+  organisation_id: z.string(),
   workspace_id: z.string(),
   response_status_code: z.int().nullable(),
   resource_type: z.string(),

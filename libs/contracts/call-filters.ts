@@ -95,7 +95,9 @@ export const moment = () =>
 export const workspaceChoice = {
   workspace_slug: text({ min: 1, max: 200 }).optional().describe("id or slug; the key's own workspace without it"),
   workspace_id: text({ min: 1, max: 200 }).optional().describe('the same'),
-  organisation_id: text({ min: 1, max: 200 }).optional().describe('accepted; an installation has one organisation'),
+  organisation_id: text({ min: 1, max: 200 })
+    .optional()
+    .describe('the organisation of this installation; no other value is accepted'),
 };
 
 /** The filters on calls, which must all match. */

@@ -86,8 +86,8 @@ export function logConditions(filters: CallFilters, workspaceId: string | null):
   if (trace_id !== undefined) conditions.push(sql`trace_id = any(${trace_id}::text[])`);
   if (span_id !== undefined) conditions.push(sql`span_id = any(${span_id}::text[])`);
   if (hasScore(filters)) {
-    conditions.push(sql`trace_id in (
-      select trace_id from feedback where ${and(workspaceCondition(workspaceId))} group by trace_id
+    conditions.push(sql`(workspace_id, trace_id) in (
+      select workspace_id, trace_id from feedback where ${and(workspaceCondition(workspaceId))} group by 1, 2
       having ${weightedFeedback} >= ${min ?? '-10'}::numeric and ${weightedFeedback} <= ${max ?? '10'}::numeric)`);
   }
   return conditions;

@@ -302,7 +302,47 @@ test('another workspace sees nothing of it, and cannot ask for it', async () => 
   expect(groups.body['data']).toEqual([]);
   const asked = await call('GET', `/analytics/graphs/requests?${query}&workspace_slug=default`, { key: otherKey });
   expect(asked.status).toBe(404);
+  const foreign = await call('GET', `/analytics/graphs/requests?${query}&organisation_id=org_of_others`);
+  expect(foreign.status).toBe(404);
   const feedback = await call('POST', '/feedback', { body: { trace_id: 'trace-mine', value: 1 } });
   const id = (feedback.body['feedback_ids'] as string[])[0];
   expect((await call('PUT', `/feedback/${id}`, { key: otherKey, body: { value: 2 } })).status).toBe(404);
+});
+
+test('an organisation key that names no workspace asks about all of them', async () => {
+  const { id: workspace } = (await call('POST', '/admin/workspaces', { body: { name: 'Counted team' } })).body;
+  const { id: keyId, key } = (await call('POST', '/api-keys', { body: { name: 'counted', workspace_id: workspace } }))
+    .body as { id: string; key: string };
+  const ask = async (what: string, more: object = {}) => {
+    const query = new URLSearchParams({ ...range(), ...more }).toString();
+    return (await call('GET', `/analytics/${what}?${query}`)).body as unknown as Answer;
+  };
+  const ours = { workspace_slug: 'default' };
+  const requestsOf = async (more: object) => (await ask('graphs/requests', more)).summary['total'] ?? 0;
+  const before = { all: await requestsOf({}), ours: await requestsOf(ours) };
+  const usersBefore = (await ask('graphs/users')).summary['total'] ?? 0;
+  await call('POST', '/chat/completions', {
+    key,
+    // The trace has the ID of a trace of another workspace, whose feedback must not count here.
+    headers: { 'x-gateway-trace-id': 'trace-ann', 'x-gateway-metadata': '{"_user":"cleo","squad":"counted"}' },
+    body: { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'hello' }] },
+  });
+  await call('POST', '/feedback', { body: { trace_id: 'trace-ann', value: -3 } });
+  await eventually(
+    () => requestsOf({ workspace_slug: workspace }),
+    (total) => total === 1,
+  );
+  expect({ all: await requestsOf({}), ours: await requestsOf(ours) }).toEqual({ ...before, all: before.all + 1 });
+  expect((await ask('graphs/users')).summary['total']).toBe(usersBefore + 1);
+  const groups = await ask('groups/metadata/squad');
+  expect(groups.data).toMatchObject([{ metadata_value: 'counted', requests: 1, requests_with_feedback: 0 }]);
+  const byKey = (await ask('groups/api_key')).data.find((group) => group['api_key'] === keyId);
+  expect(byKey).toMatchObject({ api_key_name: 'counted', requests: 1 });
+  const scores = async (more: object) => (await ask('graphs/feedbacks/scores', more)).summary['total'];
+  expect(await scores({})).toBe(await scores(ours));
+  expect(await scores({ metadata: '{"squad":"counted"}' })).toBe(0);
+  expect((await ask('graphs/feedbacks/ai-models')).data_points).toEqual(
+    (await ask('graphs/feedbacks/ai-models', ours)).data_points,
+  );
+  expect((await ask('summary/cache')).summary).toMatchObject({ total_requests: before.all + 1 });
 });

@@ -125,6 +125,57 @@ test('filters and both ways of paging give every record once, newest first', asy
     expect(resource_type).toBe('virtual_key');
 });
 
+test('an organisation key sees the changes of all workspaces, of people and of integrations', async () => {
+  const workspace = String((await call('POST', '/admin/workspaces', { body: { name: 'Audited team' } })).body['id']);
+  const ids: unknown[] = [workspace];
+  const make = async (path: string, body: Body) => ids.push((await call('POST', path, { body })).body['id']);
+  await make('/configs', { name: 'theirs', config: {}, workspace_id: workspace });
+  await make('/configs', { name: 'ours', config: {} });
+  await make('/integrations', { name: 'Shared', ai_provider_id: 'openai', key: 'sk-1' });
+  await make('/admin/users/invites', {
+    email: 'audited@example.org',
+    role: 'member',
+    workspaces: [{ id: workspace, role: 'member' }],
+  });
+  const all = () => recordsOf('organisation_id=org_default&method=POST&page_size=100');
+  const found = await eventually(all, (records) => ids.every((id) => records.some((each) => each.resource_id === id)));
+  const created = found.filter(({ resource_id: id, action }) => ids.includes(id) && action === 'created');
+  expect(created.map(({ resource_type: type }) => type).toSorted()).toEqual([
+    'config',
+    'config',
+    'integration',
+    'invite',
+    'workspace',
+  ]);
+  for (const record of found) expect(record).toMatchObject({ organisation_id: 'org_default' });
+  // Pages go on over the bounds of workspaces.
+  const byCursor: string[] = [];
+  for (let after = ''; ;) {
+    const { body } = await call('GET', `/audit-logs?limit=3&method=POST${after}`);
+    byCursor.push(...(body['records'] as Record_[]).map(({ id }) => id));
+    if (body['has_more'] !== true) break;
+    after = `&after=${byCursor.at(-1)}`;
+  }
+  expect(byCursor).toEqual((await all()).map(({ id }) => id));
+  const theirs = await recordsOf(`workspace_id=${workspace}&resource_type=config`);
+  expect(theirs.map(({ resource_id: id }) => id)).toEqual([ids[1]]);
+  // A key of a workspace still sees its own workspace alone.
+  const own = await recordsOf('limit=100', otherKey);
+  expect(own.some(({ resource_id: id }) => ids.includes(id))).toBe(false);
+});
+
+test.each(['user_type=cat', 'resource_type=configs', 'action=create', 'country=DE', 'method=get'])(
+  'an unknown value of a filter is refused, since an empty list would read as no changes: %s',
+  async (query) => {
+    expect((await call('GET', `/audit-logs?${query}`)).status).toBe(400);
+  },
+);
+
+test('another organisation has no audit log here', async () => {
+  const { status, body } = await call('GET', '/audit-logs?organisation_id=org_of_others');
+  expect({ status, body }).toMatchObject({ status: 404, body: { error: { param: 'organisation_id' } } });
+});
+
 test.each(['after=0193a000-0000-7000-8000-000000000001', 'after=x', 'start_time=soon', 'method=PATCH', 'colour=red'])(
   'the query %s is refused',
   async (query) => {

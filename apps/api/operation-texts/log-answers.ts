@@ -206,7 +206,7 @@ export const logAnswers: Readonly<Record<string, object>> = {
         request_headers: '{}',
         user_id: 'key_abc',
         user_type: 'api_key',
-        organisation_id: null,
+        organisation_id: 'org_default',
         workspace_id: 'ws_abc',
         response_status_code: 200,
         resource_type: 'config',

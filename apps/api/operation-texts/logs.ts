@@ -83,7 +83,8 @@ export const logTexts: OperationTexts = {
   listAuditLogs: {
     description:
       'The changes of records, each from its event, and requests of known keys that were refused. Filters by time, person, method, ' +
-      'resource and status; `current_page` and `page_size` choose a page.',
+      'resource and status; `current_page` and `page_size` choose a page. An organisation key sees all workspaces and the records of ' +
+      'the organisation unless the query names a workspace.',
   },
   listEvents: {
     description: 'Every change is an event. A reader that goes on after the id of the last one misses none.',

@@ -20,6 +20,7 @@ import {
 } from '#libs/contracts/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
+import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
@@ -62,8 +63,30 @@ const graphRoutes: Readonly<
 export function analyticsRoutes(deps: Deps): Route[] {
   const { db, runQuery } = deps;
 
-  const workspaceOf = (request: Request, query: AnalyticsQuery): Promise<string> =>
-    chosenWorkspace(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
+  /** The workspace whose calls are asked for; null for all of them. Throws not_found. */
+  const workspaceOf = async (request: Request, query: AnalyticsQuery): Promise<string | null> => {
+    refuseForeignOrganisation(query.organisation_id);
+    const wanted = query.workspace_slug ?? query.workspace_id;
+    const caller = callerOf(request);
+    if (wanted !== undefined || caller.principal.type !== 'organisation_key')
+      return await chosenWorkspace(db, caller, wanted);
+    rebind(null);
+    return null;
+  };
+
+  /** Runs a query about the calls that a request asks for. Queries of all workspaces take turns as those of the key's own. */
+  const runFor = async <Answer>(
+    request: Request,
+    query: AnalyticsQuery,
+    read: (tx: Kysely<Database>, wanted: CallsWanted) => Promise<Answer>,
+  ): Promise<{ workspaceId: string | null; answer: Answer }> => {
+    rangeOf(query); // a time that is refused is refused before anything waits
+    const workspaceId = await workspaceOf(request, query);
+    const answer = await runQuery(workspaceId ?? callerOf(request).workspaceId, (tx, kept) =>
+      read(tx, wantedOf(workspaceId, query, kept)),
+    );
+    return { workspaceId, answer };
+  };
 
   const wantedOf = (workspaceId: string | null, query: AnalyticsQuery, kept: Kept): CallsWanted => ({
     filters: query,
@@ -80,13 +103,10 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...(path === name ? {} : { deprecated: true, operationId: `${describe(`graphs/${path}`, '').operationId}Alias` }),
     responses: { 200: { description: 'The graph.', schema: AnalyticsAnswers[graphRoutes[name].answer] } },
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
-      rangeOf(query); // a time that is refused is refused before anything waits
-      const workspaceId = await workspaceOf(request, query);
-      const found = await runQuery(workspaceId, (tx, kept) => {
-        const wanted = wantedOf(workspaceId, query, kept);
-        return graphs[name](tx, { ...wanted, stepMs: stepOf(wanted.range, kept) });
-      });
-      response.json({ object: 'analytics-graph', ...found });
+      const { answer } = await runFor(request, query, (tx, wanted) =>
+        graphs[name](tx, { ...wanted, stepMs: stepOf(wanted.range, wanted.kept) }),
+      );
+      response.json({ object: 'analytics-graph', ...answer });
     }),
   });
 
@@ -102,22 +122,15 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...describe(`groups/${name}`, `Calls by ${groupings[name].member.replaceAll('_', ' ')}`),
     responses: groupResponses,
     ...withInput({ query: AnalyticsGroupQuery }, async ({ query }, request, response) => {
-      rangeOf(query);
-      const isByWorkspace = groupings[name].column === 'workspace_id';
-      const own = await workspaceOf(request, query);
-      const isOfAll =
-        isByWorkspace &&
-        (query.workspace_slug ?? query.workspace_id) === undefined &&
-        callerOf(request).principal.type === 'organisation_key';
-      if (isOfAll) rebind(null);
-      const page = await runQuery(own, (tx, kept) =>
-        readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
+      const { workspaceId, answer: page } = await runFor(request, query, (tx, wanted) =>
+        readGroups(tx, wanted, groupings[name], query),
       );
-      const data = isByWorkspace
-        ? await withWorkspaceNames(db, page.data)
-        : name === 'api_key'
-          ? await withKeyNames(db, own, page.data)
-          : page.data.map(asTexts(name));
+      const data =
+        groupings[name].column === 'workspace_id'
+          ? await withWorkspaceNames(db, page.data)
+          : name === 'api_key'
+            ? await withKeyNames(db, workspaceId, page.data)
+            : page.data.map(asTexts(name));
       response.json(groupPage({ ...page, data }));
     }),
   });
@@ -128,12 +141,10 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...withInput(
       { params: z.object({ metadataKey: z.string().min(1).max(128) }), query: AnalyticsGroupQuery },
       async ({ params, query }, request, response) => {
-        rangeOf(query);
-        const workspaceId = await workspaceOf(request, query);
-        const page = await runQuery(workspaceId, (tx, kept) =>
-          readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
+        const { answer } = await runFor(request, query, (tx, wanted) =>
+          readMetadataGroups(tx, wanted, params.metadataKey, query),
         );
-        response.json(groupPage(page));
+        response.json(groupPage(answer));
       },
     ),
   };
@@ -142,11 +153,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...describe('summary/cache', 'What the response cache did'),
     responses: { 200: { description: 'The summary.', schema: AnalyticsAnswers.cacheSummary } },
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
-      rangeOf(query);
-      const workspaceId = await workspaceOf(request, query);
-      const summary = await runQuery(workspaceId, (tx, kept) =>
-        readCacheSummary(tx, wantedOf(workspaceId, query, kept)),
-      );
+      const { answer: summary } = await runFor(request, query, readCacheSummary);
       response.json({ object: 'analytics-summary', summary });
     }),
   };
@@ -184,7 +191,7 @@ const asTexts =
 /** With `api_key_name`: null where the caller sees no such key, as of keys of the organisation. */
 async function withKeyNames(
   db: Kysely<Database>,
-  workspaceId: string,
+  workspaceId: string | null,
   groups: readonly Record<string, unknown>[],
 ): Promise<Record<string, unknown>[]> {
   const names = await namesOfKeys(

@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { ImportedLogs, ImportedLogsAnswer, ImportedLogsQuery } from '#libs/contracts/imported-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
@@ -25,6 +26,7 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
   responses: { 200: { description: 'The records were taken.', schema: ImportedLogsAnswer } },
   ...withInput({ query: ImportedLogsQuery, body: ImportedLogs }, async ({ query, body }, request, response) => {
     const caller = callerOf(request);
+    refuseForeignOrganisation(query.organisation_id);
     const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
     refuseWhenUnlogged(requestLog);
     const { principal, keyId, defaults } = caller;

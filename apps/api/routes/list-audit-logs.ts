@@ -1,15 +1,23 @@
 import type { Kysely } from 'kysely';
+import { z } from 'zod';
 import { redactSecrets } from '#libs/targets/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
-import { organisationId } from '#libs/http/caller.ts';
+import { organisationId, type Caller } from '#libs/http/caller.ts';
+import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { actsForOrganisation } from '#libs/identity/roles.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 import { pageOf } from '#libs/resources/list-page.ts';
+import { actions, resourceTypes } from '../event-types.ts';
+
+const Query = AuditLogQuery.extend({
+  resource_type: z.enum(resourceTypes).optional(),
+  action: z.enum(actions).optional(),
+});
 
 /** GET /v1/audit-logs: who changed what, when, from where. Errors: invalid_request (cursor), not_found (workspace). */
 export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
@@ -20,11 +28,8 @@ export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'A page of records.', schema: AuditLogList } },
-  ...withInput({ query: AuditLogQuery }, async ({ query }, request, response) => {
-    const caller = callerOf(request);
-    const isOfOrganisation = query.workspace_id === organisationId && actsForOrganisation(caller.principal);
-    if (isOfOrganisation) rebind(organisationId);
-    const workspaceId = isOfOrganisation ? organisationId : await chosenWorkspace(db, caller, query.workspace_id);
+  ...withInput({ query: Query }, async ({ query }, request, response) => {
+    const workspaceId = await recordsOf(db, callerOf(request), query);
     const { method, uri, request_id, resource_type, resource_id, action } = query;
     const filters = {
       startTime: query.start_time,
@@ -41,13 +46,28 @@ export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
       address: query.client_ip,
     };
     const page = pageOf(query);
-    const { rows, total } = query.country === undefined ? await listActivity(db, workspaceId, filters, page) : nothing;
+    const { rows, total } = await listActivity(db, workspaceId, filters, page);
     const records = rows.slice(0, page.limit).map(toRecord);
     response.json({ object: 'analytics-graph', records, total, has_more: rows.length > page.limit });
   }),
 });
 
-const nothing = { rows: [] as ActivityRow[], total: 0 };
+/** The workspace (or the organisation) whose records are asked for; null for all. Throws not_found. */
+async function recordsOf(
+  db: Kysely<Database>,
+  caller: Caller,
+  { workspace_id: wanted, organisation_id: organisation }: z.output<typeof AuditLogQuery>,
+): Promise<string | null> {
+  refuseForeignOrganisation(organisation);
+  const { principal } = caller;
+  if (wanted === undefined && principal.type === 'organisation_key') {
+    rebind(null);
+    return null;
+  }
+  if (wanted !== organisationId || !actsForOrganisation(principal)) return await chosenWorkspace(db, caller, wanted);
+  rebind(organisationId);
+  return organisationId;
+}
 
 const toRecord = (row: ActivityRow): AuditLogRecord => ({
   id: row.id,
@@ -61,7 +81,7 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
   request_headers: '{}',
   user_id: row.actor_id,
   user_type: row.actor_type,
-  organisation_id: null,
+  organisation_id: organisationId,
   workspace_id: row.workspace_id,
   response_status_code: row.status,
   resource_type: row.resource_type,

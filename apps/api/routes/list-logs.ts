@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { LogList, LogListQuery } from '#libs/contracts/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { toListResponse } from '#libs/http/list-response.ts';
@@ -19,6 +20,7 @@ export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   scope: 'logs.read',
   responses: { 200: { description: 'A page of the request log.', schema: LogList } },
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
+    refuseForeignOrganisation(query.organisation_id);
     const workspaceId = await chosenWorkspace(deps.db, callerOf(request), query.workspace_slug ?? query.workspace_id);
     const rows = await selectLogs(deps.db, workspaceId, query);
     const { data, ...page } = toListResponse(rows.map(toLogRecord), query.limit);

@@ -1,6 +1,6 @@
-import { queryOptions } from '@tanstack/react-query';
+import { queryOptions, type QueryClient } from '@tanstack/react-query';
 import { send } from './api/client.ts';
-import type { Answer } from './api/types.ts';
+import type { Answer, Session } from './api/types.ts';
 
 /** The periods that pages offer, and how long each is. */
 export const periods = {
@@ -32,8 +32,18 @@ type Graphs = {
   cost: Answer<'/v1/analytics/graphs/cost'>;
 };
 
-async function read<Body>(what: string, query: Record<string, string>, signal: AbortSignal): Promise<Body> {
-  const response = await send(`/v1/analytics/${what}?${new URLSearchParams(query)}`, { signal });
+type Context = { client: QueryClient; signal: AbortSignal };
+
+async function read<Body>(
+  what: string,
+  query: Readonly<Record<string, string>>,
+  { client, signal }: Context,
+): Promise<Body> {
+  // The pages are about the workspace of the session. Without a workspace, an organisation key asks about all of them.
+  const session = client.getQueryData<Session>(['session']);
+  const isOfAll = what === 'groups/workspace' || session === undefined;
+  const asked = new URLSearchParams({ ...query, ...(isOfAll ? {} : { workspace_slug: session.workspace.id }) });
+  const response = await send(`/v1/analytics/${what}?${asked}`, { signal });
   return (await response.json()) as Body;
 }
 
@@ -45,7 +55,7 @@ export const graphQuery = <Name extends keyof Graphs>(
 ) =>
   queryOptions({
     queryKey: ['calls', 'graph', name, period, filters],
-    queryFn: ({ signal }) => read<Graphs[Name]>(`graphs/${name}`, rangeOf(period, filters), signal),
+    queryFn: (context) => read<Graphs[Name]>(`graphs/${name}`, rangeOf(period, filters), context),
     placeholderData: (previous) => previous,
   });
 
@@ -65,10 +75,10 @@ export const groupQuery = (
 ) =>
   queryOptions({
     queryKey: ['calls', 'group', by, period, options],
-    queryFn: ({ signal }) => {
+    queryFn: (context) => {
       const { orderBy = 'requests', limit = 10, filters } = options;
       const query = { ...rangeOf(period, filters), order_by: orderBy, page_size: String(limit) };
-      return read<Groups>(`groups/${by}`, query, signal);
+      return read<Groups>(`groups/${by}`, query, context);
     },
     placeholderData: (previous) => previous,
   });

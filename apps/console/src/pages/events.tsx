@@ -6,6 +6,7 @@ import type { EventObject } from '../api/types.ts';
 import { dateTime } from '../format.ts';
 import { At, Badge, Card, Code, Empty, Id, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { DataTable, LongTable } from '../parts/table.tsx';
+import { useSession } from '../session.tsx';
 
 /** Who changed what, when and from where; and the whole story of one record. */
 export function Events() {
@@ -52,10 +53,15 @@ function Choice({ stream }: { stream: string | undefined }) {
 const pageRows = 50;
 
 function Recent() {
+  const { workspace } = useSession();
   const changes = useInfiniteQuery({
     queryKey: ['event', 'list'],
     queryFn: ({ pageParam }) =>
-      answerOf(api.GET('/v1/audit-logs', { params: { query: { current_page: pageParam, page_size: pageRows } } })),
+      answerOf(
+        api.GET('/v1/audit-logs', {
+          params: { query: { workspace_id: workspace.id, current_page: pageParam, page_size: pageRows } },
+        }),
+      ),
     initialPageParam: 0,
     getNextPageParam: ({ has_more: hasMore }, pages) => (hasMore ? pages.length : undefined),
   });

@@ -1,0 +1,44 @@
+import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { FileEvent } from '#libs/files/file-model.ts';
+import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { eventTypesOf } from '#libs/resources/resource-model.ts';
+
+/** Those that no kind of record declares. The compiler refuses a list that lacks one. */
+const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], true> = {
+  'batch.budget_wait_began': true,
+  'batch.cancel_requested': true,
+  'batch.cancelled': true,
+  'batch.chunk_put_off': true,
+  'batch.chunk_redelivered': true,
+  'batch.completed': true,
+  'batch.created': true,
+  'batch.expired': true,
+  'batch.failed': true,
+  'batch.finalizing': true,
+  'batch.lines_settled': true,
+  'batch.paused': true,
+  'batch.resumed': true,
+  'batch.validated': true,
+  'file.deleted': true,
+  'file.expired': true,
+  'file.uploaded': true,
+  'fine_tuning_job.cancel_requested': true,
+  'fine_tuning_job.checkpoint_recorded': true,
+  'fine_tuning_job.created': true,
+  'fine_tuning_job.event_recorded': true,
+  'fine_tuning_job.files_uploaded': true,
+  'fine_tuning_job.pause_requested': true,
+  'fine_tuning_job.provider_accepted': true,
+  'fine_tuning_job.request_answered': true,
+  'fine_tuning_job.resume_requested': true,
+  'fine_tuning_job.status_changed': true,
+};
+
+const types = [...Object.keys(otherTypes), ...resourceKinds.flatMap(eventTypesOf)].map((type) => type.split('.'));
+
+/** The nouns of all events, as the audit log calls them. */
+export const resourceTypes = [...new Set(types.map(([noun = '']) => noun))].toSorted();
+
+/** Their verbs. */
+export const actions = [...new Set(types.map(([, verb = '']) => verb))].toSorted();
