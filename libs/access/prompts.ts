@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { PromptPins } from '#libs/calls/planned-call.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { promptRequest } from '#libs/prompts/prompt-request.ts';
 import { operationOf } from '#libs/prompts/prompt-template.ts';
 import { createRenderer } from '#libs/prompts/render-template.ts';
@@ -36,15 +37,19 @@ export type RenderedPrompt = {
   prompt: { id: string; slug: string; version: number };
   /** Names in the template for which there is no variable. */
   missing: string[];
+  /** Those of them without which no call is made. */
+  missingRequired: string[];
 };
 
 export type Prompts = {
   /**
    * Renders a prompt with these variables. Synchronous and without the database, for versions that are in use or were
    * used recently. Names in `pins` refer to those versions. Throws not_found, and invalid_request for what cannot be
-   * rendered.
+   * rendered and for required variables that are missing.
    */
   render(query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt>;
+  /** Renders a prompt without the intention to call: missing variables are left empty. Otherwise throws as `render`. */
+  preview(query: PromptQuery): RenderedPrompt | Promise<RenderedPrompt>;
   /** Returns the versions that these names refer to now, including those of the partials in them. Throws not_found. */
   pin(workspaceId: string, names: readonly string[], param: string): Promise<PromptPins>;
   /** What is known of the prompts of a workspace before they are rendered, by slug and id. */
@@ -90,6 +95,7 @@ export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
         config: version.config,
         prompt: { id: head.id, slug: head.slug, version: number },
         missing: renderer.missing(),
+        missingRequired: renderer.required(),
       };
     };
     const compiled = versions.prompt(head, number);
@@ -103,7 +109,11 @@ export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
   };
 
   return {
-    render: (query, pins) => withRefresh(snapshot, () => render(query, pins)),
+    render(query, pins) {
+      const rendered = withRefresh(snapshot, () => render(query, pins));
+      return rendered instanceof Promise ? rendered.then(refuseMissing) : refuseMissing(rendered);
+    },
+    preview: (query) => withRefresh(snapshot, () => render(query)),
     async pin(workspaceId, names, param) {
       // Includes records that another process created a moment ago.
       await snapshot.refresh();
@@ -131,4 +141,17 @@ export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
       return known;
     },
   };
+}
+
+/**
+ * Returns a prompt that can be called. Throws invalid_request (`missing_variables`) for blanks, which would be paid for like the
+ * text that should have been there.
+ */
+export function refuseMissing(rendered: RenderedPrompt): RenderedPrompt {
+  const { missingRequired: names, prompt } = rendered;
+  if (names.length === 0) return rendered;
+  const message =
+    `The prompt '${prompt.slug}' needs these variables: ${names.join(', ').slice(0, 1_000)}. Send them in 'variables', or null ` +
+    'for one that is to stay empty.';
+  throw new GatewayError('invalid_request', 'missing_variables', message, { param: `variables.${names[0]}` });
 }

@@ -172,4 +172,9 @@ export const RenderedPrompt = z.object({
   success: z.literal(true),
   data: anyObject(),
   missing_variables: z.array(z.string()).describe('names that no variable has, rendered as empty'),
+  missing_required_variables: z
+    .array(z.string())
+    .describe(
+      'those of them that the template uses outside of sections and partials; a completion is refused without them',
+    ),
 });

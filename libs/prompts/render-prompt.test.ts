@@ -170,3 +170,19 @@ test('names that no variable has are listed once each', () => {
   compilePrompt('{{a}}{{b}}{{b}}{{c.d}}{{n}}{{#e}}{{f}}{{/e}}').render(renderer);
   expect(renderer.missing()).toEqual(['b', 'c.d']);
 });
+
+test.each([
+  ['a name of the template itself', 'a {{x}} {{y}}', { y: 1 }, ['x']],
+  ['a path that leads nowhere', '{{user.name}}', { user: {} }, ['user.name']],
+  ['null, which leaves a name empty on purpose', '{{x}}', { x: null }, []],
+  ['a name in a section', '{{#x}}{{x}} {{y}}{{/x}}', { x: 'a' }, []],
+  ['a name in an inverted section', '{{^x}}{{y}}{{/x}}', {}, []],
+  ['a name in a partial', '{{>greeting}}', {}, []],
+  ['a name that is also used in a section before', '{{#on}}{{x}}{{/on}}{{x}}', { on: true }, ['x']],
+  ['a name that is also used in a section after', '{{x}}{{#on}}{{x}}{{/on}}', { on: true }, ['x']],
+])('what a template requires: %s', (_what, text, variables, required) => {
+  const partials = new Map([['greeting', compileTemplate('Dear {{name}}', 'string')]]);
+  const renderer = createRenderer(variables, partials, limits);
+  compilePrompt(text).render(renderer);
+  expect(renderer.required()).toEqual(required);
+});

@@ -18,6 +18,8 @@ export type Renderer = {
   render(template: Template): string;
   /** Names of values that no variable has, in the order in which they were met. They render as empty. */
   missing(): string[];
+  /** The missing names that the template itself uses outside of sections. Those of sections and partials are optional. */
+  required(): string[];
 };
 
 const missingMax = 100;
@@ -33,7 +35,8 @@ export function createRenderer(
   partials: ReadonlyMap<string, Template>,
   { outputCharsMax }: RenderLimits,
 ): Renderer {
-  const missing = new Set<string>();
+  /** By name: whether it is required. */
+  const missing = new Map<string, boolean>();
   let steps = 0;
   let chars = 0;
 
@@ -43,7 +46,12 @@ export function createRenderer(
     return text;
   };
 
-  const renderNodes = (nodes: readonly TemplateNode[], scopes: readonly unknown[], depth: number): string => {
+  const renderNodes = (
+    nodes: readonly TemplateNode[],
+    scopes: readonly unknown[],
+    depth: number,
+    isOptional: boolean,
+  ): string => {
     let text = '';
     for (const node of nodes) {
       steps += 1;
@@ -54,7 +62,8 @@ export function createRenderer(
           break;
         case 'value': {
           const value = lookUp(node.path, scopes);
-          if (value === absent && missing.size < missingMax) missing.add(node.name);
+          if (value === absent && (missing.has(node.name) || missing.size < missingMax))
+            missing.set(node.name, !isOptional || missing.get(node.name) === true);
           text += pieceOf(textOf(value));
           break;
         }
@@ -65,7 +74,7 @@ export function createRenderer(
           if (depth === partialDepthMax) throw tooDeep(node.name);
           const partial = partials.get(node.name);
           if (partial === undefined) throw new Error(`the partial ${node.name} was not looked for`);
-          text += renderNodes(partial.nodes, scopes, depth + 1);
+          text += renderNodes(partial.nodes, scopes, depth + 1, true);
         }
       }
     }
@@ -79,19 +88,23 @@ export function createRenderer(
   ): string => {
     const value = lookUp(path, scopes);
     const isThere = value !== absent && Boolean(value) && !(Array.isArray(value) && value.length === 0);
-    if (isInverted) return isThere ? '' : renderNodes(nodes, scopes, depth);
+    if (isInverted) return isThere ? '' : renderNodes(nodes, scopes, depth, true);
     if (!isThere) return '';
-    if (!Array.isArray(value)) return renderNodes(nodes, value === true ? scopes : [...scopes, value], depth);
+    if (!Array.isArray(value)) return renderNodes(nodes, value === true ? scopes : [...scopes, value], depth, true);
     let text = '';
     for (const item of value) {
       // An empty section over a long list costs a step for each of its items, too.
       steps += 1;
-      text += renderNodes(nodes, [...scopes, item], depth);
+      text += renderNodes(nodes, [...scopes, item], depth, true);
     }
     return text;
   };
 
-  return { render: ({ nodes }) => renderNodes(nodes, [variables], 0), missing: () => [...missing] };
+  return {
+    render: ({ nodes }) => renderNodes(nodes, [variables], 0, false),
+    missing: () => [...missing.keys()],
+    required: () => [...missing].filter(([, isRequired]) => isRequired).map(([name]) => name),
+  };
 }
 
 /** The innermost scope that has the first name decides, as in the specification of Mustache. */

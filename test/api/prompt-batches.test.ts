@@ -121,7 +121,7 @@ test('what only shows when a prompt is rendered is the error of its line', async
   const batch = await ended(
     client,
     await createBatch(sdk, client, [
-      line('none', { prompt_id: 'without-a-model' }),
+      line('none', { prompt_id: 'without-a-model', variables: { name: 'Ada' } }),
       line('good', { prompt_id: 'two-kinds@latest' }),
       line('text', { prompt_id: 'two-kinds@1' }),
     ]),

@@ -69,9 +69,14 @@ test('the client of Portkey renders a prompt', async () => {
     success: true,
     data: { model: 'sim-small', messages: [{ role: 'user', content: 'Hello Ada' }], temperature: 0.5, max_tokens: 20 },
     missing_variables: [],
+    missing_required_variables: [],
   });
   const nested = await render(slug, {}, { hyperparameters: { temperature: 1 } });
-  expect(nested).toMatchObject({ data: { temperature: 1 }, missing_variables: ['name'] });
+  expect(nested).toMatchObject({
+    data: { temperature: 1 },
+    missing_variables: ['name'],
+    missing_required_variables: ['name'],
+  });
   expect(nested.data.messages[0]?.content).toBe('Hello ');
 });
 
@@ -113,14 +118,14 @@ test('a completion sends the parameters, tools and model of the version, with wh
     temperature: 0.9,
     n: 2,
   });
-  expect((await complete(slug, { variables: {}, model: 'm-2' })).sent?.model).toBe('m-2');
+  expect((await complete(slug, { variables: { name: 'Ada' }, model: 'm-2' })).sent?.model).toBe('m-2');
 });
 
 test('the request log names the prompt and the version of a call', async () => {
   const slug = await makePrompt('Logged', { virtual_key: 'scripted', model: 'm' });
   await put(`/prompts/${slug}`, { string: messages('two') });
   const headers = { 'x-portkey-trace-id': 'trace-of-a-prompt' };
-  await complete(`${slug}@2`, { variables: {} }, headers);
+  await complete(`${slug}@2`, { variables: { name: 'Ada' } }, headers);
   const records = await eventually(
     async () => {
       const response = await fetch(`${platform.baseUrl}/logs?trace_id=trace-of-a-prompt`, {
@@ -185,13 +190,40 @@ test('partials are put in as published, by number as well, and a deleted one is 
   expect(await render(slug)).toMatchObject({ error: { code: 'prompt_partial_not_found' } });
 });
 
+test('a prompt without its required variables is refused before it costs anything', async () => {
+  const string = JSON.stringify([{ role: 'user', content: '{{name}}{{#more}} {{more}}{{/more}} {{>closing}}' }]);
+  await postJson(platform, '/prompts/partials', { name: 'closing', slug: 'closing', string: 'Yours, {{sender}}' });
+  const slug = await makePrompt('Required', { string, virtual_key: 'scripted' });
+  for (const variables of [{}, { more: 'x', sender: 'y' }, undefined]) {
+    expect(await complete(slug, { variables })).toMatchObject({
+      status: 400,
+      answer: {
+        error: { code: 'missing_variables', param: 'variables.name', message: expect.stringContaining('name') },
+      },
+      sent: undefined,
+    });
+  }
+  await expect(portkey.prompts.completions.create({ promptID: slug, variables: {} })).rejects.toMatchObject({
+    status: 400,
+  });
+  expect((await complete(slug, { variables: { name: null } })).status).toBe(200);
+  expect((await complete(slug, { variables: { name: 'Ada' } })).sent?.messages?.[0]?.content).toBe('Ada Yours, ');
+  // A config that names the prompt makes the same call.
+  const config = JSON.stringify({ virtual_key: 'scripted', prompt_id: slug });
+  const chat = { model: 'm', messages: [{ role: 'user', content: 'hi' }] };
+  const byConfig = await postJson(platform, '/chat/completions', chat, { 'x-gateway-config': config });
+  expect(await byConfig.json()).toMatchObject({ error: { code: 'missing_variables' } });
+});
+
 test('the config of a prompt is used, and the config of a caller instead', async () => {
   const config = { slug: 'for-prompts', name: 'c', config: { virtual_key: 'scripted', override_params: { seed: 7 } } };
   expect((await postJson(platform, '/configs', config)).status).toBe(200);
   const slug = await makePrompt('Configured', { virtual_key: null, model: 'm', config: 'for-prompts' });
-  expect((await complete(slug, { variables: {} })).sent).toMatchObject({ model: 'm', seed: 7 });
+  expect((await complete(slug, { variables: { name: 'Ada' } })).sent).toMatchObject({ model: 'm', seed: 7 });
   const own = JSON.stringify({ virtual_key: 'scripted', override_params: { seed: 8 } });
-  expect((await complete(slug, { variables: {} }, { 'x-portkey-config': own })).sent).toMatchObject({ seed: 8 });
+  expect((await complete(slug, { variables: { name: 'Ada' } }, { 'x-portkey-config': own })).sent).toMatchObject({
+    seed: 8,
+  });
 });
 
 test.each([
@@ -205,8 +237,8 @@ test.each([
   ['another prompt in the body', 'refusals', { variables: {}, promptID: 'other' }, 'invalid_value', /promptID/],
   ['variables that are no object', 'refusals', { variables: 'x' }, 'invalid_type', /variables/],
   ['a parameter of the wrong type', 'refusals', { variables: {}, temperature: 'hot' }, 'invalid_type', /temperature/],
-  ['a prompt without a model', 'no-model', { variables: {} }, 'missing_required_parameter', /model/],
-  ['a virtual key that is gone', 'no-key', { variables: {} }, 'virtual_key_not_found', /gone/],
+  ['a prompt without a model', 'no-model', { variables: { name: 'Ada' } }, 'missing_required_parameter', /model/],
+  ['a virtual key that is gone', 'no-key', { variables: { name: 'Ada' } }, 'virtual_key_not_found', /gone/],
 ])('%s are refused', async (_name, slug, body, code, message) => {
   const made: Record<string, object> = { refusals: {}, 'no-model': { model: null }, 'no-key': { virtual_key: 'gone' } };
   const response = await postJson(platform, '/prompts', {

@@ -149,6 +149,7 @@ export const answers: Readonly<Record<string, object>> = {
       messages: [{ role: 'user', content: 'Answer Ada kindly: Where is my order?' }],
     },
     missing_variables: [],
+    missing_required_variables: [],
   },
   listModels: {
     object: 'list',

@@ -57,7 +57,11 @@ export const callTexts: OperationTexts = {
     description:
       'The variables replace the names in double braces. The answer is that of a chat completion, as JSON or a stream.',
     example: { variables: { customer: 'Ada', question: 'Where is my order?' } },
-    errors: { ...promptErrors, ...callErrors },
+    errors: {
+      ...promptErrors,
+      ...callErrors,
+      missing_variables: 'the template needs variables that the request lacks; `null` leaves one empty',
+    },
   },
   listModels: {
     description:

@@ -1,6 +1,12 @@
 import type { Request } from 'express';
 import { checkCacheFlags } from '#libs/access/call-options.ts';
-import { bodyToSend, type PromptQuery, type Prompts, type RenderedPrompt } from '#libs/access/prompts.ts';
+import {
+  bodyToSend,
+  refuseMissing,
+  type PromptQuery,
+  type Prompts,
+  type RenderedPrompt,
+} from '#libs/access/prompts.ts';
 import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
 import { withoutConfig } from '#libs/access/routing.ts';
 import { ChatCompletionResponse } from '#libs/contracts/chat.ts';
@@ -43,8 +49,13 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     request,
     responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
     handler: async (request, response) => {
-      const { body, missing } = await deps.prompts.render(queryOf(request));
-      response.json({ success: true, data: body, missing_variables: missing });
+      const { body, missing, missingRequired } = await deps.prompts.preview(queryOf(request));
+      response.json({
+        success: true,
+        data: body,
+        missing_variables: missing,
+        missing_required_variables: missingRequired,
+      });
     },
   };
 
@@ -62,12 +73,12 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     },
     handler: async (request, response) => {
       const query = queryOf(request);
-      const rendered = await deps.prompts.render(query);
+      const rendered = await deps.prompts.preview(query);
       const { operation, prompt } = rendered;
       const { path: pathname, scope } = endpoints[operation];
       const caller = callerOf(request);
       requireScope(caller, scope);
-      const parsed = bodyToSend(rendered);
+      const parsed = bodyToSend(refuseMissing(rendered));
       requireGoodBody[operation](parsed);
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = caller;
