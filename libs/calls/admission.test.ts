@@ -131,12 +131,21 @@ test('a policy is given the owner of a call, its target and its estimated usage'
       target: { label: 'plain', credentialId: 'vk_1' },
     },
   ]);
-  expect(asked[0]?.estimate()).toEqual({ inputTokens: Math.ceil(text.length / 4), outputTokensMax: 200 });
+  expect(asked[0]?.estimate()).toEqual({ inputTokens: Math.ceil(text.length / 4), outputTokensMax: 200, choices: 2 });
 });
 
 test('a request without a bound on its output has none in its estimate', () => {
-  expect(estimateUsage({ body: Buffer.from('{"model":"m"}') })).toEqual({ inputTokens: 4, outputTokensMax: null });
-  expect(estimateUsage({ body: Buffer.alloc(0) })).toEqual({ inputTokens: 0, outputTokensMax: null });
+  const unbounded = { outputTokensMax: null, choices: 1 };
+  const chat = { operation: 'chat' } as const;
+  expect(estimateUsage({ ...chat, body: Buffer.from('{"model":"m"}') })).toEqual({ ...unbounded, inputTokens: 4 });
+  expect(estimateUsage({ ...chat, body: Buffer.alloc(0) })).toEqual({ ...unbounded, inputTokens: 0 });
+});
+
+test('an estimate is of the request with the edits of its config', () => {
+  const body = Buffer.from('{"model":"m","max_tokens":1}');
+  const edits = { max_tokens: undefined, max_completion_tokens: '500', n: '3', messages: '"' + 'x'.repeat(398) + '"' };
+  const estimate = estimateUsage({ operation: 'chat', body, edits });
+  expect(estimate).toEqual({ inputTokens: 101, outputTokensMax: 1_500, choices: 3 });
 });
 
 test('a call that is not admitted reaches none of the steps after admission', async () => {

@@ -1,4 +1,4 @@
-import { estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
+import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
@@ -68,10 +68,23 @@ export type Admission = {
   admit: Admit;
 };
 
-/** Returns the most that a request is expected to use. */
-export function estimateUsage({ body, parsed }: Pick<ForwardRequest, 'body' | 'parsed'>): UsageEstimate {
+/** Returns the most that a request is expected to use, with the edits of its config. */
+export function estimateUsage({
+  body,
+  parsed,
+  edits,
+  operation,
+}: Pick<ForwardRequest, 'body' | 'parsed' | 'edits' | 'operation'>): UsageEstimate {
   const params = parsed ?? (body.length === 0 ? {} : (JSON.parse(body.toString()) as Record<string, unknown>));
-  return estimateTokens(body.length, params);
+  if (edits === undefined) return estimateTokens(body.length, params, operation);
+  const edited = { ...params };
+  let editBytes = 0;
+  for (const [name, raw] of Object.entries(edits)) {
+    editBytes += raw?.length ?? 0;
+    if (estimatedMembers.includes(name)) edited[name] = raw === undefined ? undefined : (JSON.parse(raw) as unknown);
+  }
+  // The messages of a prompt are an edit that contains the client's own.
+  return estimateTokens(Math.max(body.length, editBytes), edited, operation);
 }
 
 /** Settles a reservation with what its call has used: at once, or when the body of the answer has ended. */

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { chatBreach } from './body-rules.ts';
+import { outputBound } from './output-bounds.ts';
 import { addBreach, anyObject, decimal, int64, integer } from './scalars.ts';
 
 // POST /chat/completions. The bounds, types and enums of OpenAI's API reference are enforced, and nothing else (CALL-1):
@@ -79,8 +80,8 @@ export const ChatCompletionRequest = z
     logit_bias: z.record(z.string(), integer({ min: -100, max: 100 })).nullish(),
     logprobs: z.boolean().nullish(),
     top_logprobs: integer({ min: 0, max: 20 }).nullish(),
-    max_tokens: integer().nullish(),
-    max_completion_tokens: integer().nullish(),
+    max_tokens: outputBound(),
+    max_completion_tokens: outputBound(),
     n: integer({ min: 1, max: 128 }).nullish(),
     presence_penalty: decimal(-2, 2).nullish(),
     response_format: ResponseFormat.nullish(),

@@ -6,6 +6,7 @@ import { checkRules, checkShape } from './config-rules.ts';
 import { isQueryField, QueryInput } from './config-query.ts';
 import { ForwardHeader } from './forward-headers.ts';
 import { GuardrailList } from './guardrails.ts';
+import { outputBounds } from './output-bounds.ts';
 import { parseParamPath } from './param-path.ts';
 import { CacheInput } from './response-cache.ts';
 import { addBreach, decimal, integer, text } from './scalars.ts';
@@ -108,10 +109,10 @@ const clientsOwn: ReadonlySet<string> = new Set(['stream']);
 
 /** Parameters to put into a body; an explicit null is written as null. */
 const params = () =>
-  z.looseObject({}).check((context) => {
+  z.looseObject(outputBounds).check((context) => {
     const found = Object.keys(context.value).find((param) => clientsOwn.has(param));
     if (found !== undefined) addBreach(context, clientsChoice([found]));
-    const { model } = context.value;
+    const { model } = context.value as { model?: unknown };
     if (model === undefined || (typeof model === 'string' && model !== '')) return;
     addBreach(context, {
       path: ['model'],

@@ -1,7 +1,8 @@
+import { outputBoundNames } from '#libs/contracts/output-bounds.ts';
 import type { JsonTextLimits } from './parse-json-bytes.ts';
 
-/** The members of a body that decide where it goes and how it is answered. */
-export const headNames = ['model', 'stream', 'stream_options'] as const;
+/** The members of a body that decide where it goes, how it is answered, and how much it may generate. */
+export const headNames = ['model', 'stream', 'stream_options', ...outputBoundNames] as const;
 
 /** At least these members of a body, if it is an object. */
 export type BodyHead = Readonly<Record<string, unknown>> | null;

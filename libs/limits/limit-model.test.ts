@@ -73,6 +73,10 @@ class World {
   apply(request: LeaseRequest): ReturnType<typeof renewLease> {
     const renewed = renewLease(this.counter, this.terms, request, this.nowMs);
     if (renewed !== null) this.counter = renewed.counter;
+    // As the constraint of the table has it: a negative amount would be a credit for all processes.
+    const { used, assumed, unpriced, leases } = this.counter;
+    const amounts = [used, assumed, ...Object.values(leases).map(({ amount }) => amount)];
+    if (unpriced < 0 || amounts.some((amount) => amount.lt(0))) throw new Error('a counter is below 0');
     return renewed;
   }
 
@@ -267,4 +271,16 @@ test('what a process keeps for the calls to come is whole, as what calls use is'
     world.settle(process, 0);
   }
   expect(process.local.ask(zero, world.nowMs).hold.toNumber()).toBe(202);
+});
+
+test.each([
+  ['drawn', (local: LocalCounter) => local.draw(new Big(-1), 0)],
+  ['used', (local: LocalCounter) => local.use(new Big('-0.5'))],
+  ['waited for', (local: LocalCounter) => local.ask(new Big(-1), 0)],
+  ['settled', (local: LocalCounter) => local.settle({ amount: zero, epoch: 0 }, new Big(-1), true)],
+])('a negative amount cannot be %s', (_what, act) => {
+  const local = new LocalCounter('p1');
+  const before = JSON.stringify(new LocalCounter('p1').ask(zero, 0));
+  expect(() => act(local)).toThrow(RangeError);
+  expect(JSON.stringify(local.ask(zero, 0))).toBe(before);
 });

@@ -47,6 +47,7 @@ export class LocalCounter {
 
   /** Reserves `amount` for a call. null: the lease has not enough left. */
   draw(amount: Big, nowMs: number): Draw | null {
+    requireAmount(amount);
     if (this.#free.lt(amount) || !this.isValid(nowMs)) return null;
     this.#free = this.#free.minus(amount);
     this.#reserved = this.#reserved.plus(amount);
@@ -57,6 +58,7 @@ export class LocalCounter {
 
   /** Ends a draw: its call has used `used`, which may be more than it drew. `staysUsed`: also after its period. */
   settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean): void {
+    requireAmount(used);
     const isCurrent = epoch === this.#epoch;
     if (!isCurrent && !staysUsed) return;
     if (isCurrent) {
@@ -68,6 +70,7 @@ export class LocalCounter {
 
   /** Counts what was used without a draw. */
   use(used: Big): void {
+    requireAmount(used);
     this.#free = this.#free.minus(used);
     this.#used = this.#used.plus(used);
   }
@@ -124,6 +127,7 @@ export class LocalCounter {
    * another process may have been granted it before this one hears of it.
    */
   ask(waiting: Big, nowMs: number): LeaseRequest {
+    requireAmount(waiting);
     // In whole steps, because it is shown as used if this process dies: nobody understands a third of a token.
     const wanted = larger(upToSteps(this.#ahead(), this.#largest), waiting);
     const kept = atLeastZero(smaller(this.#free, wanted));
@@ -179,6 +183,14 @@ export class LocalCounter {
   lose(): void {
     this.#asked = null;
   }
+}
+
+/**
+ * Throws for an amount below 0, which would add to the limit what it should take from it. (A Big is always finite: not
+ * even its constructor accepts Infinity.)
+ */
+export function requireAmount(amount: Big): void {
+  if (amount.s < 0 && !amount.eq(0)) throw new RangeError(`a limit cannot count ${amount.toFixed()}`);
 }
 
 const smaller = (a: Big, b: Big): Big => (a.lt(b) ? a : b);

@@ -2,6 +2,7 @@ import { Big } from 'big.js';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
 import { baseOf } from '#libs/calls/allowed-models.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
+import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 
@@ -33,11 +34,11 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
   const modelOf = ({ target, model }: AdmissionRequest): string => `${target.provider}/${model ?? ''}`;
 
   const expected = (request: AdmissionRequest): Usage => {
-    const { inputTokens, outputTokensMax } = request.estimate();
+    const { inputTokens, outputTokensMax, choices } = request.estimate();
     const outputTokens = withoutOutput.has(request.operation)
       ? 0
       : (outputTokensMax ??
-        Math.ceil(usualFactor * (usual.get(modelOf(request)) ?? outputTokensDefault / usualFactor)));
+        clampEstimate(choices * usualFactor * (usual.get(modelOf(request)) ?? outputTokensDefault / usualFactor)));
     return { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 };
   };
 
@@ -53,7 +54,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
       // A list, or a file: nothing that is charged by tokens.
       if (request.model === null) return zero;
       const usage = expected(request);
-      if (measure === 'tokens') return new Big(usage.inputTokens + usage.outputTokens);
+      if (measure === 'tokens') return new Big(clampEstimate(usage.inputTokens + usage.outputTokens));
       return priceOf(request, { models: [request.model], usage });
     },
 

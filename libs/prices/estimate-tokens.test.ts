@@ -1,5 +1,6 @@
+import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { estimateInput } from './estimate-tokens.ts';
+import { estimateInput, estimateTokens } from './estimate-tokens.ts';
 
 test.each<[string, Record<string, unknown>, number]>([
   ['texts of messages', { messages: [{ role: 'user', content: 'x'.repeat(400) }] }, 104],
@@ -26,4 +27,39 @@ test.each<[string, Record<string, unknown>, number]>([
   ['at least one token', {}, 1],
 ])('the input is estimated from %s', (_what, body, tokens) => {
   expect(estimateInput(body)).toBe(tokens);
+});
+
+const bounds = ['max_tokens', 'max_completion_tokens', 'max_output_tokens', 'n', 'best_of', 'prompt', 'anything'];
+// JSON.parse reads 1e400 as Infinity.
+const anyNumber = fc.oneof(
+  fc.double(),
+  fc.integer(),
+  fc.constantFrom(-1e9, 1e308, -1e308, Infinity, -Infinity, 1e-300),
+);
+const anyBody = fc.dictionary(fc.constantFrom(...bounds), fc.oneof(anyNumber, fc.jsonValue()));
+
+test('no request is expected to use less than nothing, or more than any model can', () => {
+  fc.assert(
+    fc.property(anyNumber, anyBody, fc.constantFrom('chat', 'responses', 'threads'), (bytes, body, operation) => {
+      const { inputTokens, outputTokensMax, choices } = estimateTokens(bytes, body, operation);
+      for (const tokens of [inputTokens, outputTokensMax ?? 0, choices]) {
+        expect(Number.isSafeInteger(tokens) && tokens >= 0 && tokens <= 1_000_000_000).toBe(true);
+      }
+      expect(choices).toBeGreaterThan(0);
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+test.each<[string, string, Record<string, unknown>, number | null]>([
+  ['the larger of two bounds', 'chat', { max_tokens: 60_000, max_completion_tokens: 1 }, 60_000],
+  ['a bound for each choice', 'chat', { max_tokens: 10, n: 3 }, 30],
+  ['all candidates, of which the best is returned', 'completions', { max_tokens: 10, n: 2, best_of: 5 }, 50],
+  ['a bound for each prompt', 'completions', { max_tokens: 10, prompt: ['a', 'b', 'c'] }, 30],
+  ['one prompt in tokens', 'completions', { max_tokens: 10, prompt: [1, 2, 3] }, 10],
+  ['no bound below 1', 'chat', { max_tokens: -1e9 }, null],
+  ['no bound that the operation does not have', 'chat', { max_output_tokens: 1 }, null],
+  ['the bound of a response', 'responses', { max_output_tokens: 7, max_tokens: 1 }, 7],
+])('the output is estimated by %s', (_what, operation, body, tokens) => {
+  expect(estimateTokens(0, body, operation).outputTokensMax).toBe(tokens);
 });

@@ -2,21 +2,56 @@
 export type UsageEstimate = {
   /** Estimated from the size of the body: about four bytes per token. */
   inputTokens: number;
-  /** The maximum that the request sets; null if it sets none. */
+  /** The maximum that the request sets for all of its choices together; null if it sets none. */
   outputTokensMax: number | null;
+  /** How many answers are generated, at least 1. */
+  choices: number;
 };
 
 const bytesPerToken = 4;
-const outputBounds = ['max_completion_tokens', 'max_tokens', 'max_output_tokens'];
+/** Above every model's limit. Estimates stay below it, whatever numbers a request has. */
+const estimateMax = 1_000_000_000;
 
-/** Returns the most that a request with this body is expected to use. */
-export function estimateTokens(bodyBytes: number, params: Readonly<Record<string, unknown>>): UsageEstimate {
-  const bound = outputBounds.map((name) => params[name]).find((value) => typeof value === 'number');
-  const choices = typeof params['n'] === 'number' ? params['n'] : 1;
+const responseBounds = ['max_output_tokens'];
+const chatBounds = ['max_completion_tokens', 'max_tokens'];
+const choiceBounds = ['n', 'best_of'];
+
+/** The members of a body that `estimateTokens` reads. */
+export const estimatedMembers: readonly string[] = [...responseBounds, ...chatBounds, ...choiceBounds, 'prompt'];
+
+/** Keeps an estimate between 0 and `estimateMax`. */
+export const clampEstimate = (tokens: number): number => (tokens > 0 ? Math.min(Math.ceil(tokens), estimateMax) : 0);
+
+/**
+ * Returns the most that a request with these parameters is expected to use. Of several bounds the largest counts,
+ * because the provider may choose any of them. A bound below 1 is ignored, and so is one that the operation does not
+ * have, because the provider may ignore it too.
+ */
+export function estimateTokens(
+  bodyBytes: number,
+  params: Readonly<Record<string, unknown>>,
+  operation: string,
+): UsageEstimate {
+  const bound = largest(params, operation === 'responses' ? responseBounds : chatBounds);
+  const { prompt } = params;
+  // A list of texts is answered one by one; a list of numbers is one text in tokens.
+  const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? prompt.length : 1;
+  const choices = clampEstimate(Math.max(1, largest(params, choiceBounds)) * Math.max(1, prompts));
   return {
-    inputTokens: Math.ceil(bodyBytes / bytesPerToken),
-    outputTokensMax: bound === undefined ? null : bound * choices,
+    inputTokens: clampEstimate(bodyBytes / bytesPerToken),
+    outputTokensMax: bound === 0 ? null : clampEstimate(bound * choices),
+    choices,
   };
+}
+
+/** 0: none of the members is a number of at least 1. */
+function largest(params: Readonly<Record<string, unknown>>, names: readonly string[]): number {
+  let found = 0;
+  for (const name of names) {
+    const value = params[name];
+    if (typeof value === 'number' && value >= 1 && value > found) found = value;
+  }
+  return found;
 }
 
 /** What a chat message costs beside its text: its role and what separates it from others. */

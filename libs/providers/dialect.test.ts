@@ -58,6 +58,25 @@ describe('a request of a near dialect', () => {
     const call = callOf('{"max_tokens":5,"max_completion_tokens":7,"messages":[]}');
     expect(Buffer.from(sentBy('deepseek', call)).toString()).toBe('{"max_tokens":7,"messages":[]}');
   });
+
+  test.each<[string, string, Partial<Call>, string]>([
+    ['of its body', '{"max_tokens":60000,"max_completion_tokens":1}', {}, '{"max_completion_tokens":1}'],
+    ['one of a config', '{"max_completion_tokens":1}', { edits: { max_tokens: '5' } }, '{"max_completion_tokens":1}'],
+    [
+      'one of them null',
+      '{"max_tokens":5,"max_completion_tokens":null}',
+      {},
+      '{"max_tokens":5,"max_completion_tokens":null}',
+    ],
+    [
+      'of a text completion',
+      '{"max_tokens":5,"max_completion_tokens":7}',
+      { operation: 'completions' },
+      '{"max_tokens":5,"max_completion_tokens":7}',
+    ],
+  ])('with two bounds (%s) has only the newer one sent', (_where, text, options, sent) => {
+    expect(Buffer.from(sentBy('openai', callOf(text, options))).toString()).toBe(sent);
+  });
 });
 
 describe('a stream of a near dialect', () => {

@@ -5,6 +5,7 @@ import {
   describeDialect,
   dialectEdits,
   openAmendedStream,
+  written,
   type Dialect,
 } from './dialect.ts';
 import {
@@ -164,9 +165,19 @@ function toModelList(body: unknown): unknown {
 /** The client's bytes, with only those members changed that the target, the dialect or the core's accounting require. */
 export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
-  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
+  const isChat = call.operation === 'chat';
+  const bound = isChat && hasBothBounds(call) ? withoutOldBound : undefined;
+  const changes = dialect === null || !isChat ? undefined : dialectEdits(dialect, call);
+  if (!usage && bound === undefined && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...bound, ...(usage ? askForUsage(call) : undefined), ...changes });
+}
+
+/** Which of two bounds a server obeys is its own choice, so only the newer one is sent. */
+const withoutOldBound: MemberEdits = { max_tokens: undefined };
+
+function hasBothBounds(call: Call): boolean {
+  const isGiven = (name: string): boolean => (written(call, name) ?? 'null') !== 'null';
+  return isGiven('max_completion_tokens') && isGiven('max_tokens');
 }
 
 /** Sets `include_usage` in the client's own `stream_options` and keeps its other members. */

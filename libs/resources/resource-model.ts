@@ -12,6 +12,9 @@ const versionedOnRequest = ({ versioned }: AnyResource): boolean => versioned?.p
 
 /** A budget of the record has reached its alert threshold. */
 const alertVerb = 'alert_reached';
+/** A counter of one of the record's limits was below 0, and was set right. */
+export const usageRepairedVerb = 'usage_repaired';
+const limitVerbs: readonly string[] = [alertVerb, usageRepairedVerb];
 
 /** The types of all events that a kind can have. */
 export function eventTypesOf(kind: AnyResource): string[] {
@@ -21,7 +24,7 @@ export function eventTypesOf(kind: AnyResource): string[] {
     ...(kind.hasRemove === false ? [] : [kind.removal?.verb ?? 'deleted']),
   ];
   if (versionedOnRequest(kind)) verbs.push('version_published');
-  if (kind.limits) verbs.push(alertVerb);
+  if (kind.limits) verbs.push(...limitVerbs);
   return [...verbs, ...Object.keys(kind.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
 }
 
@@ -72,7 +75,7 @@ function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: R
     const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
     return { ...head, data: rest, deleted_at: event.recordedAt };
   }
-  if (verb === alertVerb && kind.limits) return head;
+  if (limitVerbs.includes(verb) && kind.limits) return head;
   const own = kind.events?.[verb];
   if (!own) throw new Error(`the kind ${noun} has no event ${event.type}`);
   return { ...head, data: own(data, event as never) as Record<string, unknown> };

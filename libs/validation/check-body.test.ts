@@ -5,6 +5,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
 import { CompletionRequest } from '#libs/contracts/completions.ts';
 import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
+import { outputBoundNames } from '#libs/contracts/output-bounds.ts';
 import { parseWith, tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { checkBody, createBodyCheck } from './check-body.ts';
@@ -177,4 +178,30 @@ test('keys named __proto__ do no harm, as on the live route', () => {
   const parsed: unknown = JSON.parse(text);
   expect(liveVerdict('/v1/chat/completions', parsed)).toBeNull();
   expect(checkBody('/v1/chat/completions', parsed)).toBeNull();
+});
+
+const inputs = { messages: [{ role: 'user', content: 'x' }], prompt: 'x', input: 'x' };
+const forwarded = ['/v1/responses', '/v1/moderations', '/v1/images/generations'] as const;
+const boundsOf: [BatchEndpoint, name: string, min: number][] = [
+  ...['max_tokens', 'max_completion_tokens', 'n'].map((name) => ['/v1/chat/completions', name, 1] as never),
+  // As in OpenAI's reference: 0 asks for the probabilities of the prompt alone.
+  ...['max_tokens', 'best_of'].map((name) => ['/v1/completions', name, 0] as never),
+  ['/v1/completions', 'n', 1],
+  ...forwarded.flatMap((endpoint) => outputBoundNames.map((name) => [endpoint, name, 1] as never)),
+];
+
+test('no endpoint takes a bound below its minimum, or one that is not a whole number', () => {
+  const badNumber = fc.oneof(
+    fc.integer({ max: -1 }),
+    fc.double({ noInteger: true, noNaN: true }),
+    fc.constantFrom(-1e9, 1e308, -1e308, Infinity, -Infinity, 2 ** 53),
+  );
+  fc.assert(
+    fc.property(fc.constantFrom(...boundsOf), badNumber, ([endpoint, name, min], number) => {
+      const param = `body.${name}`;
+      expect(checkBody(endpoint, { model: 'm', ...inputs, [name]: number })).toMatchObject({ param });
+      expect(checkBody(endpoint, { model: 'm', ...inputs, [name]: min - 1 })).toMatchObject({ param });
+      expect(checkBody(endpoint, { model: 'm', ...inputs, [name]: null })).toBeNull();
+    }),
+  );
 });

@@ -7,6 +7,7 @@ import { CompletionRequest } from '#libs/contracts/completions.ts';
 import { describeBreach, type Breach, type Problem } from '#libs/contracts/describe-issue.ts';
 import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
+import { outputBounds } from '#libs/contracts/output-bounds.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { shortenBody } from './shorten-body.ts';
@@ -14,7 +15,7 @@ import { shortenBody } from './shorten-body.ts';
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
 // These bodies are forwarded as they are. The provider checks the rest.
-const relayed: BodyContract = { schema: z.looseObject({ model: z.string() }), breach: () => null };
+const relayed: BodyContract = { schema: z.looseObject({ model: z.string(), ...outputBounds }), breach: () => null };
 
 const contracts: Record<BatchEndpoint, BodyContract> = {
   '/v1/chat/completions': { schema: ChatCompletionRequest, breach: chatBreach },

@@ -124,7 +124,8 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   const schema = checkResponseSchema(body, rules);
   const result = verdict(schema.problem, schema.timedOut);
   if (rules.estimatesUsage === true && schema.problem === null) {
-    result.estimate = { ...estimateTokens(0, body), inputTokens: estimateInput(body) };
+    const operation = endpoint === '/v1/responses' ? 'responses' : 'chat';
+    result.estimate = { ...estimateTokens(0, body, operation), inputTokens: estimateInput(body) };
   }
   return result;
 }

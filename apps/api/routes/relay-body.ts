@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
 import { hasBody } from '#libs/http/drain-request.ts';
+import { requireGoodBounds } from '#libs/contracts/output-bounds.ts';
 import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/form-model.ts';
 import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
 import { watchUploadRate, type UploadRate } from '#libs/http/watch-upload-rate.ts';
@@ -57,6 +58,7 @@ export async function readRelayBody(
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
     const body = jsonBodyOf(request);
+    if (body.head !== null) requireGoodBounds(body.head);
     const { model: named, stream } = body.head ?? {};
     const model = typeof named === 'string' ? named : null;
     return {
