@@ -209,8 +209,65 @@ test('a reservation for a stream is settled when the stream has ended', async ()
   ]);
 });
 
-test('a reservation for a call without an answer is settled as well', async () => {
+const refused: UpstreamScript = (reply) => reply.json(503, { error: { message: 'no' } });
+const garbage: UpstreamScript = (reply) => reply.respond(200, 'no JSON', { 'content-type': 'application/json' });
+const halfAnAnswer: UpstreamScript = (reply) => {
+  reply.head(200, { 'content-type': 'application/json' });
+  void reply.write('{"id":');
+};
+
+test.each<[string, UpstreamScript, boolean]>([
+  ['closes the connection', (reply) => reply.cut(), true],
+  ['resets the connection', (reply) => reply.reset(), true],
+  ['answers what nobody can read', garbage, true],
+  ['breaks off in its answer', async (reply) => (await halfAnAnswer(reply, null as never), reply.cut()), true],
+  ['refuses the request', refused, false],
+])('a provider that %s may be paid for what was sent, unless it refused', async (_what, script, isLost) => {
   const { admit, spent } = reserving();
-  await run(admit, { script: (reply) => reply.cut() });
-  expect(spent).toMatchObject([{ usage: null, status: null }]);
+  await run(admit, { script });
+  expect(spent.map(({ attempts }) => attempts.map((attempt) => attempt.isLost === true))).toEqual([[isLost]]);
+});
+
+test.each<[string, UpstreamScript]>([
+  ['before the answer', () => {}],
+  ['in the middle of it', halfAnAnswer],
+])('a request is lost whose caller leaves %s', async (_when, script) => {
+  const { admit, spent } = reserving();
+  const caller = new AbortController();
+  const leaving: UpstreamScript = async (reply, received) => {
+    await script(reply, received);
+    caller.abort();
+  };
+  await run(admit, { script: leaving, request: { signal: caller.signal } });
+  expect(spent).toMatchObject([{ status: null, attempts: [{ isLost: true, errorCode: 'call_aborted' }] }]);
+});
+
+test('every attempt is lost that ends with a timeout of the caller', async () => {
+  const { admit, spent } = reserving();
+  const config = { request_timeout: 50, retry: { attempts: 2 } };
+  await run(admit, { script: () => {}, config });
+  const lost = { isLost: true, status: null };
+  expect(spent).toMatchObject([{ attempts: [lost, lost, lost] }]);
+});
+
+test('a request that was never sent is not lost', async () => {
+  const { admit, spent } = reserving();
+  const caller = new AbortController();
+  caller.abort();
+  await run(admit, { request: { signal: caller.signal } });
+  expect(spent.flatMap(({ attempts }) => attempts).filter(({ isLost }) => isLost)).toEqual([]);
+});
+
+test('of a stream that broke off, usage that the provider did not report is partial', async () => {
+  const { admit, spent } = reserving();
+  const request = { stream: true, body: Buffer.from('{"model":"gpt-test","stream":true}') };
+  const script: UpstreamScript = async (reply) => {
+    reply.head(200, eventStream);
+    await reply.write(`data: ${payloads[0]}\n\n`);
+    reply.cut();
+  };
+  const { outcome } = await run(admit, { request, script });
+  if (outcome.kind !== 'stream') throw new Error('no stream');
+  await readStream(outcome);
+  expect(spent).toMatchObject([{ usage: { inputTokens: 9 }, isPartial: true }]);
 });

@@ -40,6 +40,8 @@ export const budgetCode = 'usage_limit_exceeded';
 export type Spent = {
   /** null: no usage is known, or the answer does not report it. */
   usage: Usage | null;
+  /** The answer broke off, and `usage` is an estimate from what had arrived of it. */
+  isPartial?: boolean;
   /** Calls to the provider. None for an answer from the cache, or for a call that was refused. */
   attempts: readonly Attempt[];
   /** null: there was no answer. */
@@ -96,8 +98,21 @@ export function settleReservation({ settle }: Reservation, outcome: Outcome): vo
   } else if (outcome.kind === 'json') {
     const { usage, status, model } = outcome;
     settle({ usage, attempts, status, model });
+  } else if (outcome.kind === 'stream') {
+    const { status } = outcome;
+    void outcome.done.then(({ usage, model, complete, isEstimate = false }) =>
+      settle({ usage, attempts, status, model, isPartial: isEstimate && !complete }),
+    );
   } else {
     const { status } = outcome;
     void outcome.done.then(({ usage, model }) => settle({ usage, attempts, status, model }));
   }
 }
+
+/** How a call ended of which nothing is known, because of a bug: it may have reached its provider. */
+export const unknownEnd: Spent = {
+  usage: null,
+  attempts: [{ startedAt: 0, durationMs: 0, status: null, errorCode: 'internal_error', isLost: true }],
+  status: null,
+  model: null,
+};

@@ -1,6 +1,6 @@
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
-import { estimateUsage, settleReservation, type Admission, type Admit } from './admission.ts';
+import { estimateUsage, settleReservation, unknownEnd, type Admission, type Admit } from './admission.ts';
 import { assertModelAllowed } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';
@@ -95,7 +95,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       settleReservation(reservation, outcome);
       return outcome;
     } catch (error) {
-      reservation.settle({ usage: null, attempts: [], status: null, model: null });
+      reservation.settle(unknownEnd);
       throw error;
     }
   };

@@ -160,8 +160,8 @@ export type Attempt = {
   to?: { target: Target; model: string | null };
   /** The usage of a whole answer, even if the answer was rejected and another attempt followed. */
   paid?: { responseModel: string | null; usage: Usage };
-  /** Whether the provider had closed the idle connection before it received the request. */
-  isUntaken?: true;
+  /** The request was sent, and the provider may have worked for it, although no answer came. */
+  isLost?: true;
 };
 
 /** When the guardrails of a call judged it, and what they found. `startedAt` in epoch milliseconds. */

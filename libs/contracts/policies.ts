@@ -81,13 +81,18 @@ export const RateLimitPolicyObject = z.object({
   value: z.int(),
 });
 
-/** One counter of a usage-limit policy. `unpriced_calls`: calls whose cost is not known, and not in `current_usage`. */
+/** One counter of a usage-limit policy. */
 export const PolicyEntityObject = z.object({
   id: z.string(),
   object: z.literal('policy-entity'),
   value_key: z.string(),
   current_usage: z.number(),
-  unpriced_calls: z.int(),
+  unconfirmed_usage: z
+    .number()
+    .describe(
+      'the part of current_usage that no answer confirms: reservations of calls that reached a provider and whose answer was lost (the client left, a timeout, a lost connection), and of processes that were killed',
+    ),
+  unpriced_calls: z.int().describe('calls whose cost is not known; they are not part of current_usage'),
   status: z.enum(['active', 'exhausted']),
   last_reset_at: z.string().nullable(),
 });

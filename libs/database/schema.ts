@@ -583,6 +583,7 @@ export type LimitCounterTable = {
   period_end: Date | null;
   used: string;
   assumed: string;
+  unconfirmed: Generated<string>;
   unpriced: number;
   is_alerted: boolean;
   leases: Json<Record<string, object>>;

@@ -114,33 +114,48 @@ async function updateCounters(
     period_end: endMs === Number.POSITIVE_INFINITY ? null : endMs,
     used: counter.used.toFixed(),
     assumed: counter.assumed.toFixed(),
+    unconfirmed: counter.unconfirmed.toFixed(),
     unpriced: counter.unpriced,
     is_alerted: counter.isAlerted,
     leases: counter.leases,
     updated_at: counter.updatedAtMs,
   }));
   await sql`
-    update limit_counter as old set max = new.max, used = new.used, assumed = new.assumed, unpriced = new.unpriced,
-      is_alerted = new.is_alerted, leases = new.leases, period_start = to_timestamp(new.period_start / 1000.0),
+    update limit_counter as old set max = new.max, used = new.used, assumed = new.assumed,
+      unconfirmed = new.unconfirmed, unpriced = new.unpriced, is_alerted = new.is_alerted, leases = new.leases, period_start = to_timestamp(new.period_start / 1000.0),
       period_end = to_timestamp(new.period_end / 1000.0), updated_at = to_timestamp(new.updated_at / 1000.0)
     from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as new
-      (id text, max numeric, period_start numeric, period_end numeric, used numeric, assumed numeric, unpriced bigint,
-        is_alerted boolean, leases jsonb, updated_at numeric)
+      (id text, max numeric, period_start numeric, period_end numeric, used numeric, assumed numeric,
+        unconfirmed numeric, unpriced bigint, is_alerted boolean, leases jsonb, updated_at numeric)
     where old.id = new.id`.execute(db);
 }
 
-type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported'> & { amount: string; reported: string };
+type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported' | 'unconfirmed'> & {
+  amount: string;
+  reported: string;
+  /** Absent from leases that an earlier release has stored. */
+  unconfirmed?: string;
+};
 
 /** A row as `renewLease` takes it. Its dates must be exact to the millisecond. */
 export function toCounter(row: Selectable<LimitCounterTable>): Counter {
   const leases = Object.entries(row.leases as Record<string, StoredLease>).map(
     ([holder, lease]) =>
-      [holder, { ...lease, amount: new Big(lease.amount), reported: new Big(lease.reported) }] as const,
+      [
+        holder,
+        {
+          ...lease,
+          amount: new Big(lease.amount),
+          reported: new Big(lease.reported),
+          unconfirmed: new Big(lease.unconfirmed ?? 0),
+        },
+      ] as const,
   );
   return {
     ...newCounter(row.period_start.getTime(), row.updated_at.getTime()),
     used: new Big(row.used),
     assumed: new Big(row.assumed),
+    unconfirmed: new Big(row.unconfirmed),
     unpriced: row.unpriced,
     isAlerted: row.is_alerted,
     leases: Object.fromEntries(leases),
@@ -148,7 +163,16 @@ export function toCounter(row: Selectable<LimitCounterTable>): Counter {
 }
 
 /** What a limit's counters have used in the period of `now`, for people; those of rates come with their last window. */
-export type CounterUse = { id: string; valueKey: string; used: Big; unpriced: number; max: Big; resetAt: Date | null };
+export type CounterUse = {
+  id: string;
+  valueKey: string;
+  used: Big;
+  /** The part of `used` that no answer confirms: of calls whose answers were lost, and of processes that were killed. */
+  unconfirmed: Big;
+  unpriced: number;
+  max: Big;
+  resetAt: Date | null;
+};
 
 export type CounterQuery = {
   limitId: string;
@@ -167,7 +191,9 @@ export async function listCounters(
   nowMs: number,
 ): Promise<{ counters: CounterUse[]; total: number }> {
   const startsAt = new Date(periodAt(terms.reset, nowMs).startMs);
-  const used = sql`case when period_start < ${startsAt} then 0 else used end`;
+  const inPeriod = (column: 'used' | 'assumed + unconfirmed') =>
+    sql`case when period_start < ${startsAt} then 0 else ${sql.raw(column)} end`;
+  const used = inPeriod('used');
   const max = terms.max.toFixed();
   const listed = sql`limit_id = ${limitId}
     and (${status ?? null}::text is null or (${status ?? null} = 'exhausted') = (${used} >= ${max}::numeric))
@@ -176,16 +202,19 @@ export async function listCounters(
     id: string;
     value_key: string;
     used: string;
+    unconfirmed: string;
     unpriced: number;
     reset_at: Date | null;
     total: number;
   }>`
-    select id, value_key, greatest(0, ${used})::text as used, unpriced, reset_at, (count(*) over ())::int as total
+    select id, value_key, ${used}::text as used, ${inPeriod('assumed + unconfirmed')}::text as unconfirmed, unpriced,
+      reset_at, (count(*) over ())::int as total
     from limit_counter where ${listed} order by created_at desc, id limit ${limit} offset ${skip}`.execute(db);
   const counters = rows.map((row) => ({
     id: row.id,
     valueKey: row.value_key,
     used: new Big(row.used),
+    unconfirmed: new Big(row.unconfirmed),
     unpriced: row.unpriced,
     max: terms.max,
     resetAt: row.reset_at,
@@ -231,7 +260,8 @@ export async function resetCounter(
   { limitId, name }: { limitId: string; name: string },
 ): Promise<string | null> {
   const { rows } = await sql<{ value_key: string }>`
-    update limit_counter set used = 0, assumed = 0, unpriced = 0, is_alerted = false, reset_at = clock_timestamp(),
+    update limit_counter set used = 0, assumed = 0, unconfirmed = 0, unpriced = 0, is_alerted = false,
+      reset_at = clock_timestamp(),
       leases = ${withoutAssumed}
     where limit_id = ${limitId} and (id = ${name} or value_key = ${name}) returning value_key`.execute(db);
   return rows[0]?.value_key ?? null;

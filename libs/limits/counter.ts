@@ -19,6 +19,8 @@ export type Counter = {
   used: Big;
   /** The part of `used` that is assumed, because the process that held it died. */
   assumed: Big;
+  /** The part of `used` that calls reserved whose own use nobody knows, because their answers were lost. */
+  unconfirmed: Big;
   /** Calls whose price was not known. */
   unpriced: number;
   /** The alert of this period is recorded. */
@@ -35,6 +37,7 @@ type Lease = {
   number: number;
   /** What its holder has reported in this period, as a sum: a request that is repeated adds nothing. */
   reported: Big;
+  unconfirmed: Big;
   unpriced: number;
   /** It has expired and is part of `used`; its holder may still come back and say what it did use. */
   isAssumed: boolean;
@@ -49,9 +52,11 @@ export type LeaseRequest = {
   periodStartMs: number | null;
   /** Used by all calls of this period that have ended. */
   reported: Big;
+  /** The part of `reported` that was reserved and is not known. */
+  unconfirmed: Big;
   unpriced: number;
   /** What the last answer in this period was about, and when it was given: by now the holder may be forgotten. null: none. */
-  known: { reported: Big; unpriced: number; atMs: number } | null;
+  known: { reported: Big; unconfirmed: Big; unpriced: number; atMs: number } | null;
   /** Of its lease: what calls under way have reserved, and what it keeps beside that. */
   hold: Big;
   /** For calls that wait for it. */
@@ -95,6 +100,7 @@ export const newCounter = (periodStartMs: number, nowMs: number): Counter => ({
   periodStartMs,
   used: zero,
   assumed: zero,
+  unconfirmed: zero,
   unpriced: 0,
   isAlerted: false,
   leases: {},
@@ -153,13 +159,15 @@ export function renewLease(
   const amount = report.hold.plus(needed).plus(ahead);
   const expiresAtMs = counter.updatedAtMs + leaseMs;
   const { number } = request;
-  const lease = { amount, expiresAtMs, number, reported: report.reported, unpriced: report.unpriced, isAssumed: false };
+  const { reported, unconfirmed, unpriced } = report;
+  const lease = { amount, expiresAtMs, number, reported, unconfirmed, unpriced, isAssumed: false };
   return {
     counter: {
       ...counter,
       used,
       assumed: counter.assumed.minus(returned),
-      unpriced: counter.unpriced + report.unpriced - earlier.unpriced,
+      unconfirmed: counter.unconfirmed.plus(unconfirmed.minus(earlier.unconfirmed)),
+      unpriced: counter.unpriced + unpriced - earlier.unpriced,
       leases: { ...others, [request.holder]: lease },
     },
     grant: {
@@ -174,13 +182,15 @@ export function renewLease(
   };
 }
 
-const nothing = { reported: zero, unpriced: 0 };
+type Reported = Pick<LeaseRequest, 'reported' | 'unconfirmed' | 'unpriced'>;
+
+const nothing: Reported = { reported: zero, unconfirmed: zero, unpriced: 0 };
 
 /**
  * What is counted already of a holder without a lease: nothing of a new one, or of one whose last answers the database has
  * lost, as by a failover; but all that was answered to one that hung for so long that it was forgotten.
  */
-function forgotten(known: LeaseRequest['known'], nowMs: number): { reported: Big; unpriced: number } {
+function forgotten(known: LeaseRequest['known'], nowMs: number): Reported {
   return known !== null && nowMs - known.atMs >= rememberEmptyMs ? known : nothing;
 }
 

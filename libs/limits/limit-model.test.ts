@@ -25,6 +25,8 @@ class World {
   /** Requests that were given up, and may still arrive. */
   late: LeaseRequest[] = [];
   made = 0;
+  /** What calls have used whose answers were lost. */
+  unconfirmed = zero;
   /** What calls have really used, by the period that they were drawn in. */
   spent = new Map<number, Big>();
   readonly terms: LimitTerms;
@@ -62,7 +64,9 @@ class World {
     if (call === undefined) return;
     const used = call.draw.amount.times(part).div(4).round(0, Big.roundDown);
     this.spend(call.period, used.minus(call.draw.amount));
-    process.local.settle(call.draw, used, false);
+    // Every fourth part is of a call whose answer was lost.
+    process.local.settle(call.draw, used, false, part === 3 ? used : zero);
+    if (part === 3 && call.period === this.counter.periodStartMs) this.unconfirmed = this.unconfirmed.plus(used);
   }
 
   ask(process: Process, waiting: number): void {
@@ -74,8 +78,9 @@ class World {
     const renewed = renewLease(this.counter, this.terms, request, this.nowMs);
     if (renewed !== null) this.counter = renewed.counter;
     // As the constraint of the table has it: a negative amount would be a credit for all processes.
-    const { used, assumed, unpriced, leases } = this.counter;
-    const amounts = [used, assumed, ...Object.values(leases).map(({ amount }) => amount)];
+    const { used, assumed, unconfirmed, unpriced, leases } = this.counter;
+    if (unconfirmed.gt(used)) throw new Error('more is unconfirmed than used');
+    const amounts = [used, assumed, unconfirmed, ...Object.values(leases).map(({ amount }) => amount)];
     if (unpriced < 0 || amounts.some((amount) => amount.lt(0))) throw new Error('a counter is below 0');
     return renewed;
   }
@@ -184,6 +189,7 @@ test('what calls have not used can be drawn to the last unit when all is quiet',
       quieten(world);
       const left = never.max.minus(world.spent.get(0) ?? zero).toNumber();
       expect(world.counter.used.toNumber()).toBe(limit - left);
+      expect(world.counter.unconfirmed.toNumber()).toBe(world.unconfirmed.toNumber());
       const fresh = world.start();
       world.sync(fresh, left);
       expect(left === 0 || world.draw(fresh, left)).toBe(true);

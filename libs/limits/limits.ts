@@ -25,10 +25,13 @@ export type Limits = Part & {
    * not answer.
    */
   draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal>;
-  /** Ends a draw with what its call has used. Counters of budgets keep it also when their period is over by then. */
-  settle(counter: CounterHandle, draw: Draw, used: Big): void;
+  /**
+   * Ends a draw with what its call has used, of which `unconfirmed` was reserved and is not known. Counters of budgets
+   * keep it also when their period is over by then.
+   */
+  settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void;
   /** Counts what was used without a draw. */
-  use(counter: CounterHandle, used: Big): void;
+  use(counter: CounterHandle, used: Big, unconfirmed?: Big): void;
   countUnpriced(counter: CounterHandle): void;
   stats(): { counters: number; waiting: number };
 };
@@ -281,13 +284,13 @@ export function createLimits(deps: Deps): Limits {
         wake();
       });
     },
-    settle(counter, draw, used) {
+    settle(counter, draw, used, unconfirmed) {
       activate(counter as Entry);
-      (counter as Entry).local.settle(draw, used, counter.name.kind === 'budget');
+      (counter as Entry).local.settle(draw, used, counter.name.kind === 'budget', unconfirmed);
     },
-    use(counter, used) {
+    use(counter, used, unconfirmed) {
       activate(counter as Entry);
-      (counter as Entry).local.use(used);
+      (counter as Entry).local.use(used, unconfirmed);
     },
     countUnpriced(counter) {
       activate(counter as Entry);

@@ -25,6 +25,9 @@ export class LocalCounter {
   /** By calls that have ended in this period, and how much of it the database knows. */
   #used = zero;
   #known = zero;
+  /** The part of `#used` that is reserved and not known. */
+  #unconfirmed = zero;
+  #unconfirmedKnown = zero;
   #unpriced = 0;
   #unpricedKnown = 0;
   /** Counts periods: a draw of a period that is over reserves nothing any more. */
@@ -38,7 +41,7 @@ export class LocalCounter {
   #largest = zero;
   #requests = 0;
   /** The request under way; null: there is none. */
-  #asked: { used: Big; unpriced: number; hold: Big; deficit: Big } | null = null;
+  #asked: { used: Big; unconfirmed: Big; unpriced: number; hold: Big; deficit: Big } | null = null;
 
   /** `holder` must be of this object alone: the database adds up what each has reported. */
   constructor(holder: string) {
@@ -56,8 +59,11 @@ export class LocalCounter {
     return { amount, epoch: this.#epoch };
   }
 
-  /** Ends a draw: its call has used `used`, which may be more than it drew. `staysUsed`: also after its period. */
-  settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean): void {
+  /**
+   * Ends a draw: its call has used `used`, which may be more than it drew. `unconfirmed` of it is reserved and not known.
+   * `staysUsed`: also after its period.
+   */
+  settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean, unconfirmed = zero): void {
     requireAmount(used);
     const isCurrent = epoch === this.#epoch;
     if (!isCurrent && !staysUsed) return;
@@ -65,14 +71,15 @@ export class LocalCounter {
       this.#reserved = this.#reserved.minus(amount);
       this.#free = this.#free.plus(amount);
     }
-    if (used.gt(0)) this.use(used);
+    if (used.gt(0)) this.use(used, unconfirmed);
   }
 
   /** Counts what was used without a draw. */
-  use(used: Big): void {
+  use(used: Big, unconfirmed = zero): void {
     requireAmount(used);
     this.#free = this.#free.minus(used);
     this.#used = this.#used.plus(used);
+    if (unconfirmed !== zero) this.#unconfirmed = this.#unconfirmed.plus(unconfirmed);
   }
 
   countUnpriced(): void {
@@ -134,7 +141,7 @@ export class LocalCounter {
     const deficit = atLeastZero(zero.minus(this.#free));
     if (this.#free.gt(kept)) this.#free = kept;
     const hold = this.#reserved.plus(kept);
-    this.#asked = { used: this.#used, unpriced: this.#unpriced, hold, deficit };
+    this.#asked = { used: this.#used, unconfirmed: this.#unconfirmed, unpriced: this.#unpriced, hold, deficit };
     // What is kept of a period that may be over is of no use to those who wait.
     const useful = this.isValid(nowMs) ? kept : zero;
     const need = atLeastZero(waiting.minus(useful));
@@ -144,11 +151,17 @@ export class LocalCounter {
       number: this.#requests,
       periodStartMs: this.#periodStartMs,
       reported: this.#used,
+      unconfirmed: this.#unconfirmed,
       unpriced: this.#unpriced,
       known:
         this.#periodStartMs === null
           ? null
-          : { reported: this.#known, unpriced: this.#unpricedKnown, atMs: this.#expiresAtMs - leaseMs },
+          : {
+              reported: this.#known,
+              unconfirmed: this.#unconfirmedKnown,
+              unpriced: this.#unpricedKnown,
+              atMs: this.#expiresAtMs - leaseMs,
+            },
       hold,
       need,
       ahead: atLeastZero(this.#ahead().minus(useful)),
@@ -165,6 +178,7 @@ export class LocalCounter {
     this.#periodEndMs = period.endMs;
     if (period.startMs === this.#periodStartMs) {
       this.#known = asked.used;
+      this.#unconfirmedKnown = asked.unconfirmed;
       this.#unpricedKnown = asked.unpriced;
       this.#free = this.#free.plus(asked.deficit).plus(amount).minus(asked.hold);
       return;
@@ -175,6 +189,8 @@ export class LocalCounter {
     this.#reserved = zero;
     this.#used = zero;
     this.#known = zero;
+    this.#unconfirmed = zero;
+    this.#unconfirmedKnown = zero;
     this.#unpriced = 0;
     this.#unpricedKnown = 0;
   }

@@ -46,10 +46,12 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
     amounts.learn(request, spent);
     for (const { rule, counter, draw } of taken) {
       const used = amounts.used(rule.measure, request, spent);
-      if (used === null) limits.countUnpriced(counter);
-      // If the cost is not known, the whole reservation counts, because the call may have cost as much.
-      if (draw !== null) limits.settle(counter, draw, used ?? draw.amount);
-      else if (used !== null && used.gt(0)) limits.use(counter, used);
+      if (used === null) {
+        limits.countUnpriced(counter);
+        // The whole reservation counts, because the call may have cost as much.
+        if (draw !== null) limits.settle(counter, draw, draw.amount, draw.amount);
+      } else if (draw !== null) limits.settle(counter, draw, used.amount, used.unconfirmed);
+      else if (used.amount.gt(0)) limits.use(counter, used.amount, used.unconfirmed);
     }
   };
 

@@ -1,10 +1,12 @@
 import { Big } from 'big.js';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { estimateUsage, type AdmissionRequest } from '#libs/calls/admission.ts';
+import { estimateUsage, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
+import type { Attempt } from '#libs/calls/call.ts';
 import { LocalCounter } from '#libs/limits/local-counter.ts';
 import { newCounter, renewLease, type LimitTerms } from '#libs/limits/counter.ts';
 import { outputBoundNames } from '#libs/contracts/output-bounds.ts';
+import type { Usage } from '#libs/prices/usage.ts';
 import { createUsedAmounts } from './used-amounts.ts';
 
 const target = { provider: 'openai', label: 'openai' } as AdmissionRequest['target'];
@@ -66,4 +68,54 @@ test('whatever numbers a body has, no draw for it lowers what is used', () => {
       }
     }),
   );
+});
+
+const tokens = (inputTokens: number, outputTokens: number): Usage => ({
+  inputTokens,
+  outputTokens,
+  cachedTokens: 0,
+  reasoningTokens: 0,
+});
+const attemptOf = (over: Partial<Attempt>): Attempt => ({
+  startedAt: 0,
+  durationMs: 0,
+  status: null,
+  errorCode: null,
+  ...over,
+});
+const lost = attemptOf({ isLost: true });
+const refused = attemptOf({ status: 503 });
+const ok = attemptOf({ status: 200 });
+const paid = attemptOf({ status: 200, paid: { responseModel: 'm', usage: tokens(3, 2) } });
+/** The estimate of the request: a quarter of its 37 bytes, and its bound. */
+const reserved = 10 + 100;
+
+test.each<[string, Partial<Spent>, amount: number, unconfirmed: number]>([
+  ['an answer', { attempts: [paid], status: 200, usage: tokens(3, 2) }, 5, 0],
+  ['a refusal', { attempts: [refused, refused], status: 503 }, 0, 0],
+  ['an answer from the cache', { attempts: [], status: 200, usage: tokens(3, 2) }, 0, 0],
+  ['an answer without usage', { attempts: [ok], status: 200 }, reserved, reserved],
+  ['a request whose answer was lost', { attempts: [lost] }, reserved, reserved],
+  ['each of several such requests', { attempts: [lost, refused, lost] }, 2 * reserved, 2 * reserved],
+  [
+    'one of them beside an answer',
+    { attempts: [lost, paid], status: 200, usage: tokens(3, 2) },
+    reserved + 5,
+    reserved,
+  ],
+  ['a stream', { attempts: [ok], status: 200, usage: tokens(9, 5) }, 14, 0],
+  [
+    'a stream that broke off',
+    { attempts: [ok], status: 200, usage: tokens(9, 5), isPartial: true },
+    reserved,
+    reserved - 14,
+  ],
+  ['a long one', { attempts: [ok], status: 200, usage: tokens(9, 500), isPartial: true }, 509, 0],
+])('%s counts', (_what, spent, amount, unconfirmed) => {
+  const request = requestOf({ model: 'm', max_tokens: 100, x: 'xxx' });
+  const whole: Spent = { usage: null, attempts: [], status: null, model: null, ...spent };
+  for (const measure of ['tokens', 'cost'] as const) {
+    const used = amounts.used(measure, request, whole);
+    expect([used?.amount.toNumber(), used?.unconfirmed.toNumber()]).toEqual([amount, unconfirmed]);
+  }
 });

@@ -11,15 +11,20 @@ export type UsedAmounts = {
   /** Returns about the most that a call may use; null: its price is not known. */
   estimate(measure: LimitRule['measure'], request: AdmissionRequest): Big | null;
   /** Returns what a call has used; null: its cost is not known. */
-  used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Big | null;
+  used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Used | null;
   /** Records the length of an answer, to estimate later ones of its model. */
   learn(request: AdmissionRequest, spent: Spent): void;
 };
 
-type Bought = { models: readonly (string | null)[]; usage: Usage | null };
+/** `unconfirmed` is the part of `amount` that was reserved because no answer says what was used. */
+type Used = { amount: Big; unconfirmed: Big };
+
+type Bought = { models: readonly (string | null)[]; usage: Usage | null; isPartial?: boolean | undefined };
 
 const zero = new Big(0);
 const one = new Big(1);
+const nothingUsed: Used = { amount: zero, unconfirmed: zero };
+const oneUsed: Used = { amount: one, unconfirmed: zero };
 /** The estimated output of a call without a maximum, before the model has answered once. */
 const outputTokensDefault = 1_000;
 /** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
@@ -48,6 +53,11 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
     return pricing.priceOf(buyer, purchase)?.cents ?? null;
   };
 
+  const amountOf = (measure: 'tokens' | 'cost', request: AdmissionRequest, bought: Bought, usage: Usage): Big | null =>
+    measure === 'tokens'
+      ? new Big(usage.inputTokens + usage.outputTokens)
+      : priceOf(request, { models: bought.models, usage });
+
   return {
     estimate(measure, request) {
       if (measure === 'requests') return one;
@@ -59,20 +69,27 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
     },
 
     used(measure, request, spent) {
-      if (measure === 'requests') return one;
-      if (request.model === null) return zero;
-      let sum = zero;
+      if (measure === 'requests') return oneUsed;
+      if (request.model === null) return nothingUsed;
+      let amount = zero;
+      let unconfirmed = zero;
       for (const bought of purchasesOf(request, spent)) {
-        // An answer without usage may have cost as much as was reserved.
-        const usage = bought.usage ?? expected(request);
-        if (measure === 'tokens') sum = sum.plus(usage.inputTokens + usage.outputTokens);
-        else {
-          const cents = priceOf(request, { ...bought, usage });
-          if (cents === null) return null;
-          sum = sum.plus(cents);
+        const { usage, isPartial = false } = bought;
+        const known = usage === null ? zero : amountOf(measure, request, bought, usage);
+        if (known === null) return null;
+        let counted = known;
+        if (usage === null || isPartial) {
+          // It may have cost as much as was reserved.
+          const reserved = amountOf(measure, request, bought, expected(request));
+          if (reserved === null) return null;
+          if (reserved.gt(known)) {
+            counted = reserved;
+            unconfirmed = unconfirmed.plus(reserved).minus(known);
+          }
         }
+        amount = amount.plus(counted);
       }
-      return sum;
+      return { amount, unconfirmed };
     },
 
     learn(request, { usage, status }) {
@@ -86,15 +103,18 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
 }
 
 /**
- * Every answer that was paid for: the last one, and those that were rejected by a retry or a guardrail. Errors cost
- * nothing.
+ * Everything that may have to be paid for: the last answer, those that were rejected by a retry or a guardrail, and
+ * requests that were sent and whose answers were lost, because the provider may have worked for them. A provider's errors
+ * cost nothing.
  */
-function purchasesOf({ model }: AdmissionRequest, { attempts, usage, status, model: answered }: Spent): Bought[] {
+function purchasesOf({ model }: AdmissionRequest, spent: Spent): Bought[] {
+  const { attempts, usage, status, model: answered, isPartial } = spent;
   const last = attempts.at(-1);
   return attempts.flatMap((attempt): Bought[] => {
-    const { to, paid } = attempt;
+    const { to, paid, isLost } = attempt;
     if (paid !== undefined) return [{ models: [paid.responseModel, to?.model ?? model], usage: paid.usage }];
-    const isAnswer = attempt === last && status !== null && status < 400;
-    return isAnswer ? [{ models: [answered, model], usage }] : [];
+    if (attempt === last && status !== null && status < 400) return [{ models: [answered, model], usage, isPartial }];
+    const isUnread = isLost === true || (attempt.status !== null && attempt.status < 400);
+    return isUnread ? [{ models: [to?.model ?? model], usage: null }] : [];
   });
 }

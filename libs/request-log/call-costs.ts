@@ -33,9 +33,6 @@ type Bought = {
   units?: Units | null | undefined;
 };
 
-/** Failures before anything was sent. */
-const unsent: ReadonlySet<string | null> = new Set(['upstream_unreachable', 'upstream_connect_timeout']);
-
 export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
   const unpriced = new Map<string, number>();
 
@@ -98,5 +95,4 @@ const isAnswered = ({ status }: Attempt): boolean => status !== null && status <
 
 /** Providers charge for no error, but for an answer that never came here, or that was left, they may. */
 const mayHaveCost = (attempt: Attempt, method: string): boolean =>
-  method === 'POST' &&
-  (attempt.status === null ? attempt.isUntaken !== true && !unsent.has(attempt.errorCode) : isAnswered(attempt));
+  method === 'POST' && (attempt.isLost === true || isAnswered(attempt));

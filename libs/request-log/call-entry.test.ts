@@ -169,7 +169,7 @@ test.each<[string, Parameters<typeof entryOf>, Partial<ReturnType<typeof costOf>
   ],
   [
     'a call that was never answered: nobody knows',
-    [{ status: 504, attempts: [attempt({ status: null, errorCode: 'upstream_headers_timeout' })] }],
+    [{ status: 504, attempts: [attempt({ status: null, errorCode: 'upstream_headers_timeout', isLost: true })] }],
     { cost: '0', isEstimate: true },
   ],
   [
@@ -181,10 +181,7 @@ test.each<[string, Parameters<typeof entryOf>, Partial<ReturnType<typeof costOf>
     'a call on a connection that the provider had closed before: only what it took',
     [
       {
-        attempts: [
-          attempt({ status: null, errorCode: 'upstream_connection_lost', isUntaken: true }),
-          paid(first, tokens(3, 2)),
-        ],
+        attempts: [attempt({ status: null, errorCode: 'upstream_connection_lost' }), paid(first, tokens(3, 2))],
       },
     ],
     { cost: '7', isEstimate: false },

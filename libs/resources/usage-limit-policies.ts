@@ -192,11 +192,20 @@ const countersOf = (
 ): Promise<{ counters: CounterUse[]; total: number }> =>
   listCounters(db, ruleOf(row).terms, { limitId: row.id, ...query }, clock.now());
 
-const toEntity = ({ id, valueKey, used, unpriced, max, resetAt }: CounterUse): z.output<typeof PolicyEntityObject> => ({
+const toEntity = ({
+  id,
+  valueKey,
+  used,
+  unconfirmed,
+  unpriced,
+  max,
+  resetAt,
+}: CounterUse): z.output<typeof PolicyEntityObject> => ({
   id,
   object: 'policy-entity',
   value_key: valueKey,
   current_usage: used.toNumber(),
+  unconfirmed_usage: unconfirmed.toNumber(),
   unpriced_calls: unpriced,
   status: used.gte(max) ? 'exhausted' : 'active',
   last_reset_at: resetAt?.toISOString() ?? null,

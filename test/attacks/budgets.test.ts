@@ -1,6 +1,7 @@
 import { afterAll, beforeAll } from 'vitest';
 import { startScriptedPlatform, storeVirtualKey, type ScriptedPlatform } from '#test/api/scripted-provider.ts';
 import { createWorkspace } from '#test/api/second-workspace.ts';
+import { eventually } from '#test/eventually.ts';
 import { hang } from '#test/upstream.ts';
 import { attack } from './attack.ts';
 
@@ -108,4 +109,60 @@ attack('a caller sends a small and a large bound, to reserve one and use the oth
   const received = upstream.requests.slice(before).map(({ body }) => JSON.parse(body.toString()) as object);
   if (received.some((body) => 'max_tokens' in body)) leaks.push('both bounds are forwarded');
   return leaks;
+});
+
+/** Makes 20 calls that end without an answer, one after the other, and says what was sent and what was counted. */
+async function lose(name: string, call: (send: Awaited<ReturnType<typeof limited>>['send']) => Promise<unknown>) {
+  const { upstream } = scripted;
+  const { send, used } = await limited(tokens(2_000));
+  const before = upstream.requests.length;
+  for (let count = 0; count < 20; count += 1) await call(send);
+  const sent = upstream.requests.length - before;
+  if (sent === 0) throw new Error(`${name}: no call has reached the provider`);
+  upstream.script(({ json }) => json(200, { ...answer, usage }));
+  const { status } = await send('/chat/completions', { ...chat, max_tokens: 900 });
+  // 500 tokens were reserved for each request that reached the provider: four of them fill the budget.
+  const leaks = sent > 4 ? [`${name}: ${sent} requests of 500 tokens passed a budget of 2,000`] : [];
+  if (status !== 412) leaks.push(`${name}: a further call is answered with ${status}`);
+  const counted = await eventually(used, (count) => count >= 500 * Math.min(sent, 4)).catch(used);
+  if (counted < 500 * Math.min(sent, 4)) leaks.push(`${name}: ${counted} tokens are counted for ${sent} requests`);
+  return leaks;
+}
+
+attack('a caller ends calls before their answers, to pay for none of them', async () => {
+  const { upstream } = scripted;
+  const call = { ...chat, max_tokens: 460, messages: [{ role: 'user', content: 'x'.repeat(80) }] };
+  const leaving = (body: object) => async (send: Awaited<ReturnType<typeof limited>>['send']) => {
+    const caller = new AbortController();
+    const seen = upstream.requests.length;
+    upstream.script(async (reply) => {
+      if ('stream' in body) {
+        reply.head(200, { 'content-type': 'text/event-stream' });
+        await reply.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'H' } }] })}\n\n`);
+      }
+    });
+    const made = send('/chat/completions', body, { signal: caller.signal }).catch(() => {});
+    await Promise.race([made, upstream.until(() => upstream.requests.length > seen)]);
+    caller.abort();
+    await made;
+    await eventually(
+      () => upstream.connections().open,
+      (open) => open === 0,
+    ).catch(() => {});
+  };
+  const timingOut = async (send: Awaited<ReturnType<typeof limited>>['send']) => {
+    upstream.script(hang);
+    const headers = { 'x-gateway-request-timeout': '20', 'x-gateway-retry-count': '2' };
+    await send('/chat/completions', call, { headers });
+  };
+  const cutting = async (send: Awaited<ReturnType<typeof limited>>['send']) => {
+    upstream.script((reply) => reply.cut());
+    await send('/chat/completions', call);
+  };
+  return [
+    ...(await lose('leaving before the answer', leaving(call))),
+    ...(await lose('leaving a stream', leaving({ ...call, stream: true }))),
+    ...(await lose('timing out with retries', timingOut)),
+    ...(await lose('losing the connection', cutting)),
+  ];
 });

@@ -9,7 +9,7 @@ import { collectBody } from './collect-body.ts';
 import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
 import { openEventStream, type EventStream } from './event-stream.ts';
-import { startExchange, type Flow } from './exchange.ts';
+import { startExchange, type Flow, type SendWatch } from './exchange.ts';
 import type { AnswerParts } from './read-answer.ts';
 import type { BodyRead } from './read-body.ts';
 import { readCollected, type ReadInput } from './read-collected.ts';
@@ -26,9 +26,9 @@ export type AttemptInput = ReadInput & {
 /**
  * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event has
  * arrived, or with the provider's error as an answer. Rejects with a GatewayError when there is no usable answer.
- * `resent` is called when the request is sent once more, because the provider had closed the idle socket.
+ * `watch` is told when the request is sent, and when it is sent once more.
  */
-export function attemptCall(input: AttemptInput, resent: () => void): Promise<Answer> {
+export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answer> {
   const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const startedAt = performance.now();
@@ -89,7 +89,8 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<An
     input.outbound,
     { timeouts, signal, faults, workspaceId, isRepeatable: true },
     {
-      resent,
+      sent: watch.sent,
+      resent: watch.resent,
       head: (code, received, over) => {
         status = code;
         headers = received;

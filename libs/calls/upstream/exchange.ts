@@ -32,8 +32,14 @@ export type Sink = {
   data: (chunk: Buffer) => void;
   end: () => void;
   fail: (error: GatewayError) => void;
+} & Partial<SendWatch>;
+
+/** Is told what happens to a request before its answer. */
+export type SendWatch = {
+  /** The request is on its way. Called again after `resent`. */
+  sent: () => void;
   /** The provider had closed the idle socket, and the request is sent once more. Called before `head`, at most once. */
-  resent?: () => void;
+  resent: () => void;
 };
 
 const lingerMs = 1_000;
@@ -124,6 +130,7 @@ export function startExchange(
       if (phase === 'closed') return started.abort(faults().callerLeft());
       controller = started;
       phase = 'sent';
+      sink.sent?.();
     },
     onResent: () => {
       if (phase !== 'sent') return;

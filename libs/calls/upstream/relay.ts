@@ -11,7 +11,7 @@ import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
-import { startExchange, type Flow } from './exchange.ts';
+import { startExchange, type Flow, type SendWatch } from './exchange.ts';
 import { lazyFaultsOf, type Faults } from './provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
@@ -69,10 +69,10 @@ export function prepareRelay(
 /**
  * Makes one call to a pass-through area of the target's provider. Resolves when the headers of the answer have arrived.
  * There is one attempt, because a body that is a stream cannot be sent twice; only a request that reads is sent once
- * more if the provider had closed the idle socket (`resent`). Rejects with GatewayError like `attemptCall`. A
+ * more if the provider had closed the idle socket. Rejects with GatewayError like `attemptCall`. A
  * provider's error is an answer, in OpenAI's format and without any trace of the credential.
  */
-export async function relay(input: RelayInput, resent: () => void): Promise<RelayedAnswer> {
+export async function relay(input: RelayInput, watch: SendWatch): Promise<RelayedAnswer> {
   const { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts } =
     input;
   const { signal, operation, headers: sent } = request;
@@ -151,7 +151,8 @@ export async function relay(input: RelayInput, resent: () => void): Promise<Rela
     outbound,
     { timeouts, signal, faults, workspaceId: target.workspaceId },
     {
-      resent,
+      sent: watch.sent,
+      resent: watch.resent,
       head: (code, headersReceived, flow) => {
         status = code;
         received = headersReceived;

@@ -15,6 +15,7 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { namesForHeader } from './answer-headers.ts';
 import type { AnswerThreads } from './answer-threads.ts';
 import { attemptCall } from './attempt.ts';
+import type { SendWatch } from './exchange.ts';
 import type { Egress } from './egress.ts';
 import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { prepareCall, type PreparedCall } from './prepare-call.ts';
@@ -48,6 +49,8 @@ export type Sender = {
   stop: () => void;
 };
 
+const lost: Partial<Attempt> = { isLost: true };
+
 export function createSender(deps: SenderDeps): Sender {
   const { egress, clock, timeouts = defaultTimeouts, threads, providers = findProvider } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
@@ -68,15 +71,22 @@ export function createSender(deps: SenderDeps): Sender {
         ...more,
       });
     };
-    const resent = (): void => {
-      record(null, 'upstream_connection_lost', { isUntaken: true });
-      startedAt = clock.now();
-      start = performance.now();
+    let isSent = false;
+    const watch: SendWatch = {
+      sent() {
+        isSent = true;
+      },
+      resent() {
+        isSent = false;
+        record(null, 'upstream_connection_lost');
+        startedAt = clock.now();
+        start = performance.now();
+      },
     };
     try {
       const made = nextInput();
       const input = made instanceof Promise ? await made : made;
-      const answer = await ('relayed' in input ? relay(input, resent) : attemptCall(input, resent));
+      const answer = await ('relayed' in input ? relay(input, watch) : attemptCall(input, watch));
       if ('outbound' in input) {
         const { dropped } = input.outbound;
         if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
@@ -87,11 +97,12 @@ export function createSender(deps: SenderDeps): Sender {
       return answer;
     } catch (error) {
       if (!(error instanceof GatewayError)) {
-        record(null, 'internal_error');
+        record(null, 'internal_error', isSent ? lost : undefined);
         throw error;
       }
       // A request that could not be sent, or for which there was no connection, is not an attempt.
-      if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
+      if (isSent) record(null, error.code, lost);
+      else if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
       return { kind: 'failed', error, attempts };
     }
   };

@@ -19,7 +19,7 @@ const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): Ren
   const limitId = `policy_${kind}`;
   const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
   const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
-  const report = { periodStartMs: null, reported: zero, unpriced: 0, known: null, hold: zero };
+  const report = { periodStartMs: null, reported: zero, unconfirmed: zero, unpriced: 0, known: null, hold: zero };
   const request: LeaseRequest = { holder: 'holder_1', number, ...report, need: one, ahead: zero, unit: one };
   return { name, terms, request };
 };
