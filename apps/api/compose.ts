@@ -182,6 +182,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       limits: { linesMax: config.SLUICE_BATCH_LINES_MAX ?? null },
     },
     fineTuningJobs,
+    admission: platform.admission,
     files,
     uploads: createUploads({
       db: requestDb,

@@ -7,6 +7,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import type { Admission } from '#libs/calls/admission.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
@@ -89,6 +90,7 @@ export type RouteDeps = {
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
+  admission: Admission;
   files: Files;
   uploads: Uploads;
   blobs: BlobStore;

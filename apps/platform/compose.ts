@@ -14,6 +14,7 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { createAnswerThreads } from '#libs/calls/upstream/answer-threads.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
+import type { Admission } from '#libs/calls/admission.ts';
 import { createCalls, type Calls } from '#libs/calls/calls.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import { createAnswerTexts } from '#libs/calls/protect/guardrails/answer-texts.ts';
@@ -86,6 +87,8 @@ export type Platform = {
   /** The limits of a workspace. */
   limitRulesOf: ReturnType<typeof createLimitRules>;
   costs: CallCosts;
+  /** Admits calls by budgets and rates; those of `calls` are admitted already. */
+  admission: Admission;
   /** Counts of what limits did in this process. */
   limits: { stats: Limits['stats']; refused: () => { budget: number; rate: number }; alerts: () => number };
   /** Null if alerts are sent nowhere. */
@@ -298,6 +301,7 @@ export async function createPlatform(
     pricing,
     limitRulesOf,
     costs: createCallCosts(pricing),
+    admission,
     limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },
     alertWebhook,
     memory,

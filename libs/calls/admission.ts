@@ -8,10 +8,12 @@ export type AdmissionRequest = {
   workspaceId: string;
   /** The API key of the client; null if there is none, as for a batch line. */
   keyId: string | null;
-  target: Target;
-  /** The model that is requested from the provider. */
+  target: Pick<Target, 'provider' | 'label' | 'credentialId' | 'integration' | 'models'>;
+  /** The model that is requested from the provider; null: the provider chooses it. */
   model: string | null;
   operation: CallOperation;
+  /** `none`: no model works for it. `training`: a job whose price is not known. */
+  work: 'none' | 'call' | 'training';
   metadata: Readonly<Record<string, string>> | null;
   /** The stored config and prompt that the call uses; null for none. */
   config: StoredName | null;
@@ -48,6 +50,10 @@ export type Spent = {
   status: number | null;
   /** The model that the answer names; null if it names none. */
   model: string | null;
+  /** `usage` belongs to work that was counted when it began, and is what the estimate lacked. */
+  isLate?: boolean;
+  /** The ID of the stored object that the answer contains, such as a run or a response. */
+  objectId?: string | null | undefined;
 };
 
 /**
@@ -105,7 +111,7 @@ export function settleReservation({ settle }: Reservation, outcome: Outcome): vo
     );
   } else {
     const { status } = outcome;
-    void outcome.done.then(({ usage, model }) => settle({ usage, attempts, status, model }));
+    void outcome.done.then(({ usage, model, objectId }) => settle({ usage, attempts, status, model, objectId }));
   }
 }
 

@@ -77,11 +77,12 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     decide: Admit,
   ): Promise<Outcome> => {
     const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
-    const { operation } = request;
+    const { operation, isFree } = request;
+    const work = isFree === true ? ('none' as const) : ('call' as const);
     let estimated: UsageEstimate | undefined;
     const estimate = () => (estimated ??= estimateUsage(request));
     const stored = { config, prompt, waitsForBudget };
-    const asked = { workspaceId, keyId, target, model, operation, metadata, ...stored, estimate };
+    const asked = { workspaceId, keyId, target, model, operation, work, metadata, ...stored, estimate };
     let reservation: Awaited<ReturnType<Admit>>;
     try {
       const decided = decide(asked);

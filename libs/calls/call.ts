@@ -67,6 +67,8 @@ export type Relayed = Pick<RelayCall, 'method' | 'path' | 'accept'> & {
 
 export type ForwardRequest = {
   operation: CallOperation;
+  /** No model works for this call, which lists, reads or changes stored objects: it uses nothing of a budget. */
+  isFree?: boolean;
   relayed?: Relayed;
   /** The client's own JSON, already checked. Empty for `models`, and for a pass-through call without a body. */
   body: Buffer;
@@ -226,6 +228,9 @@ export type StreamAnswer = AnswerHead & {
   done: Promise<StreamSummary>;
 };
 
+/** What else the body of a pass-through call says. `objectId` is the ID of the object that it contains. */
+export type RelayedSummary = { units?: Units | null; objectId?: string | null };
+
 /**
  * The answer of a pass-through call whose headers have arrived. `body` yields the provider's bytes as they arrive, with
  * back-pressure; destroying it cancels the call. The body of an error is read whole and has OpenAI's format. `done`
@@ -234,7 +239,7 @@ export type StreamAnswer = AnswerHead & {
 export type RelayedAnswer = AnswerHead & {
   kind: 'relayed';
   body: Readable;
-  done: Promise<Pick<StreamSummary, 'usage' | 'model' | 'error'> & { units?: Units | null }>;
+  done: Promise<Pick<StreamSummary, 'usage' | 'model' | 'error'> & RelayedSummary>;
 };
 
 export type Answer = JsonAnswer | StreamAnswer | RelayedAnswer;

@@ -42,8 +42,8 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
     for (const { counter, draw } of taken) if (draw !== null) limits.settle(counter, draw, nothing);
   };
 
-  const settle = (request: AdmissionRequest, taken: readonly Taken[], spent: Spent): void => {
-    amounts.learn(request, spent);
+  const settle = (request: AdmissionRequest, taken: readonly Taken[], ended: Spent): void => {
+    const spent = amounts.learn(request, ended);
     for (const { rule, counter, draw } of taken) {
       const used = amounts.used(rule.measure, request, spent);
       if (used === null) {
@@ -176,12 +176,17 @@ function usedUp(
   return new GatewayError('budget_exceeded', budgetCode, message);
 }
 
-const unknownPrice = ({ label }: LimitRule, { model, target }: AdmissionRequest): GatewayError =>
-  new GatewayError(
-    'budget_exceeded',
-    'price_unknown',
-    `This call falls under ${label}, which is a budget of money, and the price of the model '${model}' of ${target.provider} is ` +
-      'not known. Set a price for the model, or admit such calls without counting them (SLUICE_UNPRICED_CALLS=admit).',
-  );
+function unknownPrice({ label }: LimitRule, { model, target, work }: AdmissionRequest): GatewayError {
+  const [reason, remedy] =
+    work === 'training'
+      ? ['the price of a fine-tuning job is not known', 'Create it with a key that has no such budget']
+      : model === null
+        ? ['the call does not name its model, so its price is not known', 'Name the model in the request']
+        : [`the price of the model '${model}' of ${target.provider} is not known`, 'Set a price for the model'];
+  const message =
+    `This call falls under ${label}, which is a budget of money, and ${reason}. ${remedy}, or admit calls of unknown ` +
+    'price beside the budget (SLUICE_UNPRICED_CALLS=admit).';
+  return new GatewayError('budget_exceeded', 'price_unknown', message);
+}
 
 const isoOf = (ms: number): string => new Date(ms).toISOString();

@@ -27,6 +27,7 @@ function requestOf(body: object, over: Partial<AdmissionRequest> = {}): Admissio
     target,
     model: 'm',
     operation,
+    work: 'call',
     metadata: null,
     config: null,
     prompt: null,

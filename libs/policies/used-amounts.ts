@@ -1,4 +1,5 @@
 import { Big } from 'big.js';
+import { LRUCache } from 'lru-cache';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
 import { baseOf } from '#libs/calls/allowed-models.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
@@ -12,8 +13,11 @@ export type UsedAmounts = {
   estimate(measure: LimitRule['measure'], request: AdmissionRequest): Big | null;
   /** Returns what a call has used; null: its cost is not known. */
   used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Used | null;
-  /** Records the length of an answer, to estimate later ones of its model. */
-  learn(request: AdmissionRequest, spent: Spent): void;
+  /**
+   * Records the length of an answer, to estimate later ones of its model, and what is counted for a stored object. Returns
+   * what is to be counted: for an object that is read later, the usage that it reports beyond what was counted.
+   */
+  learn(request: AdmissionRequest, spent: Spent): Spent;
 };
 
 /** `unconfirmed` is the part of `amount` that was reserved because no answer says what was used. */
@@ -30,10 +34,13 @@ const outputTokensDefault = 1_000;
 /** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
 const usualFactor = 2;
 const modelsMax = 1_000;
+const storedMax = 10_000;
 /** Operations of which only the input is charged. */
 const withoutOutput: ReadonlySet<string> = new Set(['embeddings', 'moderations']);
 
 export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmounts {
+  /** What was counted for runs and responses that this process has created, and whose usage was not known then. */
+  const stored = new LRUCache<string, Usage>({ max: storedMax });
   /** The moving average of the output tokens of each model. */
   const usual = new Map<string, number>();
   const modelOf = ({ target, model }: AdmissionRequest): string => `${target.provider}/${model ?? ''}`;
@@ -61,8 +68,8 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
   return {
     estimate(measure, request) {
       if (measure === 'requests') return one;
-      // A list, or a file: nothing that is charged by tokens.
-      if (request.model === null) return zero;
+      if (request.work === 'none') return zero;
+      if (measure === 'cost' && !isPriced(request)) return null;
       const usage = expected(request);
       if (measure === 'tokens') return new Big(clampEstimate(usage.inputTokens + usage.outputTokens));
       return priceOf(request, { models: [request.model], usage });
@@ -70,7 +77,8 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
 
     used(measure, request, spent) {
       if (measure === 'requests') return oneUsed;
-      if (request.model === null) return nothingUsed;
+      if (request.work === 'none' && !spent.isLate) return nothingUsed;
+      if (measure === 'cost' && request.work === 'training') return null;
       let amount = zero;
       let unconfirmed = zero;
       for (const bought of purchasesOf(request, spent)) {
@@ -89,18 +97,51 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
         }
         amount = amount.plus(counted);
       }
-      return { amount, unconfirmed };
+      // The record of the call that began the work does not have it.
+      return { amount, unconfirmed: spent.isLate === true ? amount : unconfirmed };
     },
 
-    learn(request, { usage, status }) {
-      if (usage === null || request.model === null || status === null || status >= 400) return;
+    learn(request, spent) {
+      const { usage, status, objectId } = spent;
+      if (status === null || status >= 400) return spent;
+      if (objectId != null) {
+        const key = `${request.workspaceId} ${objectId}`;
+        const counted = stored.get(key);
+        if (request.work === 'call') {
+          if (usage === null) stored.set(key, expected(request));
+        } else if (counted !== undefined && usage !== null) {
+          stored.set(key, largerUsage(usage, counted));
+          return { ...spent, usage: usageBeyond(usage, counted), isLate: true };
+        }
+      }
+      if (usage === null || request.model === null || request.work !== 'call') return spent;
       const model = modelOf(request);
       const before = usual.get(model);
       if (before === undefined && usual.size >= modelsMax) usual.clear();
       usual.set(model, before === undefined ? usage.outputTokens : before * 0.9 + usage.outputTokens * 0.1);
+      return spent;
     },
   };
 }
+
+/** Without a model, or for training, only the answer may say what it cost. */
+const isPriced = ({ model, work }: AdmissionRequest): boolean => model !== null && work === 'call';
+
+function largerUsage(one: Usage, other: Usage): Usage {
+  const [inputTokens, outputTokens] = [one.inputTokens, one.outputTokens];
+  return {
+    ...one,
+    inputTokens: Math.max(inputTokens, other.inputTokens),
+    outputTokens: Math.max(outputTokens, other.outputTokens),
+  };
+}
+
+const usageBeyond = (usage: Usage, counted: Usage): Usage => ({
+  inputTokens: Math.max(0, usage.inputTokens - counted.inputTokens),
+  outputTokens: Math.max(0, usage.outputTokens - counted.outputTokens),
+  cachedTokens: 0,
+  reasoningTokens: 0,
+});
 
 /**
  * Everything that may have to be paid for: the last answer, those that were rejected by a retry or a guardrail, and

@@ -51,6 +51,11 @@ test('no request is expected to use less than nothing, or more than any model ca
   );
 });
 
+test('the input of a run is estimated by its bound, because its thread is not in its body', () => {
+  expect(estimateTokens(40, { max_prompt_tokens: 500 }, 'threads').inputTokens).toBe(510);
+  expect(estimateTokens(40, {}, 'threads').inputTokens).toBe(1_010);
+});
+
 test.each<[string, string, Record<string, unknown>, number | null]>([
   ['the larger of two bounds', 'chat', { max_tokens: 60_000, max_completion_tokens: 1 }, 60_000],
   ['a bound for each choice', 'chat', { max_tokens: 10, n: 3 }, 30],

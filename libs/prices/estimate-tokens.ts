@@ -16,6 +16,9 @@ const responseBounds = ['max_output_tokens'];
 const chatBounds = ['max_completion_tokens', 'max_tokens'];
 const choiceBounds = ['n', 'best_of'];
 
+/** The input of a run without a bound. */
+const threadTokens = 1_000;
+
 /** The members of a body that `estimateTokens` reads. */
 export const estimatedMembers: readonly string[] = [...responseBounds, ...chatBounds, ...choiceBounds, 'prompt'];
 
@@ -37,8 +40,10 @@ export function estimateTokens(
   // A list of texts is answered one by one; a list of numbers is one text in tokens.
   const prompts = Array.isArray(prompt) && typeof prompt[0] !== 'number' ? prompt.length : 1;
   const choices = clampEstimate(Math.max(1, largest(params, choiceBounds)) * Math.max(1, prompts));
+  // A run reads its thread, which its body only names.
+  const stored = operation === 'threads' ? largest(params, ['max_prompt_tokens']) || threadTokens : 0;
   return {
-    inputTokens: clampEstimate(bodyBytes / bytesPerToken),
+    inputTokens: clampEstimate(bodyBytes / bytesPerToken + stored),
     outputTokensMax: bound === 0 ? null : clampEstimate(bound * choices),
     choices,
   };

@@ -9,14 +9,16 @@ type CallGroup = Pick<
 
 /**
  * What the calls of a workspace used that were recorded at or after `sinceMs`, by everything that a limit tells calls apart by.
- * Sums are decimals: US cents of the calls with a price, and tokens in and out. Imported calls are left out.
+ * Sums are decimals: US cents of the calls with a price, and tokens in and out. Imported calls are left out, and so is the usage of
+ * objects that were only read.
  */
 export async function readCallGroups(db: Kysely<Database>, workspaceId: string, sinceMs: number): Promise<CallGroup[]> {
   const from = Math.max(0, Math.floor(sinceMs));
   const { rows } = await sql<CallGroup>`
     select key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata,
       coalesce(sum(cost), 0)::text as cost,
-      sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::text as tokens,
+      coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)) filter (where method is distinct from 'GET'), 0)::text
+        as tokens,
       count(*) filter (where cost is null)::int as unpriced
     from request_log
     where workspace_id = ${workspaceId} and kind in ('live', 'batch')

@@ -166,3 +166,78 @@ attack('a caller ends calls before their answers, to pay for none of them', asyn
     ...(await lose('losing the connection', cutting)),
   ];
 });
+
+const named = { headers: { 'x-gateway-virtual-key': 'own' } };
+const unnamedWork: [path: string, body: object][] = [
+  ['/threads/thread_1/runs', { assistant_id: 'asst_1' }],
+  ['/threads/runs', { assistant_id: 'asst_1', stream: true }],
+  ['/threads/thread_1/runs/run_1/submit_tool_outputs', { tool_outputs: [] }],
+  ['/responses', { input: 'Hi' }],
+  ['/responses', { prompt: { id: 'pmpt_1' } }],
+  ['/responses/compact', { input: 'Hi' }],
+];
+
+attack('a caller lets the provider choose the model, so that no price is known', async () => {
+  const { upstream, platform } = scripted;
+  const { send, key } = await limited({ type: 'cost', credit_limit: 1 });
+  const before = upstream.requests.length;
+  upstream.script(({ json }) => json(200, { id: 'run_1', object: 'thread.run', status: 'queued', usage: null }));
+  const leaks: string[] = [];
+  const require412 = (what: string, { status, text }: Sent): void => {
+    if (status !== 412 || !text.includes('price_unknown')) leaks.push(`${what} is answered with ${status}: ${text}`);
+  };
+  for (const [path, body] of unnamedWork) require412(`${path} ${JSON.stringify(body)}`, await send(path, body, named));
+  const upload = async (path: string, form: FormData): Promise<Sent> => {
+    const headers = { authorization: `Bearer ${key}`, 'x-gateway-virtual-key': 'own' };
+    const response = await fetch(`${platform.baseUrl}${path}`, { method: 'POST', headers, body: form });
+    return { status: response.status, text: await response.text() };
+  };
+  const audio = new FormData();
+  audio.append('file', new Blob(['x'.repeat(100)]), 'a.mp3');
+  audio.append('model', 'whisper-1');
+  require412('a transcription with its model behind the file', await upload('/audio/transcriptions', audio));
+  const training = new FormData();
+  training.append('purpose', 'fine-tune');
+  training.append('file', new Blob([`${JSON.stringify({ messages })}\n`]), 'a.jsonl');
+  const file = JSON.parse((await upload('/files', training)).text) as { id: string };
+  const job = { model: '@own/gpt-4o-mini', training_file: file.id };
+  require412('a fine-tuning job', await send('/fine_tuning/jobs', job));
+  if (upstream.requests.length > before)
+    leaks.push(`${upstream.requests.length - before} requests reached the provider`);
+  // What no model works for is not in the way of any budget.
+  const list = await send('/assistants', undefined, { ...named, method: 'GET' });
+  if (list.status !== 200) throw new Error(`a list is refused: ${list.text}`);
+  return leaks;
+});
+
+attack('a caller lets the provider choose the model, so that no tokens are counted', async () => {
+  const { upstream } = scripted;
+  const leaks: string[] = [];
+  const byInput = { input_tokens: 900, output_tokens: 100, total_tokens: 1_000 };
+  upstream.script(({ json }) => json(200, { id: 'resp_1', object: 'response', model: 'gpt-4o', usage: byInput }));
+  const responses = await limited(tokens(2_000));
+  const statuses: number[] = [];
+  const stored = { prompt: { id: 'pmpt_1' }, max_output_tokens: 100 };
+  for (let call = 0; call < 20; call += 1) statuses.push((await responses.send('/responses', stored, named)).status);
+  if (statuses.filter((status) => status === 200).length !== 2)
+    leaks.push(`responses are answered with ${statuses.join()}`);
+  // A run says what it used only when it is read later, and its thread may be long.
+  const run = { id: 'run_1', object: 'thread.run', model: 'gpt-4o' };
+  const ofThread = { prompt_tokens: 1_700, completion_tokens: 100, total_tokens: 1_800 };
+  upstream.script(({ json }, { method }) =>
+    json(200, { ...run, ...(method === 'POST' ? { usage: null } : { status: 'completed', usage: ofThread }) }),
+  );
+  const runs = await limited(tokens(2_000));
+  const body = { assistant_id: 'a', max_completion_tokens: 100 };
+  const begun = await runs.send('/threads/t_1/runs', body, named);
+  if (begun.status !== 200) throw new Error(`the run is refused: ${begun.text}`);
+  const reserved = await eventually(runs.used, (count) => count > 0);
+  for (let read = 0; read < 3; read += 1) {
+    await runs.send('/threads/t_1/runs/run_1', undefined, { ...named, method: 'GET' });
+  }
+  const counted = await eventually(runs.used, (count) => count > reserved).catch(runs.used);
+  if (counted !== 1_800) leaks.push(`${counted} tokens are counted for a run of 1,800, after ${reserved}`);
+  const further = await runs.send('/threads/t_1/runs', body, named);
+  if (further.status !== 412) leaks.push(`a further run is answered with ${further.status}`);
+  return leaks;
+});

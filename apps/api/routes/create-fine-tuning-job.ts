@@ -3,6 +3,7 @@ import type { BatchTargets } from '#libs/access/batch-target.ts';
 import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
 import { noDefaults, refuseConfigOverride } from '#libs/access/config-override.ts';
 import { credentialHeaders, credentialsOf, slugOfModel, fingerprintOfCall } from '#libs/access/request-credentials.ts';
+import { unknownEnd, type Admission, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
@@ -11,8 +12,10 @@ import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { metadataOf } from '../call-metadata.ts';
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or
@@ -22,10 +25,12 @@ export function createFineTuningJob({
   fineTuningJobs,
   files,
   targets,
+  admission,
 }: {
   fineTuningJobs: FineTuningJobs;
   files: Files;
   targets: BatchTargets;
+  admission: Admission;
 }): Route {
   return {
     method: 'POST',
@@ -57,10 +62,16 @@ export function createFineTuningJob({
           const { models, slug } = choice.caller.key;
           assertModelAllowed(models, slug, model, { operation: 'chat' });
         }
-        await requireFile(files, workspaceId, body.training_file, 'training_file');
+        const trainingFile = await requireFile(files, workspaceId, body.training_file, 'training_file');
         if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
         const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
-        const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
+        const reservation = await admission.admit({
+          ...trainingOf(body, choice.caller, model, trainingFile.bytes),
+          workspaceId,
+          keyId: callerOf(request).keyId,
+          metadata: metadataOf(request),
+        });
+        const creating = fineTuningJobs.create(identity, eventMetadataOf(request), {
           request: {
             ...toRequest(body, model),
             ...(named ? { sent_model: body.model } : {}),
@@ -71,11 +82,64 @@ export function createFineTuningJob({
           metadata: body.metadata ?? null,
           target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
         });
-        if (replayed) response.setHeader('idempotent-replayed', 'true');
-        response.json(job);
+        let isBegun = false;
+        try {
+          const { job, replayed } = await creating;
+          isBegun = !replayed;
+          if (replayed) response.setHeader('idempotent-replayed', 'true');
+          response.json(job);
+        } finally {
+          // What it is charged for is known when it ends, if at all; until then its estimate counts.
+          reservation?.settle(isBegun ? unknownEnd : noEnd);
+        }
       },
     ),
   };
+}
+
+const noEnd: Spent = { usage: null, attempts: [], status: null, model: null };
+
+const bytesPerToken = 4;
+/** What providers usually choose for a small file. */
+const usualEpochs = 3;
+
+/** A job as budgets and rates see it: about as many tokens as its file has, in each of its epochs. */
+function trainingOf(
+  body: CreateFineTuningJobRequest,
+  credential: Credential,
+  model: string,
+  fileBytes: number,
+): Omit<AdmissionRequest, 'workspaceId' | 'keyId' | 'metadata'> {
+  const tokens = (fileBytes / bytesPerToken) * (epochsOf(body) ?? usualEpochs);
+  const estimate = { inputTokens: clampEstimate(tokens), outputTokensMax: 0, choices: 1 };
+  return {
+    target: targetOf(credential),
+    model,
+    operation: 'stored_objects',
+    work: 'training',
+    config: null,
+    prompt: null,
+    waitsForBudget: false,
+    estimate: () => estimate,
+  };
+}
+
+/** null: the provider chooses. */
+function epochsOf({ method, hyperparameters }: CreateFineTuningJobRequest): number | null {
+  const ofMethod = Object.values(method ?? {}).find((value) => typeof value === 'object' && value !== null);
+  const epochs =
+    (ofMethod as Pick<CreateFineTuningJobRequest, 'hyperparameters'> | undefined)?.hyperparameters?.n_epochs ??
+    hyperparameters?.n_epochs;
+  return typeof epochs === 'number' ? epochs : null;
+}
+
+function targetOf(credential: Credential): AdmissionRequest['target'] {
+  if (credential.type !== 'virtual_key') {
+    const provider = credential.type === 'none' ? '' : credential.provider;
+    return { provider, label: provider };
+  }
+  const { id, slug, provider } = credential.key;
+  return { provider, label: slug, credentialId: id };
 }
 
 /** If the request has no seed, one is chosen here, so that the job shows it from the start and all attempts send the same. */
@@ -99,12 +163,17 @@ function requireFineTuning(credential: Credential): void {
   throw new GatewayError('unsupported_operation', 'unsupported_operation', message);
 }
 
-async function requireFile(files: Files, workspaceId: string, fileId: string, param: string): Promise<void> {
+async function requireFile(
+  files: Files,
+  workspaceId: string,
+  fileId: string,
+  param: string,
+): ReturnType<Files['retrieve']> {
   const file = await files.retrieve(workspaceId, fileId).catch((error: unknown) => {
     if (!(error instanceof GatewayError) || error.kind !== 'not_found') throw error;
     throw new GatewayError('invalid_request', 'file_not_found', error.message, { param });
   });
-  if (file.purpose === 'fine-tune') return;
+  if (file.purpose === 'fine-tune') return file;
   const message = `The file ${fileId} has the purpose '${file.purpose}'. Upload it with the purpose 'fine-tune'.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param });
 }

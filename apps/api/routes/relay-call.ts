@@ -84,6 +84,7 @@ export function relayHandler(
     const { relayed, drop } = relayedOf(request, method, providerPath, body);
     const sent: ForwardRequest = {
       ...judged,
+      isFree: isFree({ method, path, area }, body.model),
       body: body.json ?? noBytes,
       model: modelOfPath(request) ?? body.model,
       stream: body.asksForStream,
@@ -119,6 +120,21 @@ const streamedPaths: ReadonlySet<string> = new Set([
   '/v1/threads/:threadId/runs',
   '/v1/threads/:threadId/runs/:runId/submit_tool_outputs',
 ]);
+
+/** Those for which a model works. All others list, read, store or change objects. */
+const workPaths: ReadonlySet<string> = new Set([
+  ...streamedPaths,
+  '/v1/responses/compact',
+  '/v1/moderations',
+  '/v1/images/variations',
+  '/v1/audio/speech',
+  '/v1/audio/translations',
+  '/v1/rerank',
+]);
+
+/** Providers that choose the model of a moderation themselves charge nothing for it. */
+const isFree = ({ method, path, area }: Forwarded, model: string | null): boolean =>
+  method !== 'POST' || !workPaths.has(path) || (area === 'moderations' && model === null);
 
 const noBytes = Buffer.alloc(0);
 

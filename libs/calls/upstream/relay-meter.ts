@@ -1,4 +1,5 @@
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { RelayedSummary } from '#libs/calls/call.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Framing } from '#libs/providers/provider.ts';
 import { openSseFraming } from './sse-framing.ts';
@@ -9,7 +10,7 @@ import { asRecord, readAnswerUsage } from './usage.ts';
  */
 export type RelayMeter = {
   push: (chunk: Buffer) => void;
-  read: () => { usage: Usage | null; model: string | null; units: Units | null };
+  read: () => { usage: Usage | null; model: string | null } & RelayedSummary;
 };
 
 // How much of a body is kept to be read at its end, or of one event of a stream. Longer ones are not read (images,
@@ -19,7 +20,7 @@ const keptBytesMax = 1_048_576;
 const countedBytesMin = 65_536;
 /** A text takes two bytes per character if one of its characters is wide. */
 const charCopies = 2;
-const unread = { usage: null, model: null, units: null };
+const unread = { usage: null, model: null };
 
 /**
  * Returns a meter for a body of this content type: JSON, or a stream whose last events report usage. Other bodies are
@@ -98,8 +99,13 @@ function usageOf(text: string): ReturnType<RelayMeter['read']> {
     const outer = asRecord(JSON.parse(text));
     const source =
       outer['usage'] === undefined && outer['response'] !== undefined ? asRecord(outer['response']) : outer;
-    const { model } = source;
-    return { usage: readAnswerUsage(source), model: typeof model === 'string' ? model : null, units: unitsOf(source) };
+    const { model, id } = source;
+    return {
+      usage: readAnswerUsage(source),
+      model: typeof model === 'string' ? model : null,
+      units: unitsOf(source),
+      objectId: typeof id === 'string' ? id : null,
+    };
   } catch {
     return unread;
   }

@@ -73,7 +73,7 @@ test.each([
   ['leased', { used: 0, assumed: 0, lease: '-1' }],
 ])('the table takes no counter with less than 0 %s', async (_what, values) => {
   await sql`alter table limit_counter drop constraint if exists limit_counter_not_negative`.execute(database.db);
-  const { up } = await import('../../../migrations/0034_no_negative_use.ts');
+  const { up } = await import('../../../migrations/0035_no_negative_use.ts');
   await up(database.db as never);
   await expect(insert(newId('entity_'), 'policy_1', values)).rejects.toThrow(/not_negative/);
 });
