@@ -98,7 +98,9 @@ export const LogRecord = z.object({
       details: z
         .record(z.string(), z.unknown())
         .nullable()
-        .describe('images, seconds, characters, searches, other tokens and the class of service, where there are any'),
+        .describe(
+          'images, seconds, characters, searches, other tokens and the class of service, where there are any; `usage_implausible` is true if the provider reported more than the request can have used, and the tokens are an estimate',
+        ),
     })
     .nullable()
     .describe('as counted by the provider; null if it did not say'),

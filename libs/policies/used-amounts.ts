@@ -33,7 +33,7 @@ const oneUsed: Used = { amount: one, unconfirmed: zero };
 const outputTokensDefault = 1_000;
 /** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
 const usualFactor = 2;
-const modelsMax = 1_000;
+const modelsMax = 10_000;
 const storedMax = 10_000;
 /** Operations of which only the input is charged. */
 const withoutOutput: ReadonlySet<string> = new Set(['embeddings', 'moderations']);
@@ -42,8 +42,10 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
   /** What was counted for runs and responses that this process has created, and whose usage was not known then. */
   const stored = new LRUCache<string, Usage>({ max: storedMax });
   /** The moving average of the output tokens of each model. */
-  const usual = new Map<string, number>();
-  const modelOf = ({ target, model }: AdmissionRequest): string => `${target.provider}/${model ?? ''}`;
+  const usual = new LRUCache<string, number>({ max: modelsMax });
+  /** By credential, because callers may send their own to servers that report any usage. */
+  const modelOf = ({ target, model }: AdmissionRequest): string =>
+    `${target.credentialId ?? target.provider}/${model ?? ''}`;
 
   const expected = (request: AdmissionRequest): Usage => {
     const { inputTokens, outputTokensMax, choices } = request.estimate();
@@ -117,7 +119,6 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
       if (usage === null || request.model === null || request.work !== 'call') return spent;
       const model = modelOf(request);
       const before = usual.get(model);
-      if (before === undefined && usual.size >= modelsMax) usual.clear();
       usual.set(model, before === undefined ? usage.outputTokens : before * 0.9 + usage.outputTokens * 0.1);
       return spent;
     },

@@ -17,6 +17,8 @@ export type UsageDetails = {
   searches?: number;
   /** The class of service that the provider reports, such as `flex`. */
   serviceTier?: string;
+  /** The provider reported more than the request can have used, and these figures are an estimate. */
+  isImplausible?: true;
 };
 
 /** Input tokens include cached ones, output tokens include reasoning. */

@@ -71,6 +71,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
           isEstimate ||= mayHaveCost(attempt, method);
           return;
         }
+        isEstimate ||= bought.usage?.isImplausible === true;
         const price = priceOf(bought);
         isKnown &&= price !== null;
         if (price === null) return;

@@ -102,6 +102,7 @@ const otherDetails = [
   ['cachedAudioTokens', 'cached_audio_tokens'],
   ['imageInputTokens', 'image_input_tokens'],
   ['imageOutputTokens', 'image_output_tokens'],
+  ['isImplausible', 'usage_implausible'],
 ] as const satisfies (readonly [keyof Usage, string])[];
 
 /** Whether a provider made what was asked for: it charges for nothing else. */

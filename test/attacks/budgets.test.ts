@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { startScriptedPlatform, storeVirtualKey, type ScriptedPlatform } from '#test/api/scripted-provider.ts';
 import { createWorkspace } from '#test/api/second-workspace.ts';
 import { eventually } from '#test/eventually.ts';
-import { hang } from '#test/upstream.ts';
+import { hang, streamOf, type UpstreamScript } from '#test/upstream.ts';
 import { attack } from './attack.ts';
 
 // Callers who spend more than their budget, or who spend that of others.
@@ -241,3 +241,61 @@ attack('a caller lets the provider choose the model, so that no tokens are count
   if (further.status !== 412) leaks.push(`a further run is answered with ${further.status}`);
   return leaks;
 });
+
+attack(
+  'a caller sends calls to a server of its own that reports absurd usage, to use up the budget of its workspace',
+  async () => {
+    const { upstream } = scripted;
+    const leaks: string[] = [];
+    const own = {
+      'x-gateway-provider': 'openai',
+      'x-gateway-custom-host': upstream.url.href,
+      authorization: 'Bearer sk-of-the-caller',
+    };
+    const plain = { ...chat, model: 'gpt-4o' };
+    const absurd = { ...usage, prompt_tokens: 9e15 };
+    const details = { cached_tokens: 9e15 };
+    const chunk = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'gpt-4o', choices: [] };
+    const done = { ...chunk, choices: [{ index: 0, delta: { content: 'Hi' }, finish_reason: 'stop' }] };
+    const stories: [string, path: string, body: object, reply: UpstreamScript][] = [
+      ['an answer', '/chat/completions', plain, ({ json }) => json(200, { ...answer, usage: absurd })],
+      [
+        'details',
+        '/chat/completions',
+        plain,
+        ({ json }) => json(200, { ...answer, usage: { ...usage, prompt_tokens_details: details } }),
+      ],
+      [
+        'a stream',
+        '/chat/completions',
+        { ...plain, stream: true },
+        streamOf([done, { ...chunk, usage: absurd }].map((event) => JSON.stringify(event))),
+      ],
+      [
+        'a response',
+        '/responses',
+        { model: 'gpt-4o', input: 'Hi' },
+        ({ json }) => json(200, { id: 'resp_1', model: 'gpt-4o', usage: { input_tokens: 9e15, output_tokens: 9e15 } }),
+      ],
+    ];
+    for (const budget of [tokens(1_000_000), { type: 'cost', credit_limit: 1_000 }]) {
+      for (const [what, path, body, reply] of stories) {
+        const { send, used, key } = await limited(budget);
+        upstream.script(reply);
+        const made = await send(path, body, { headers: { ...own, 'x-gateway-api-key': key } });
+        if (made.status !== 200) throw new Error(`the call is refused: ${made.text}`);
+        const counted = await eventually(used, (count) => count > 0);
+        if (counted > 5_000) leaks.push(`${counted} are counted for ${what} under ${JSON.stringify(budget)}`);
+        upstream.script(({ json }) => json(200, { ...answer, usage }));
+        const { status } = await send('/chat/completions', chat);
+        if (status !== 200) leaks.push(`after ${what} a colleague is answered with ${status}`);
+        if (what === 'details') continue;
+        const logged = async () => (await send('/logs', undefined, { method: 'GET' })).text;
+        const isMarked = (text: string) => text.includes('"usage_implausible":true');
+        const records = await eventually(logged, isMarked, { timeoutMs: 5_000 }).catch(logged);
+        if (!isMarked(records)) leaks.push(`the log does not mark ${what} as implausible: ${records}`);
+      }
+    }
+    return leaks;
+  },
+);

@@ -42,6 +42,7 @@ export async function replay(translation: Translation, call: Call, buffers: Iter
   };
   const stream = openEventStream({
     call,
+    usedBy: { request: { operation: 'chat', body: call.body }, target: { secretOrigin: '' } },
     translation,
     flow,
     faults,

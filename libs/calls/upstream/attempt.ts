@@ -10,18 +10,20 @@ import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
 import { openEventStream, type EventStream } from './event-stream.ts';
 import { startExchange, type Flow, type SendWatch } from './exchange.ts';
+import { plausibleUsage, type UsedBy } from './plausible-usage.ts';
 import type { AnswerParts } from './read-answer.ts';
 import type { BodyRead } from './read-body.ts';
 import { readCollected, type ReadInput } from './read-collected.ts';
 
-export type AttemptInput = ReadInput & {
-  egress: Egress;
-  outbound: OutboundRequest;
-  timeouts: Timeouts;
-  secrets: readonly string[];
-  /** Shared by all attempts of the call; not changed here. */
-  attempts: readonly Attempt[];
-};
+export type AttemptInput = ReadInput &
+  UsedBy & {
+    egress: Egress;
+    outbound: OutboundRequest;
+    timeouts: Timeouts;
+    secrets: readonly string[];
+    /** Shared by all attempts of the call; not changed here. */
+    attempts: readonly Attempt[];
+  };
 
 /**
  * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event has
@@ -60,6 +62,7 @@ export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answ
     mode = 'events';
     const opened = openEventStream({
       call,
+      usedBy: input,
       translation,
       flow: over,
       faults,
@@ -155,11 +158,11 @@ function toResult(input: AttemptInput, status: number, headers: IncomingHttpHead
     case 'error':
       return asError(input, headers, read.error);
     case 'answer': {
-      const answer = { ...headOf(input, status, headers), ...partsOf(read.parts) };
+      const answer = { ...headOf(input, status, headers), ...partsOf(input, read.parts) };
       return { ...answer, kind: 'json', body: read.bytes, contentType: 'application/json' };
     }
     case 'payloads': {
-      const done: StreamSummary = { ...partsOf(read.parts), complete: true, firstEventMs: 0, error: null };
+      const done: StreamSummary = { ...partsOf(input, read.parts), complete: true, firstEventMs: 0, error: null };
       const head = { ...headOf(input, status, headers), ...nothingSaid };
       return { ...head, kind: 'stream', events: once(read.payloads), done: Promise.resolve(done) };
     }
@@ -168,7 +171,11 @@ function toResult(input: AttemptInput, status: number, headers: IncomingHttpHead
 
 const nothingSaid = { usage: null, model: null, finishReason: null };
 
-const partsOf = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
+const partsOf = (input: AttemptInput, { usage, model, finishReason }: AnswerParts) => ({
+  usage: usage === null ? null : plausibleUsage(usage, input),
+  model,
+  finishReason,
+});
 
 async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
   yield payloads;

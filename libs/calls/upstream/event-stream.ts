@@ -6,6 +6,7 @@ import type { Limits, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
 import type { Flow } from './exchange.ts';
 import { estimateStreamed } from './estimate-streamed.ts';
 import { createPayloadQueue } from './payload-queue.ts';
+import { plausibleUsage, type UsedBy } from './plausible-usage.ts';
 import type { Faults } from './provider-faults.ts';
 import { eventWorkMax } from './read-body.ts';
 import { openSseFraming } from './sse-framing.ts';
@@ -13,6 +14,7 @@ import { createStreamMeter } from './stream-meter.ts';
 
 type Options = {
   call: Call;
+  usedBy: UsedBy;
   translation: Translation;
   flow: Flow;
   faults: () => Faults;
@@ -53,7 +55,7 @@ export type EventStream = {
  * otherwise the stream is `upstream_truncated`.
  */
 export function openEventStream(options: Options): EventStream {
-  const { call, translation, flow, faults, memory, limits, idleMs, startedAt } = options;
+  const { call, usedBy, translation, flow, faults, memory, limits, idleMs, startedAt } = options;
   const first = Promise.withResolvers<FirstEvent>();
   const done = Promise.withResolvers<StreamSummary>();
   const meter = createStreamMeter();
@@ -107,7 +109,7 @@ export function openEventStream(options: Options): EventStream {
     const details = counted === null ? null : decoder?.details?.();
     if (counted !== null && details) Object.assign(counted, details);
     done.resolve({
-      usage: counted ?? estimateStreamed(call.body, meter.chars()),
+      usage: counted === null ? estimateStreamed(call.body, meter.chars()) : plausibleUsage(counted, usedBy),
       ...(counted === null ? { isEstimate: true } : {}),
       model: meter.model(),
       finishReason: meter.finishReason(),

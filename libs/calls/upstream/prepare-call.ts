@@ -78,6 +78,8 @@ export function prepareCall(
   const { workspaceId } = target;
   const { memory } = request;
   const base = {
+    request,
+    target,
     egress,
     limits: callLimits,
     provider,

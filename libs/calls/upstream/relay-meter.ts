@@ -2,6 +2,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { RelayedSummary } from '#libs/calls/call.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Framing } from '#libs/providers/provider.ts';
+import { plausibleUnits, plausibleUsage, type UsedBy } from './plausible-usage.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { asRecord, readAnswerUsage } from './usage.ts';
 
@@ -26,10 +27,24 @@ const unread = { usage: null, model: null };
  * Returns a meter for a body of this content type: JSON, or a stream whose last events report usage. Other bodies are
  * not read, and neither is JSON, or an event, for which there is no memory.
  */
-export function openRelayMeter(contentType: string, memory?: MemoryLease): RelayMeter {
-  if (contentType.includes('text/event-stream')) return openStreamMeter(memory);
-  if (contentType.includes('json')) return openJsonMeter(memory);
-  return { push: () => {}, read: () => unread };
+export function openRelayMeter(contentType: string, usedBy: UsedBy, memory?: MemoryLease): RelayMeter {
+  const meter = contentType.includes('text/event-stream')
+    ? openStreamMeter(memory)
+    : contentType.includes('json')
+      ? openJsonMeter(memory)
+      : null;
+  if (meter === null) return { push: () => {}, read: () => unread };
+  return {
+    push: meter.push,
+    read() {
+      const { usage, units, ...found } = meter.read();
+      return {
+        ...found,
+        usage: usage === null ? null : plausibleUsage(usage, usedBy),
+        units: units ? plausibleUnits(units) : null,
+      };
+    },
+  };
 }
 
 function openJsonMeter(memory: MemoryLease | undefined): RelayMeter {

@@ -130,7 +130,7 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
 
   const open = (flow: Flow): Opened => {
     const done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
-    const meter = openRelayMeter(received['content-type'] ?? '', request.memory);
+    const meter = openRelayMeter(received['content-type'] ?? '', input, request.memory);
     const finish = (error: GatewayError | null): void => done.resolve({ ...meter.read(), error });
     const body = new Readable({
       highWaterMark: bufferedBytesMax,

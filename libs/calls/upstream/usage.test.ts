@@ -78,7 +78,8 @@ describe('what an answer says of its usage', () => {
 
 describe('what a body that passes through says of what was used', () => {
   const read = (body: unknown) => {
-    const meter = openRelayMeter('application/json');
+    const request = { operation: 'audio' as const, body: Buffer.alloc(0) };
+    const meter = openRelayMeter('application/json', { request, target: { secretOrigin: '' } });
     meter.push(Buffer.from(JSON.stringify(body)));
     return meter.read();
   };
@@ -87,6 +88,7 @@ describe('what a body that passes through says of what was used', () => {
     ['seconds that a transcription bills', { text: 'Hi', usage: { type: 'duration', seconds: 9 } }, { seconds: 9 }],
     ['seconds of a verbose transcription', { text: 'Hi', duration: 8.47 }, { seconds: 8.47 }],
     ['a ranking', { results: [], meta: { billed_units: { search_units: 2 } } }, { searches: 2 }],
+    ['a year of audio, at most eleven days of it', { text: '', duration: 31_536_000 }, { seconds: 1_000_000 }],
     ['an absurd number', { usage: { type: 'duration', seconds: -1 } }, null],
     ['nothing', { data: [] }, null],
   ])('%s', (_what, body, units) => expect(read(body)).toMatchObject({ usage: null, units }));

@@ -37,7 +37,7 @@ export function readUsage(usage: unknown, tier?: unknown): Usage | null {
   return Object.assign(read, tierOf(tier));
 }
 
-type CountedDetail = Exclude<keyof UsageDetails, 'serviceTier'>;
+type CountedDetail = Exclude<keyof UsageDetails, 'serviceTier' | 'isImplausible'>;
 
 const inputDetails: readonly [CountedDetail, string][] = [
   ['audioInputTokens', 'audio_tokens'],
@@ -95,7 +95,8 @@ export function addUsage(one: Usage | null, other: Usage | null): Usage | null {
   const sum: Usage = { ...one };
   const added: Readonly<Record<string, unknown>> = other;
   for (const name of Object.keys(other) as (keyof Usage)[]) {
-    if (name !== 'serviceTier') sum[name] = (one[name] ?? 0) + count(added[name]);
+    if (name === 'isImplausible') sum[name] = true;
+    else if (name !== 'serviceTier') sum[name] = (one[name] ?? 0) + count(added[name]);
   }
   return sum;
 }
