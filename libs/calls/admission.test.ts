@@ -44,7 +44,7 @@ async function run(admit: Admit, { config, script, request, again, isLimited = t
   });
   undo.push(rig.stop);
   const guardrails = {
-    textsOf: async () => ({ said: [], measured: [], hasUnreadable: false }),
+    textsOf: async () => ({ said: [], measured: [], unreadable: null }),
     evaluate: async (_guardrails: unknown, { response }: { response: unknown }) => {
       steps.push(response === null ? 'input guardrails' : 'output guardrails');
       return { outcome: 'passed', results: [] };

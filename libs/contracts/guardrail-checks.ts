@@ -97,6 +97,15 @@ const duration = z.union([
     .regex(/^\d{1,9}(\.\d{1,3})? ?(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|y|yrs?|years?)$/i),
 ]);
 
+/** A claim passes when it is one of these values. */
+const claimValues = z.union([
+  text({ min: 1, max: 500 }),
+  z
+    .array(text({ min: 1, max: 500 }))
+    .min(1)
+    .max(20),
+]);
+
 /** The parameters of each check, by its name. */
 export const guardrailChecks = {
   regexMatch: z.strictObject({ rule: text({ min: 1, max: patternLengthMax }), not }),
@@ -130,9 +139,14 @@ export const guardrailChecks = {
      */
     failOnError: z.boolean().default(true),
   }),
-  /** A token that the call brings in a header of its own. */
+  /**
+   * A token in a header of the call. `issuer` and `audience` are required to store or send one: a key server may sign
+   * tokens for many other services. One that was stored without them still checks the rest.
+   */
   jwt: z.strictObject({
     jwksUri: z.url({ protocol: /^https?$/ }).max(2_048),
+    issuer: claimValues.optional(),
+    audience: claimValues.optional(),
     headerKey: z
       .string()
       .min(1)
@@ -157,6 +171,8 @@ export type GuardrailCheck = {
     id: string;
     /** What its author calls it; null: nothing. */
     label: string | null;
+    /** Of its guardrail: images, audio and files, which a check of texts cannot read, do not fail it. */
+    allowsMedia: boolean;
     parameters: z.output<Checks[Name]>;
   };
 }[GuardrailCheckName];

@@ -32,6 +32,7 @@ test('the long form and the short form of a guardrail are the same guardrail', (
         name: 'contains',
         id: 'default.contains',
         label: null,
+        allowsMedia: false,
         parameters: { words: ['a'], operator: 'none', not: false },
       },
     ],

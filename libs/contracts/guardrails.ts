@@ -81,6 +81,7 @@ const members = {
   deny: z.boolean().optional(),
   async: z.boolean().optional(),
   stream_mode: StreamMode.optional(),
+  allow_media: z.boolean().optional(),
   on_success: Outcome.optional(),
   on_fail: Outcome.optional(),
   ...bothNames,
@@ -93,6 +94,7 @@ function toGuardrail(given: Given): Guardrail {
     name,
     deny = false,
     async = false,
+    allow_media: allowsMedia = false,
     on_success: onSuccess,
     on_fail: onFail,
     checks: long,
@@ -116,7 +118,7 @@ function toGuardrail(given: Given): Guardrail {
     checks: found.map((check) => {
       const short = check.id.replace(/^default\./, '');
       const { name: label = null, parameters } = check;
-      return { name: short, id: `default.${short}`, label, parameters } as GuardrailCheck;
+      return { name: short, id: `default.${short}`, label, allowsMedia, parameters } as GuardrailCheck;
     }),
   };
 }
@@ -176,6 +178,7 @@ const Actions = z
     deny: z.boolean().optional(),
     async: z.boolean().optional(),
     stream_mode: StreamMode.optional(),
+    allow_media: z.boolean().optional(),
     on_success: Outcome.optional(),
     on_fail: Outcome.optional(),
   })

@@ -60,7 +60,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
   const requestLog = { isFull: () => false, record: (row: RequestLogEntry) => void rows.push(row) };
   const target = { ...rig.target, credentialId: 'vk', workspaceId: 'ws_1' };
   const guardrails = {
-    textsOf: async () => ({ said: [], measured: [], hasUnreadable: false }),
+    textsOf: async () => ({ said: [], measured: [], unreadable: null }),
     evaluate: async () => {
       fault.step();
       return passed;

@@ -114,56 +114,6 @@ describe('local checks', () => {
   });
 
   const noApples = { contains: { words: ['Apple'], operator: 'none' } };
-  const goOn = { role: 'user', content: 'go on' };
-  const asked = (...messages: object[]) => ({ messages: [...messages, goOn] });
-  const tool = (definition: object) => ({ messages: [goOn], tools: [{ type: 'function', function: definition }] });
-
-  test.each<[string, object]>([
-    ['an earlier message', asked({ role: 'user', content: [{ type: 'text', text: 'Apple' }] })],
-    ['the system', asked({ role: 'system', content: 'Apple' })],
-    ['the developer', asked({ role: 'developer', content: [{ type: 'text', text: 'Apple' }] })],
-    ['the arguments of a tool call', asked({ role: 'assistant', tool_calls: [{ function: { arguments: 'Apple' } }] })],
-    ['the input of a custom tool', asked({ role: 'assistant', tool_calls: [{ custom: { input: 'Apple' } }] })],
-    ['the arguments of a function call', asked({ role: 'assistant', function_call: { arguments: 'Apple' } })],
-    ['what a tool gave', asked({ role: 'tool', tool_call_id: 'c', content: 'Apple' })],
-    ['the description of a tool', tool({ name: 'f', description: 'Apple' })],
-    ['the description of a parameter', tool({ parameters: { properties: { a: { description: 'Apple' } } } })],
-    ['the name of a property', tool({ parameters: { properties: { Apple: { type: 'string' } } } })],
-    ['a property of the name type', tool({ parameters: { properties: { type: { description: 'Apple' } } } })],
-    ['a type that there is none of', tool({ parameters: { properties: { a: { type: 'Apple' } } } })],
-    ['one of several types', tool({ parameters: { properties: { a: { type: ['string', 'Apple'] } } } })],
-    ['a value that a parameter may have', tool({ parameters: { properties: { a: { enum: ['x', 'Apple'] } } } })],
-    ['a value that a parameter has', tool({ parameters: { properties: { a: { const: 'Apple', default: 'x' } } } })],
-    ['a name inside of a default', tool({ parameters: { properties: { a: { default: { Apple: 1 } } } } })],
-    ['a property that must be there', tool({ parameters: { required: ['Apple'] } })],
-    ['a schema of a name of its own', tool({ parameters: { $defs: { Apple: {} } } })],
-    [
-      'the schema of the answer',
-      { messages: [goOn], response_format: { type: 'json_schema', json_schema: { schema: { title: 'Apple' } } } },
-    ],
-    ['the description of a function', { messages: [goOn], functions: [{ name: 'f', description: 'Apple' }] }],
-  ])('forbidden words are found in %s', async (_where, request) => {
-    expect(await verdictOf(noApples, subject('', { request: request as GuardrailSubject['request'] }))).toBe(false);
-  });
-
-  test.each<[string, object]>([
-    ['a text', { input: 'Apple' }],
-    ['the instructions', { input: 'go on', instructions: 'Apple' }],
-    ['an item', { input: [{ role: 'user', content: [{ type: 'input_text', text: 'Apple' }] }, goOn] }],
-    ['the arguments of a call', { input: [{ type: 'function_call', name: 'f', arguments: '"Apple"' }, goOn] }],
-    ['what a tool gave', { input: [{ type: 'function_call_output', call_id: 'c', output: 'Apple' }, goOn] }],
-    ['a definition of a tool', { input: 'go on', tools: [{ type: 'function', name: 'f', description: 'Apple' }] }],
-    [
-      'a property of a tool',
-      { input: 'go on', tools: [{ type: 'function', parameters: { properties: { Apple: {} } } }] },
-    ],
-    ['the schema of the answer', { input: 'go on', text: { format: { type: 'json_schema', description: 'Apple' } } }],
-    ['a variable of a prompt', { prompt: { id: 'p', variables: { fruit: 'Apple' } } }],
-  ])('of /v1/responses, forbidden words are found in %s', async (_where, request) => {
-    const on = { operation: 'responses' as const, request: request as GuardrailSubject['request'] };
-    expect(await verdictOf(noApples, subject('', on))).toBe(false);
-  });
-
   test('keywords of JSON Schema do not count as words of the caller', async () => {
     const words = [
       'function',
@@ -183,7 +133,8 @@ describe('local checks', () => {
       parameters: { type: 'object', properties: { a: { type: ['string', 'null'], description: '' } } },
     };
     const format = { type: 'json_schema', json_schema: { name: 'x', strict: true, schema: { type: 'object' } } };
-    const request = { ...tool(definition), response_format: format };
+    const tools = [{ type: 'function', function: definition }];
+    const request = { messages: [{ role: 'user', content: 'go on' }], tools, response_format: format };
     expect(await verdictOf(check, subject('', { request }))).toBe(true);
   });
 
@@ -223,11 +174,29 @@ describe('local checks', () => {
     expect(await verdictOf(check, subject('', answered('ok', 'no')))).toBe(false);
   });
 
+  test('an image fails a check of texts, and passes where the guardrail allows media', async () => {
+    const ask = (text: string) => {
+      const content = [
+        { type: 'text', text },
+        { type: 'image_url', image_url: { url: 'https://example.com/a.png' } },
+      ];
+      return subject('', { request: { messages: [{ role: 'user', content }] } });
+    };
+    const { results } = await guardrails.evaluate(GuardrailList.parse([noApples]), ask('pear'));
+    expect(results[0]?.checks[0]).toMatchObject({
+      verdict: false,
+      data: { explanation: expect.stringMatching(/image_url.*allow_media/) as string },
+    });
+    const allowing = { ...noApples, allow_media: true };
+    expect(await verdictOf(allowing, ask('pear'))).toBe(true);
+    expect(await verdictOf(allowing, ask('Apple'))).toBe(false);
+  });
+
   test('token ids cannot be read and do not pass; embeddings have no text and pass', async () => {
     const check = { contains: { words: ['x'], operator: 'none' } };
-    expect(await verdictOf(check, subject('', { operation: 'completions', request: { prompt: [[1, 2]] } }))).toBe(
-      false,
-    );
+    const ids = subject('', { operation: 'completions', request: { prompt: [[1, 2]] } });
+    expect(await verdictOf(check, ids)).toBe(false);
+    expect(await verdictOf({ ...check, allow_media: true }, ids)).toBe(false);
     const embedding = { operation: 'embeddings' as const, response: responseOf({ data: [] }, 'embeddings') };
     expect(await verdictOf(check, subject('', embedding))).toBe(true);
   });
@@ -244,6 +213,8 @@ describe('what a tenant may write', () => {
     [{ webhook: { webhookURL: 'http://169.254.169.254/' } }, /not allowed/],
     [{ webhook: { webhookURL: 'http://10.0.0.1/x' } }, /not allowed/],
     [{ webhook: { webhookURL: 'https://example.com', headers: { Host: 'x' } } }, /header 'Host'/],
+    [{ jwt: { jwksUri: 'https://example.com', audience: 'sluice' } }, /needs 'issuer'/],
+    [{ jwt: { jwksUri: 'https://example.com', issuer: 'https://idp' } }, /needs 'audience'/],
   ])('%j is refused', (check, message) => {
     expect(prepare(check)).toThrow(
       expect.objectContaining({ kind: 'invalid_request', message: expect.stringMatching(message) as string }),

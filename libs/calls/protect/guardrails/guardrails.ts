@@ -4,10 +4,11 @@ import type { Egress } from '#libs/calls/upstream/egress.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { AnswerTexts } from './answer-texts.ts';
-import { inputTexts, type CallTexts } from './call-texts.ts';
+import type { CallTexts } from './call-texts.ts';
 import type { Judged, TextWork } from './judge-texts.ts';
 import { hostsExist } from './hosts-exist.ts';
-import { createJwtCheck } from './jwt-check.ts';
+import { createJwtCheck, prepareJwtCheck } from './jwt-check.ts';
+import { inputTexts } from './request-texts.ts';
 import { checkRequest } from './request-checks.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
@@ -51,7 +52,7 @@ export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: rea
     for (const check of guardrail.checks) {
       if (isTextCheck(check)) prepareTextCheck(check);
       else if (check.name === 'webhook') prepareWebhook(egress, check);
-      else if (check.name === 'jwt') egress.check(new URL(check.parameters.jwksUri));
+      else if (check.name === 'jwt') prepareJwtCheck(egress, check);
     }
   }
 }

@@ -8,7 +8,7 @@ function workOf(checks: object, text: string): TextWork {
   const [guardrail] = GuardrailList.parse([checks]) as Guardrail[];
   return {
     checks: (guardrail?.checks ?? []).filter(isTextCheck),
-    texts: { said: [text], measured: [text], hasUnreadable: false },
+    texts: { said: [text], measured: [text], unreadable: null },
   };
 }
 

@@ -1,4 +1,4 @@
-import type { CallTexts } from './call-texts.ts';
+import type { CallTexts, Unreadable } from './call-texts.ts';
 import { checkText, isSearch, type Finding, type TextCheck } from './text-checks.ts';
 
 /** The checks of one phase that read texts, and the texts. */
@@ -22,8 +22,8 @@ export function judgeTexts({ checks, texts }: TextWork, judged: Judged[]): void 
 }
 
 /** A check passes when it passes on each of the texts that it reads. */
-function judge(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): Finding {
-  if (hasUnreadable) return { verdict: false, data: { explanation: 'The input is token ids, which cannot be read.' } };
+function judge(check: TextCheck, { said, measured, unreadable }: CallTexts): Finding {
+  if (unreadable !== null && !(unreadable.isMedia && check.allowsMedia)) return unread(unreadable);
   const texts = isSearch(check) ? said : measured;
   if (texts.some((text) => text.length > textCharsMax)) {
     return { verdict: false, data: { explanation: `The text is longer than ${textCharsMax} characters.` } };
@@ -36,4 +36,10 @@ function judge(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): 
     else if (!last.verdict) return last;
   }
   return hosts.length === 0 ? last : { ...last, hosts };
+}
+
+function unread({ what, isMedia }: Unreadable): Finding {
+  const found = `The request contains something that cannot be read as text: ${what}.`;
+  const advice = ' Set "allow_media": true on the guardrail to let images, audio and files pass unread.';
+  return { verdict: false, data: { explanation: isMedia ? found + advice : found } };
 }

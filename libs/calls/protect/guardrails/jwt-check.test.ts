@@ -56,7 +56,10 @@ async function judge(token: string | undefined, parameters: object = {}, workspa
     headers: token === undefined ? {} : { 'x-token': token },
     signal: new AbortController().signal,
   };
-  return await check({ name: 'jwt', id: 'default.jwt', label: null, parameters: given }, subject as GuardrailSubject);
+  return await check(
+    { name: 'jwt', id: 'default.jwt', label: null, allowsMedia: false, parameters: given },
+    subject as GuardrailSubject,
+  );
 }
 
 const verdict = async (...given: Parameters<typeof judge>): Promise<boolean> => (await judge(...given)).verdict;
@@ -97,6 +100,15 @@ test.each<[string, () => Promise<string | undefined> | string]>([
   expect(JSON.stringify(data)).not.toContain(token ?? 'eyJ');
 });
 
+test('a token must be of the issuer and for the audience that the check names', async () => {
+  const token = await tokenOf({}, { iss: 'https://idp.example.com', aud: ['sluice', 'other'] });
+  const [issuer, audience] = ['https://idp.example.com', ['billing', 'sluice']];
+  expect(await verdict(token, { issuer, audience })).toBe(true);
+  expect(await verdict(token, { issuer: ['https://elsewhere.example.com'], audience })).toBe(false);
+  expect(await verdict(token, { issuer, audience: 'billing' })).toBe(false);
+  expect(await verdict(await tokenOf(), { issuer, audience })).toBe(false);
+});
+
 test('a small difference between clocks is tolerated', async () => {
   expect(await verdict(await tokenOf({}, { exp: nowSeconds - 4, nbf: nowSeconds - 10 }))).toBe(true);
 });
@@ -132,7 +144,9 @@ test('a key server that hangs does not delay a caller who leaves, and simultaneo
   const controller = new AbortController();
   const subject = { workspaceId: 'ws_a', headers: { 'x-token': token }, signal: controller.signal } as never;
   const parameters = guardrailChecks.jwt.parse({ jwksUri: upstream.url.href, headerKey: 'x-token' });
-  const asking = [1, 2].map(() => check({ name: 'jwt', id: 'default.jwt', label: null, parameters }, subject));
+  const asking = [1, 2].map(() =>
+    check({ name: 'jwt', id: 'default.jwt', label: null, allowsMedia: false, parameters }, subject),
+  );
   await upstream.until(() => upstream.requests.length === 1);
   controller.abort(new Error('left'));
   for (const asked of asking) await expect(asked).rejects.toThrow('left');

@@ -22,6 +22,17 @@ const refetchMs = 30_000;
 
 type KeySet = { find: JWTVerifyGetKey; fetchedAt: number };
 
+/** Throws invalid_request for a check that cannot be stored or sent: its key server, issuer or audience. */
+export function prepareJwtCheck(egress: Pick<Egress, 'check'>, { parameters }: Pick<JwtGuardrailCheck, 'parameters'>) {
+  egress.check(new URL(parameters.jwksUri));
+  const missing = (['issuer', 'audience'] as const).find((name) => parameters[name] === undefined);
+  if (missing === undefined) return;
+  const message =
+    `A jwt check needs '${missing}': the ${missing === 'issuer' ? 'iss' : 'aud'} claim that tokens must have, or a list ` +
+    'of them. Without it, any token from this key server would pass.';
+  throw new GatewayError('invalid_request', 'missing_required_parameter', message, { param: missing });
+}
+
 /** Keys are cached per workspace. Otherwise the time of an answer would show whether others use the same key server. */
 export function createJwtCheck({ egress, clock }: { egress: Egress; clock: Clock }): JwtCheck {
   const known = new LRUCache<string, KeySet>({ max: setsMax });
@@ -45,7 +56,9 @@ export function createJwtCheck({ egress, clock }: { egress: Egress; clock: Clock
 
   const verify = async (token: string, { parameters }: JwtGuardrailCheck, workspaceId: string): Promise<void> => {
     const { jwksUri, cacheMaxAge, clockTolerance, maxTokenAge, algorithms } = parameters;
-    const options = { algorithms, clockTolerance, maxTokenAge, currentDate: new Date(clock.now()) };
+    const { issuer, audience } = parameters;
+    const claims = { ...(issuer === undefined ? {} : { issuer }), ...(audience === undefined ? {} : { audience }) };
+    const options = { ...claims, algorithms, clockTolerance, maxTokenAge, currentDate: new Date(clock.now()) };
     const kept = known.get(`${workspaceId} ${jwksUri}`);
     const isFresh = kept !== undefined && clock.now() - kept.fetchedAt < cacheMaxAge * 1_000;
     const set = isFresh ? kept : await fetchSet(jwksUri, workspaceId);

@@ -77,9 +77,10 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
         name: 'regexMatch',
         id: 'default.regexMatch',
         label: null,
+        allowsMedia: false,
         parameters: { rule, not: false },
       };
-      const texts = { said: [text], measured: [], hasUnreadable: false };
+      const texts = { said: [text], measured: [], unreadable: null };
       const isFound = ([judged]: Judged[]): boolean => judged?.verdict === true;
       const judging = judge({ checks: [check], texts }, caller);
       return judging instanceof Promise ? judging.then(isFound) : isFound(judging);
