@@ -1,11 +1,24 @@
 import type { Request } from 'express';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 
-/** The metadata of a call for the request log: that of its key, overridden by its own x-gateway-metadata. */
-export function metadataOf(request: Request): Readonly<Record<string, string>> | null {
+type Metadata = Readonly<Record<string, string>>;
+
+/** The metadata of a call: that of its key, overridden by its own x-gateway-metadata, except for locked members. */
+export function metadataOf(request: Request): Metadata | null {
   const { metadata } = contextOf(request);
   const { defaults } = callerOf(request);
-  return defaults.metadata === null || metadata === null
-    ? (metadata ?? defaults.metadata)
-    : { ...defaults.metadata, ...metadata };
+  const merged =
+    defaults.metadata === null || metadata === null
+      ? (metadata ?? defaults.metadata)
+      : { ...defaults.metadata, ...metadata };
+  return withLocked(request, merged);
+}
+
+/** Metadata with the locked members of the caller. */
+export function withLocked<Value>(
+  request: Request,
+  metadata: Readonly<Record<string, Value>> | null,
+): Readonly<Record<string, Value | string>> | null {
+  const { lockedMetadata } = callerOf(request).defaults;
+  return lockedMetadata === undefined ? metadata : { ...metadata, ...lockedMetadata };
 }

@@ -74,6 +74,8 @@ export const apiKeyFields = {
     .strictObject({
       config_id: text({ min: 1, max: 200 }).nullish(),
       metadata: metadata().nullish(),
+      /** Like `metadata`, but a request cannot replace it. */
+      locked_metadata: metadata().nullish(),
       /** false: requests with the key use `config_id`, and must not send a config or an option of one. */
       allow_config_override: z.boolean().optional(),
       /** Whether requests and answers are recorded in the request log; null: as the workspace says. */
@@ -131,6 +133,7 @@ export const ApiKeyObject = z.object({
   defaults: z.object({
     config_id: z.string().nullable(),
     metadata: z.record(z.string(), z.string()).nullable(),
+    locked_metadata: z.record(z.string(), z.string()).nullable(),
     allow_config_override: z.boolean(),
     record_bodies: z.boolean().nullable(),
   }),

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Breach } from './describe-issue.ts';
-import { addBreach, anyMetadata, integer, text } from './scalars.ts';
+import { addBreach, callMetadata, integer, text } from './scalars.ts';
 import { ListQuery, listOf } from './lists.ts';
 
 // Batches as clients send and see them: BATCH-1, BATCH-10; spellings of the options: BATCH-15.
@@ -64,7 +64,7 @@ export const GatewayOptionsInput = z
     ...spelled('virtual_key', text({ min: 1, max: 200 })),
     ...spelled('provider_model', text({ min: 1, max: 200 })),
     ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
-    ...spelled('metadata', anyMetadata()),
+    ...spelled('metadata', callMetadata()),
     ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
   })
   .transform((input, context): GatewayOptions => {
@@ -89,7 +89,7 @@ export const CreateBatchRequest = z
     input_file_id: text({ min: 1, max: 200 }),
     endpoint: z.enum(batchEndpoints),
     completion_window: z.enum(['immediate', '24h']),
-    metadata: anyMetadata().nullish(),
+    metadata: callMetadata().nullish(),
     output_expires_after: expiresAfter().nullish(),
     gateway_options: GatewayOptionsInput.nullish(),
     portkey_options: GatewayOptionsInput.nullish(),

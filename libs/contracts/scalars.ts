@@ -111,6 +111,25 @@ export const anyMetadata = () =>
     })
     .meta({ maxProperties: pairsMax, propertyNames: { maxLength: keyLengthMax } });
 
+/** Names of metadata that only the server sets, such as `_user`: budgets and analytics rely on them. */
+export const isReservedMetadata = (name: string): boolean => name.startsWith('_');
+export const reservedMetadata =
+  'is reserved, because names that begin with "_" are set by the gateway. Use another name, or set it in the metadata of ' +
+  'the API key or workspace';
+
+/** Metadata of calls as their clients send it. */
+export const callMetadata = () =>
+  anyMetadata().check((context) => {
+    const reserved = Object.keys(context.value).find(isReservedMetadata);
+    if (reserved === undefined) return;
+    const shown = JSON.stringify(reserved.slice(0, keyLengthMax));
+    addBreach(context, {
+      path: [],
+      code: 'invalid_value',
+      text: (name) => `Invalid ${name()}: the name ${shown} ${reservedMetadata}.`,
+    });
+  });
+
 /** In JSON text, what cannot be stored is escaped. */
 function nestedBreach(value: Record<string, unknown>): Breach | null {
   const found = Object.entries(value).find(

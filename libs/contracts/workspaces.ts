@@ -49,6 +49,8 @@ export const recordingFields = () =>
 const defaults = z.strictObject({
   /** Under the metadata of the key, which is under that of the call. */
   metadata: metadata().nullish(),
+  /** Over the metadata of keys and calls, which cannot replace it. */
+  locked_metadata: metadata().nullish(),
   /** Stored guardrails, by slug or id, that no call can leave out. */
   input_guardrails: names().optional(),
   output_guardrails: names().optional(),
@@ -84,6 +86,7 @@ export const WorkspaceObject = z.object({
       object: z.literal('workspace'),
       is_default: z.int(),
       metadata: anyObject().nullable(),
+      locked_metadata: anyObject().nullable(),
       input_guardrails: names(),
       output_guardrails: names(),
       user_api_key_config: z.string().nullable(),

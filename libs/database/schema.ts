@@ -37,6 +37,7 @@ export type WorkspaceTable = StreamFold & {
 export type ApiKeyDefaults = {
   config_id?: string;
   metadata?: Record<string, string>;
+  locked_metadata?: Record<string, string>;
   allow_config_override?: false;
   /** Absent: as the workspace says. */
   record_bodies?: boolean;

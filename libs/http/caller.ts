@@ -7,6 +7,8 @@ export type CallerDefaults = {
   /** False: requests of the key always use the config `configId`, never one of their own. */
   readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
+  /** Metadata that the request cannot replace. Absent: none. */
+  readonly lockedMetadata?: Readonly<Record<string, string>>;
   /** How the bodies of its calls are recorded. null: never; absent: neither the key nor its workspace asks for it. */
   readonly recording?: Recording | null;
 };

@@ -59,12 +59,21 @@ test('a change makes new callers for those whom it concerns, and for nobody else
   expect(fourth.byDigest.get('a')?.caller.defaults).toMatchObject({ configId: 'config_1' });
 });
 
-test('the calls of a user’s key name the user, unless the key or its workspace names somebody else', () => {
-  const metadataOf = (defaults: KeyDefaults | null, id: string) =>
-    liveKeys({ ...sources, workspaces: new Map([['ws_1', { defaults }]]) }, null).byDigest.get(id)?.caller.defaults
-      .metadata;
-  expect(metadataOf(null, 's')).toEqual({ team: 'own' });
-  expect(metadataOf(null, 'a')).toEqual({ team: 'own', _user: 'ada@example.com' });
-  const everybody = { metadata: { _user: 'everybody' }, userConfigId: null };
-  expect(metadataOf(everybody, 'a')).toEqual({ team: 'own', _user: 'everybody' });
+const withWorkspace = (defaults: KeyDefaults | null, id: string, keys = sources.keys) =>
+  liveKeys({ ...sources, keys, workspaces: new Map([['ws_1', { defaults }]]) }, null).byDigest.get(id)?.caller.defaults;
+
+test("the calls of a user's key always name the user", () => {
+  const everybody = { metadata: { _user: 'a' }, lockedMetadata: { _user: 'b' }, userConfigId: null };
+  expect(withWorkspace(null, 's')?.lockedMetadata).toBeUndefined();
+  expect(withWorkspace(null, 'a')?.lockedMetadata).toEqual({ _user: 'ada@example.com' });
+  expect(withWorkspace(everybody, 'a')?.lockedMetadata).toEqual({ _user: 'ada@example.com' });
+  expect(withWorkspace(everybody, 's')?.lockedMetadata).toEqual({ _user: 'b' });
+});
+
+test('metadata that the workspace locks replaces what the key locks', () => {
+  const defaults = { ...service.caller.defaults, lockedMetadata: { team: 'key', cost_center: '7' } };
+  const key = { ...service, caller: { ...service.caller, defaults } };
+  const locking = { metadata: null, lockedMetadata: { team: 'workspace' }, userConfigId: null };
+  const found = withWorkspace(locking, 's', new Map([['s', key]]));
+  expect(found?.lockedMetadata).toEqual({ team: 'workspace', cost_center: '7' });
 });

@@ -6,6 +6,8 @@ import { scopesWithin, workspaceRoleOf, type LiveUser } from './roles.ts';
 /** What a workspace adds to the calls of its keys. */
 export type KeyDefaults = {
   readonly metadata: Readonly<Record<string, string>> | null;
+  /** Metadata that neither keys nor requests can replace. Absent: none. */
+  readonly lockedMetadata?: Readonly<Record<string, string>>;
   /** The config of users' keys that have none of their own. */
   readonly userConfigId: string | null;
   /** Absent: bodies are recorded of keys that ask for it. */
@@ -68,19 +70,21 @@ export function effectiveCaller(
 /** The key of metadata by which analytics counts users. */
 const userKey = '_user';
 
-/** The calls of a user count for the user, unless the workspace, the key or the call itself names somebody else. */
+/**
+ * The calls of a user always count for the user. Of other locked metadata, the workspace's values replace those of the
+ * key.
+ */
 function withDefaults({ defaults }: Caller, added: KeyDefaults | null, user: LiveUser | null): Caller['defaults'] {
   const own = user === null ? null : { [userKey]: user.email.length <= metadataTextMax ? user.email : user.id };
   const recording = added?.recording;
   // What the workspace redacts is redacted of every key.
   const isRecorded = defaults.recording === undefined ? recording?.isOn === true : defaults.recording !== null;
+  const locked = { ...defaults.lockedMetadata, ...added?.lockedMetadata, ...own };
   return Object.freeze({
     ...defaults,
+    ...(Object.keys(locked).length === 0 ? {} : { lockedMetadata: Object.freeze(locked) }),
     ...(isRecorded && recording !== undefined ? { recording } : {}),
     configId: defaults.configId ?? (user === null ? null : (added?.userConfigId ?? null)),
-    metadata:
-      own === null && !added?.metadata
-        ? defaults.metadata
-        : Object.freeze({ ...own, ...added?.metadata, ...defaults.metadata }),
+    metadata: added?.metadata ? Object.freeze({ ...added.metadata, ...defaults.metadata }) : defaults.metadata,
   });
 }

@@ -91,6 +91,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     defaults: {
       config_id: data.defaults.config_id ?? null,
       metadata: data.defaults.metadata ?? null,
+      locked_metadata: data.defaults.locked_metadata ?? null,
       allow_config_override: data.defaults.allow_config_override ?? true,
       record_bodies: data.defaults.record_bodies ?? null,
     },
@@ -128,6 +129,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
           configId: defaults.config_id ?? null,
           allowsConfigOverride: defaults.allow_config_override ?? true,
           metadata: defaults.metadata ?? null,
+          ...(defaults.locked_metadata === undefined ? {} : { lockedMetadata: defaults.locked_metadata }),
           ...(defaults.record_bodies === undefined
             ? {}
             : { recording: defaults.record_bodies ? { redact: [] } : null }),

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import type { z } from 'zod';
 import type { apiKeyFields } from '#libs/contracts/api-keys.ts';
@@ -74,7 +75,11 @@ async function checkChange(
     change.expires_at = expiresAt?.toISOString() ?? null;
   }
   if (input.reset_usage === true) change.usage_reset_at = unit.now.toISOString();
-  const isOfLimits = 'usage_limits' in change || 'rate_limits' in change || 'usage_reset_at' in change;
+  const isOfLimits =
+    'usage_limits' in change ||
+    'rate_limits' in change ||
+    'usage_reset_at' in change ||
+    !isDeepStrictEqual((change.defaults ?? data.defaults).locked_metadata, data.defaults.locked_metadata);
   if (isOfLimits) await refuseLimited(context, 'change limits');
   return { data: change };
 }
@@ -106,16 +111,24 @@ async function readDefaults(
   before: ApiKeyDefaults,
   context: CheckContext<ApiKeyData>,
 ): Promise<ApiKeyDefaults> {
-  const { config_id: config, metadata, allow_config_override: mayOverride, record_bodies } = wanted ?? {};
+  const {
+    config_id: config,
+    metadata,
+    allow_config_override: mayOverride,
+    record_bodies,
+    locked_metadata,
+  } = wanted ?? {};
   const { config_id: configBefore = null, metadata: metadataBefore = null } = before;
   const configId = config === undefined ? configBefore : config && (await configIdOf(config, context));
   const labels = metadata === undefined ? metadataBefore : metadata;
+  const locked = (locked_metadata === undefined ? before.locked_metadata : locked_metadata) ?? {};
   const recorded = record_bodies === undefined ? before.record_bodies : record_bodies;
   const isFixed = mayOverride === undefined ? before.allow_config_override === false : !mayOverride;
   return {
     // By its id: its slug may name another one some day.
     ...(configId === null ? {} : { config_id: configId }),
     ...(labels === null ? {} : { metadata: labels }),
+    ...(Object.keys(locked).length === 0 ? {} : { locked_metadata: locked }),
     ...(isFixed ? { allow_config_override: false } : {}),
     ...(recorded == null ? {} : { record_bodies: recorded }),
   };

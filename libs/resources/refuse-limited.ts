@@ -6,19 +6,27 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 
 /**
- * Refuses a caller whose key has a budget or rates: it would get around them with other keys, or by changing them. `what`
- * ends the sentence "it cannot". Throws forbidden.
+ * Refuses a caller whose key has a budget, rates or locked metadata, or is named by a policy: it would get around them
+ * with other keys, or by changing them. `what` ends the sentence "it cannot". Throws forbidden.
  */
 export async function refuseLimited(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },
   what: string,
 ): Promise<void> {
-  const find = sql<{ data: Partial<ApiKeyData> }>`
-    select data from resource where kind = 'api_key' and id = ${caller.keyId}`;
+  const named = JSON.stringify([{ key: 'api_key', value: caller.keyId }]);
+  const find = sql<{ data: Partial<ApiKeyData>; isNamed: boolean }>`
+    select data, exists (
+      select from resource where kind in ('usage_limit_policy', 'rate_limit_policy')
+        and workspace_id = ${caller.workspaceId} and deleted_at is null and data -> 'conditions' @> ${named}::jsonb
+    ) as "isNamed"
+    from resource where kind = 'api_key' and id = ${caller.keyId}`;
   // Of a key of the organisation that acts in another workspace, the record is in its own.
   const { rows } = await runForWorkspace(caller.workspaceId, () => find.execute(unit.tx));
-  const { usage_limits: usage, rate_limits: rates } = rows[0]?.data ?? {};
-  if (!usage && !rates?.length) return;
-  const message = `The key of this request has a budget or rate limits, so it cannot ${what}. Use a key without limits.`;
+  const { data, isNamed = false } = rows[0] ?? {};
+  const { usage_limits: usage, rate_limits: rates, defaults } = data ?? {};
+  if (!usage && !rates?.length && defaults?.locked_metadata === undefined && !isNamed) return;
+  const message =
+    'The key of this request has a budget, rate limits or locked metadata, or a policy names it, so it cannot ' +
+    `${what}. Use a key without limits.`;
   throw new GatewayError('forbidden', 'limited_key', message);
 }

@@ -40,6 +40,7 @@ type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[
 /** Config and guardrails by their ids. */
 type WorkspaceDefaults = {
   metadata?: Record<string, string> | null;
+  locked_metadata?: Record<string, string> | null;
   input_guardrails?: string[];
   output_guardrails?: string[];
   user_api_key_config?: string | null;
@@ -148,6 +149,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
           object: 'workspace',
           is_default: slug === firstWorkspaceSlug ? 1 : 0,
           metadata: data.defaults.metadata ?? null,
+          locked_metadata: data.defaults.locked_metadata ?? null,
           input_guardrails: data.defaults.input_guardrails ?? [],
           output_guardrails: data.defaults.output_guardrails ?? [],
           user_api_key_config: data.defaults.user_api_key_config ?? null,
@@ -236,11 +238,13 @@ function keyDefaultsOf({ defaults }: WorkspaceData): KeyDefaults | null {
   const metadata = defaults?.metadata ?? null;
   const userConfigId = defaults?.user_api_key_config ?? null;
   const recording = defaults?.recording ?? null;
-  if (metadata === null && userConfigId === null && recording === null) return null;
-  if (recording === null) return { metadata, userConfigId };
+  const locked = defaults?.locked_metadata ?? null;
+  if (metadata === null && locked === null && userConfigId === null && recording === null) return null;
+  const found: KeyDefaults = { metadata, userConfigId, ...(locked === null ? {} : { lockedMetadata: locked }) };
+  if (recording === null) return found;
   const { bodies, redact = [], retention_days: days } = recording;
   const kept = { isOn: bodies, redact, ...(days == null ? {} : { retentionDays: days }) };
-  return { metadata, userConfigId, recording: kept };
+  return { ...found, recording: kept };
 }
 
 /** Names become ids, because a slug may name another record some day. Throws for what the workspace does not have. */
@@ -272,8 +276,11 @@ async function checkDefaults(
         and (slug = ${name} or id = ${name}) order by workspace_id = ${organisationId} limit 1`.execute(tx);
     return rows[0]?.id;
   };
-  const { metadata, user_api_key_config: config } = wanted;
-  const checked: WorkspaceDefaults = metadata === undefined ? {} : { metadata };
+  const { metadata, locked_metadata: locked, user_api_key_config: config } = wanted;
+  const checked: WorkspaceDefaults = {
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(locked === undefined ? {} : { locked_metadata: locked }),
+  };
   for (const member of ['input_guardrails', 'output_guardrails'] as const) {
     const names = wanted[member];
     if (names === undefined) continue;

@@ -24,12 +24,17 @@ const range = () => ({
 beforeAll(async () => {
   platform = await startPlatform({ environment: { SLUICE_ANALYTICS_INTERVAL: '50ms' } });
   client = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
-  const chat = (model: string, user: string, trace: string, text = 'hello') =>
+  const keyOf = async (user: string, team: string) => {
+    const made = await call('POST', '/api-keys', {
+      body: { name: user, defaults: { metadata: { _user: user, team } } },
+    });
+    return String(made.body['key']);
+  };
+  const keys = { ann: await keyOf('ann', 'search'), bob: await keyOf('bob', 'ads') };
+  const chat = (model: string, user: keyof typeof keys, trace: string, text = 'hello') =>
     call('POST', '/chat/completions', {
-      headers: {
-        'x-gateway-metadata': JSON.stringify({ _user: user, team: user === 'ann' ? 'search' : 'ads' }),
-        'x-gateway-trace-id': trace,
-      },
+      key: keys[user],
+      headers: { 'x-gateway-trace-id': trace },
       body: { model, messages: [{ role: 'user', content: text }] },
     });
   await chat('@simulator/sim-small', 'ann', 'trace-ann');
@@ -154,7 +159,9 @@ test.each(['ai_service', 'model', 'status_code', 'api_key', 'config', 'workspace
 
 test('groups by key have the names of the keys', async () => {
   const { data } = await group('api_key');
-  expect(data).toMatchObject([{ api_key: expect.stringMatching(/^key_/), api_key_name: 'admin' }]);
+  expect(data).toMatchObject(
+    ['ann', 'bob'].map((name) => ({ api_key: expect.stringMatching(/^key_/) as string, api_key_name: name })),
+  );
 });
 
 test('what was deleted keeps its name in analytics and in the log', async () => {

@@ -96,7 +96,7 @@ test('a key can be given the scopes that routes have, and no others', async () =
 
 test('a key says that its config is fixed', async () => {
   const defaults = { config_id: 'guarded', allow_config_override: false };
-  const others = { metadata: null, record_bodies: null };
+  const others = { metadata: null, locked_metadata: null, record_bodies: null };
   const shown = { config_id: expect.stringMatching(/^config_/), allow_config_override: false, ...others };
   expect((await makeKey({ defaults })).body['defaults']).toEqual(shown);
   expect((await makeKey({})).body['defaults']).toEqual({

@@ -586,7 +586,7 @@ test('the metadata and the config of a workspace go under those of its keys', as
   const service = await ask('POST', '/api-keys', {
     name: 's',
     workspace_id: workspaceId,
-    defaults: { metadata: { team: 'green' } },
+    defaults: { metadata: { team: 'green' }, locked_metadata: { region: 'us' } },
   });
   const chat = { model: 'sim-small', messages: [{ role: 'user', content: 'Hi' }] };
   // Only the key of the user goes by the config, without which the call has no target.
@@ -602,7 +602,7 @@ test('the metadata and the config of a workspace go under those of its keys', as
   );
   // The calls of the user's key name the user.
   const ofUser = { metadata: { ...metadata, _user: expect.stringMatching(/@example\.org$/) } };
-  expect(rows).toEqual([ofUser, { metadata: { team: 'green', region: 'eu' } }]);
+  expect(rows).toEqual([ofUser, { metadata: { team: 'green', region: 'us' } }]);
 });
 
 test('a workspace has budgets and rates for all of its calls', async () => {

@@ -16,7 +16,7 @@ import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { metadataOf } from '../call-metadata.ts';
+import { metadataOf, withLocked } from '../call-metadata.ts';
 
 const headers = ['metadata', ...credentialHeaders];
 
@@ -60,7 +60,7 @@ export function createBatch({
         completionWindow: body.completion_window,
         metadata: body.metadata ?? null,
         outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
-        gatewayOptions: recordable(body.gateway_options, metadataOf(request)),
+        gatewayOptions: recordable(body.gateway_options, request),
         headers: inheritedFrom(request),
         target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
       });
@@ -72,11 +72,11 @@ export function createBatch({
 
 /**
  * The options as the log may hold them: a config can contain a provider's key, and the resolved target is recorded instead.
- * `metadata` is that of the call, which the lines inherit; entries of the option take precedence.
+ * The lines inherit the metadata of the request; entries of the option take precedence over those that are not locked.
  */
-export function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
+export function recordable(options: GatewayOptions, request: Request) {
   const { virtual_key, provider_model, on_budget_exceeded } = options;
-  const tags = { ...metadata, ...options.metadata };
+  const tags = withLocked(request, { ...metadataOf(request), ...options.metadata }) ?? {};
   return {
     ...(virtual_key === undefined ? {} : { virtual_key }),
     ...(provider_model === undefined ? {} : { provider_model }),

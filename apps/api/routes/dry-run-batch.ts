@@ -15,7 +15,6 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
-import { metadataOf } from '../call-metadata.ts';
 import { estimateBatch } from '../dry-run.ts';
 import { recordable, refuseOtherPurposes, withOptions } from './create-batch.ts';
 
@@ -101,7 +100,7 @@ export function dryRunBatch(deps: DryRunDeps): Route {
             enough: AbortSignal.timeout(readingMsMax),
             signal: left,
           });
-          const { metadata: inherited } = recordable(options, metadataOf(request));
+          const { metadata: inherited } = recordable(options, request);
           const estimate = await estimateBatch(
             deps,
             {

@@ -15,11 +15,11 @@ import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
+import { isReservedMetadata } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { metadataOf } from '../call-metadata.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
 
 type Deps = {
@@ -90,10 +90,7 @@ export function retryBatch(deps: Deps): Route {
           outputExpiresAfterSeconds: first.output_expires_after_seconds,
           gatewayOptions: {
             ...kept,
-            ...recordable(
-              { ...options, metadata: { ...(tags as object | undefined), ...options.metadata } },
-              metadataOf(request),
-            ),
+            ...recordable({ ...options, metadata: { ...ofClient(tags), ...options.metadata } }, request),
             retry_of: first.id,
           },
           headers: inheritedFrom(request),
@@ -185,3 +182,7 @@ function sameTarget({ snapshot }: Pick<Deps, 'snapshot'>, { target }: BatchRow):
   const value = target.type === 'config' ? target.config_id : target.config;
   return { ...placeOf(target.caller), config: { value, param: 'batch_id' } };
 }
+
+/** Without the members that the gateway set: they name the caller of the first batch, and this call may be another's. */
+const ofClient = (tags: unknown): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(tags ?? {}).filter(([name]) => !isReservedMetadata(name)));
