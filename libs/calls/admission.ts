@@ -1,6 +1,7 @@
 import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Usage } from '#libs/prices/usage.ts';
+import type { OtherModels } from './allowed-models.ts';
 import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
 
 /** What a policy (a budget, a rate limit) is given about a call before the call is made to a target. */
@@ -22,6 +23,8 @@ export type AdmissionRequest = {
   waitsForBudget: boolean;
   /** The most that the call is expected to use. Computed when it is read, because that reads the body. */
   estimate: () => UsageEstimate;
+  /** The other models to which the provider may turn. Reads the body. */
+  otherModels: () => OtherModels;
 };
 
 type StoredName = { id: string; slug: string };

@@ -1,7 +1,7 @@
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { estimateUsage, settleReservation, unknownEnd, type Admission, type Admit } from './admission.ts';
-import { assertModelAllowed } from './allowed-models.ts';
+import { assertRequestAllowed, otherModels } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';
 import { cacheOptionsOf } from './protect/response-cache/cache-options.ts';
@@ -82,7 +82,8 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     let estimated: UsageEstimate | undefined;
     const estimate = () => (estimated ??= estimateUsage(request));
     const stored = { config, prompt, waitsForBudget };
-    const asked = { workspaceId, keyId, target, model, operation, work, metadata, ...stored, estimate };
+    const of = { workspaceId, keyId, target, model, operation, work, metadata };
+    const asked = { ...of, ...stored, estimate, otherModels: () => otherModels(request) };
     let reservation: Awaited<ReturnType<Admit>>;
     try {
       const decided = decide(asked);
@@ -218,7 +219,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       if (target === null) throw new Error('a call was made to no target');
       if (target.models !== undefined) {
         try {
-          assertModelAllowed(target.models, target.label, call.model, request);
+          assertRequestAllowed(target.models, target.label, call.model, request);
         } catch (error) {
           return Promise.resolve({ kind: 'failed', error: asGatewayError(error), attempts: [] });
         }

@@ -30,6 +30,15 @@ const budget = (conditions: [string, string][], groupBy: string[] = []) =>
     group_by: groupBy.map((key) => ({ key })),
   });
 
+test('a limit by model applies to every spelling of that model, and counts them together', () => {
+  const spellings = ['gpt-5', 'GPT-5', 'gpt-5-2026-01-02', 'openai/gpt-5'].map((model) => ({ ...call, model }));
+  const fineTuned = { ...call, model: 'ft:gpt-5:acme::id' };
+  const limit = budget([['model', 'gpt-5']], ['model']);
+  for (const each of [...spellings, fineTuned]) expect(matches(limit, each)).toBe(true);
+  expect(matches(limit, { ...call, model: 'gpt-5-mini' })).toBe(false);
+  expect(new Set(spellings.map((each) => counterOf(limit, each).valueKey))).toEqual(new Set(['model=gpt-5']));
+});
+
 test.each<[[string, string][], boolean]>([
   [[], true],
   [[['api_key', 'key_1']], true],

@@ -1,5 +1,6 @@
 import { Big } from 'big.js';
 import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs/contracts/limits.ts';
+import { commonModelName, isModelNamed } from '#libs/prices/model-names.ts';
 import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';
 import { resetOf } from './period.ts';
@@ -147,7 +148,9 @@ const nameOf = (
 export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: CallFacts): boolean {
   for (const { key, value } of conditions) {
     const known = valuesOf(call, key);
-    if (known.length === 0 || (value !== '*' && !known.includes(value))) return false;
+    if (known.length === 0) return false;
+    if (value === '*' || known.includes(value)) continue;
+    if (key !== 'model' || call.model === null || !isModelNamed(call.model, value)) return false;
   }
   return true;
 }
@@ -158,7 +161,7 @@ export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: Cal
  */
 export function counterOf(limit: LimitRule, call: CallFacts): CounterName {
   if (limit.counter !== null) return limit.counter;
-  const parts = limit.groupBy.map((key) => `${key}=${encodeURIComponent(valuesOf(call, key)[0] ?? '')}`);
+  const parts = limit.groupBy.map((key) => `${key}=${encodeURIComponent(groupValue(call, key))}`);
   const valueKey = parts.join('&');
   const known = limit.names.get(valueKey);
   if (known !== undefined) return known;
@@ -166,6 +169,11 @@ export function counterOf(limit: LimitRule, call: CallFacts): CounterName {
   if (limit.names.size >= namesMax) limit.names.clear();
   limit.names.set(valueKey, name);
   return name;
+}
+
+function groupValue(call: CallFacts, key: string): string {
+  const value = valuesOf(call, key)[0] ?? '';
+  return key === 'model' ? commonModelName(value) : value;
 }
 
 const namesMax = 10_000;

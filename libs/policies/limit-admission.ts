@@ -120,6 +120,8 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
       const found = rules.ofWorkspace.filter((rule) => matches(rule, facts));
       if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
       if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
+      const byModel = rules.ofWorkspace.filter(dependsOnModel);
+      if (byModel.length > 0) refuseOtherModels(byModel, facts, request);
       return found.length === 0 ? null : take(request, facts, found, []);
     },
     refused: () => refusals,
@@ -129,6 +131,29 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
 function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }: AdmissionRequest): CallFacts {
   const { credentialId = null, label: credential, provider } = target;
   return { workspaceId, keyId, metadata, credentialId, credential, provider, model, config, prompt };
+}
+
+const dependsOnModel = ({ conditions, groupBy }: LimitRule): boolean =>
+  groupBy.includes('model') || conditions.some(({ key }) => key === 'model');
+
+/** Refuses a call that a policy would count differently if the provider answered with another model. */
+function refuseOtherModels(rules: readonly LimitRule[], facts: CallFacts, { otherModels }: AdmissionRequest): void {
+  const { names, chooses } = otherModels();
+  const param = chooses ?? (names.length > 0 ? 'models' : null);
+  if (param === null) return;
+  for (const rule of rules) {
+    const conditions = rule.conditions.filter(({ key }) => key !== 'model');
+    if (!matches({ conditions }, facts)) continue;
+    const counterFor = (model: string | null): string | null => {
+      const call = { ...facts, model };
+      return matches(rule, call) ? counterOf(rule, call).id : null;
+    };
+    if (chooses === null && names.every((name) => counterFor(name) === counterFor(facts.model))) continue;
+    const message =
+      `This call may fall under ${rule.label}, which counts calls by their model, and '${param}' lets the provider use ` +
+      "another one. Remove it, and name one model in 'model'.";
+    throw new GatewayError('forbidden', 'model_not_allowed', message, { param });
+  }
 }
 
 const units = { cost: 'US cents', tokens: 'tokens', requests: 'requests' };

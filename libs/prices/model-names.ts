@@ -30,6 +30,44 @@ export function namesOfModel(model: string): readonly string[] {
   return shorter(name);
 }
 
+/**
+ * Whether a model is the one that a rule names, such as a policy or a list of excluded models: under another case, date,
+ * revision or region, or fine-tuned from it. A rule that names a date means only that date.
+ */
+export const isModelNamed = (model: string, ruleName: string): boolean => {
+  const names = namesForRules(model);
+  return ruleNames(ruleName).some((name) => names.has(name));
+};
+
+/** The names of a rule, of which a model has one among its `namesForRules` if the rule names it. */
+export function ruleNames(ruleName: string): readonly string[] {
+  const name = ruleName.toLowerCase();
+  return [name, name.replace(folder, '')];
+}
+
+/**
+ * One name for a model under whatever case, date, folder or region it is called, so that another spelling is not another
+ * counter. Fine-tuned models count under their base. Revisions stay, because they can be different models.
+ */
+export function commonModelName(model: string): string {
+  const name = model.toLowerCase();
+  const base = fineTuned.exec(name)?.[1];
+  if (base !== undefined) return `ft:${commonModelName(base)}`;
+  return [folder, region, newest, day].reduce((left, part) => left.replace(part, ''), name);
+}
+
+// Many rules are compared with the model of one call.
+let latest: { model: string; names: ReadonlySet<string> } = { model: '', names: new Set() };
+
+/** All names by which a rule may name a model. */
+export function namesForRules(model: string): ReadonlySet<string> {
+  if (latest.model === model) return latest.names;
+  const base = fineTuned.exec(model.toLowerCase())?.[1];
+  const names = new Set([...namesOfModel(model), ...(base === undefined ? [] : shorter(base))]);
+  latest = { model, names };
+  return names;
+}
+
 function shorter(name: string): readonly string[] {
   const names = new Set([name]);
   let heads = [name];

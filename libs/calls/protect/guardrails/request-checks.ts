@@ -1,4 +1,6 @@
 import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
+import { otherModelsIn } from '#libs/calls/allowed-models.ts';
+import { isModelNamed } from '#libs/prices/model-names.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { holds, type Finding } from './text-checks.ts';
 
@@ -8,11 +10,17 @@ export type RequestCheck = Extract<
 >;
 
 /** The checks of a call that do not read its texts. */
-export function checkRequest(check: RequestCheck, { model, metadata, operation }: GuardrailSubject): Finding {
+export function checkRequest(check: RequestCheck, { model, metadata, operation, request }: GuardrailSubject): Finding {
   switch (check.name) {
     case 'modelWhitelist': {
       const { models, not } = check.parameters;
-      return { verdict: models.includes(model ?? '') !== not, data: { model, not } };
+      const { names, chooses } = otherModelsIn(request);
+      const data = { model, not };
+      if (chooses !== null)
+        return { verdict: false, data: { ...data, explanation: `'${chooses}' may choose a model.` } };
+      const passes = (name: string): boolean =>
+        not ? !models.some((excluded) => isModelNamed(name, excluded)) : models.includes(name);
+      return { verdict: [model ?? '', ...names].every(passes), data };
     }
     case 'requiredMetadataKeys': {
       const { metadataKeys, operator } = check.parameters;
