@@ -99,25 +99,50 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.context().close();
   });
 
-  test('a guardrail is tried before it is saved, and changed in versions', async () => {
+  test('a guardrail reads as a sentence, is tried on two texts while it is written, and changed in versions', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Guardrails' }).click();
     await page.getByRole('button', { name: 'Make a first one' }).click();
-    await page.getByLabel('Name').fill('No passwords');
-    await page.getByLabel('A text').fill('Le mot de passe – password – est …');
-    await page.getByRole('button', { name: 'Judge' }).click();
-    await page.getByText('does not pass').waitFor();
-    await page.getByLabel('A text').fill('Nothing secret');
-    await page.getByRole('button', { name: 'Judge' }).click();
-    await page.getByText('passes', { exact: true }).waitFor();
+    const passing = page.getByRole('status', { name: /should pass$/ });
+    const failing = page.getByRole('status', { name: /should be refused$/ });
+    const reads = (text: RegExp) => page.getByRole('status').filter({ hasText: text }).waitFor();
+
+    // A pattern for secrets refuses calls that have one, and the other direction can be seen at once.
+    await page.getByRole('button', { name: 'No API keys' }).click();
+    await reads(/^Refuse the call when the message matches this pattern: /);
+    await passing.getByText('passes').waitFor();
+    await failing.getByText('refused').waitFor();
+    await failing.getByText('because the message matches this pattern').waitFor();
+    await page.getByLabel('Refuse the call when').selectOption('the message does not match this pattern');
+    await passing.locator('.badge.bad').getByText('refused').waitFor();
+    await failing.locator('.badge.bad').getByText('passes').waitFor();
+    await failing.getByText('It should be refused.').waitFor();
+
+    await page.getByRole('button', { name: 'No card numbers' }).click();
+    await failing.locator('.badge.good').getByText('refused').waitFor();
+    await page.getByLabel('Refuse the call when').selectOption('the message contains one of these words');
+    await page.getByRole('textbox', { name: /^Words/ }).fill('password\npassé');
+    await page
+      .getByRole('textbox', { name: 'A message that should be refused' })
+      .fill('Le mot de passe – passé – est …');
+    await failing.getByText('because the message contains one of these words').waitFor();
+    await page.getByRole('textbox', { name: 'Name' }).fill('No passwords');
+    await reads(/^Refuse the call when the message contains one of these words: password, passé\.$/);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Create' }).click();
     await page.getByRole('row', { name: /no-passwords/ }).waitFor();
+    const stored = await fetch(`${platform.baseUrl}/guardrails/no-passwords`, {
+      headers: { authorization: `Bearer ${platform.adminKey}` },
+    });
+    expect(await stored.json()).toMatchObject({
+      checks: [{ id: 'contains', parameters: { words: ['password', 'passé'], operator: 'none' } }],
+      actions: { deny: true },
+    });
 
-    await page.getByRole('button', { name: 'Add a check' }).click();
-    await page.getByLabel('maxWords').fill('100');
+    await page.getByRole('button', { name: 'Add a condition' }).click();
+    await page.getByRole('spinbutton', { name: 'At most' }).fill('100');
     await page.getByRole('button', { name: 'Save as a new version' }).click();
-    await page.getByRole('row', { name: /the text has words; the number of words.*2/ }).waitFor();
+    await page.getByRole('row', { name: /one of these words: password, passé, or the number of words.*2/ }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: /^Delete: / }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();

@@ -1,71 +1,72 @@
 import { checks, type Parameter } from '../../generated/checks.ts';
-
-export type CheckDraft = { id: string; parameters: Record<string, unknown> };
-
-/** What each check finds out, for those who choose one. */
-const texts: Readonly<Record<string, string>> = {
-  regexMatch: 'the text matches a pattern',
-  contains: 'the text has words',
-  wordCount: 'the number of words',
-  sentenceCount: 'the number of sentences',
-  characterCount: 'the number of characters',
-  jsonSchema: 'the text is JSON of a shape',
-  jsonKeys: 'the text is JSON with members',
-  validUrls: 'URLs in the text are valid',
-  containsCode: 'the text has a block of code',
-  endsWith: 'the text ends with something',
-  isAllLowerCase: 'the text has no capital letters',
-  alluppercase: 'the text has capital letters only',
-  modelWhitelist: 'the model is one of these',
-  requiredMetadataKeys: 'the call has metadata',
-  allowedRequestTypes: 'the kind of call',
-  webhook: 'your own server says so',
-  jwt: 'the call has a valid token',
-};
-
-export const checkText = (id: string): string => texts[id] ?? id;
+import {
+  conditionGroups,
+  conditionOf,
+  conditions,
+  isSetByCondition,
+  withCondition,
+  type CheckDraft,
+} from './guardrail-sentences.ts';
 
 /** Short ids are those of the generated table; `default.` may precede them. */
 export const shortId = (id: string): string => id.replace(/^default\./, '');
 
-/** The form of one check, made from the schema of its parameters. */
+/** One condition of a guardrail: the end of the sentence "Refuse the call when …", and its parameters. */
 export function CheckFields({
   check,
   index,
+  start,
   onChange,
   onRemove,
 }: {
   check: CheckDraft;
   index: number;
+  /** How the sentence begins. */
+  start: string;
   onChange: (check: CheckDraft) => void;
   onRemove: () => void;
 }) {
   const known = checks[check.id];
-  const label = `Check ${index + 1}`;
+  const label = index === 0 ? start : 'or when';
+  const chosen = conditionOf(check);
+  const fields = Object.entries(known?.properties ?? {}).filter(
+    ([name]) => (chosen === undefined || !isSetByCondition(name)) && (!isAlias(name) || name in check.parameters),
+  );
   return (
     <fieldset className="stack check-box">
-      <legend className="hidden">{label}</legend>
+      <legend className="hidden">{`Condition ${index + 1}`}</legend>
       <div className="row between">
         <label>
           {label}
-          <select value={check.id} onChange={(event) => onChange({ id: event.target.value, parameters: {} })}>
-            {Object.keys(checks).map((id) => (
-              <option key={id} value={id}>
-                {id}: {checkText(id)}
-              </option>
+          <select
+            value={chosen === undefined ? '' : conditions.indexOf(chosen)}
+            onChange={(event) => {
+              const next = conditions[Number(event.target.value)];
+              if (next !== undefined) onChange(withCondition(check, next));
+            }}
+          >
+            {chosen === undefined ? <option value="">the check {check.id} fails</option> : null}
+            {conditionGroups.map(([group, members]) => (
+              <optgroup key={group} label={group}>
+                {members.map((each) => (
+                  <option key={each.text} value={conditions.indexOf(each)}>
+                    {each.text}
+                  </option>
+                ))}
+              </optgroup>
             ))}
           </select>
         </label>
-        <button type="button" className="plain" onClick={onRemove} aria-label={`Remove check ${index + 1}`}>
+        <button type="button" className="plain" onClick={onRemove} aria-label={`Remove condition ${index + 1}`}>
           ✕
         </button>
       </div>
-      {Object.entries(known?.properties ?? {}).map(([name, parameter]) => (
+      {fields.map(([name, parameter]) => (
         <Field
           key={`${check.id} ${name}`}
           name={name}
           parameter={parameter}
-          isRequired={known?.required.includes(name) === true}
+          isRequired={known?.required.includes(name) === true || mustBeSet.has(name)}
           value={check.parameters[name]}
           onChange={(value) => {
             const { [name]: _before, ...rest } = check.parameters;
@@ -76,6 +77,25 @@ export function CheckFields({
     </fieldset>
   );
 }
+
+/** Other names of `min` and `max`, shown only where a stored guardrail uses them. */
+const isAlias = (name: string): boolean => /^(?:min|max)(?:Words|Sentences|Characters)$/.test(name);
+
+/** Optional in the schema only for checks that were stored before they existed. */
+const mustBeSet: ReadonlySet<string> = new Set(['issuer', 'audience']);
+
+const fieldNames: Readonly<Record<string, string>> = {
+  rule: 'Pattern (RE2)',
+  words: 'Words',
+  keys: 'Members',
+  models: 'Models',
+  metadataKeys: 'Metadata names',
+  suffix: 'Text',
+  format: 'Language',
+  schema: 'Schema',
+  min: 'At least',
+  max: 'At most',
+};
 
 type FieldProps = {
   name: string;
@@ -88,6 +108,7 @@ type FieldProps = {
 
 function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
   const text = asText(value);
+  const label = fieldNames[name] ?? name;
   if (parameter.type === 'boolean') {
     return (
       <label className="check">
@@ -96,14 +117,14 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
           checked={(value ?? parameter.default) === true}
           onChange={(event) => onChange(event.target.checked)}
         />
-        {name === 'not' ? 'the opposite must hold' : name}
+        {label}
       </label>
     );
   }
   if (parameter.enum !== undefined) {
     return (
       <label>
-        {name}
+        {label}
         <select value={asText(value ?? parameter.default)} onChange={(event) => onChange(event.target.value)}>
           {parameter.enum.map((each) => (
             <option key={String(each)}>{String(each)}</option>
@@ -115,7 +136,7 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
   if (parameter.type === 'integer') {
     return (
       <label>
-        {name}
+        {label}
         <input
           type="number"
           value={text}
@@ -129,7 +150,7 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
   if (parameter.type === 'array') {
     return (
       <label>
-        {name}
+        {label}
         <textarea
           rows={3}
           required={isRequired}
@@ -148,7 +169,7 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
   if (parameter.type === 'string') {
     return (
       <label>
-        {name}
+        {label}
         <input value={text} required={isRequired} onChange={(event) => onChange(event.target.value || undefined)} />
       </label>
     );
@@ -156,7 +177,7 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
   // Objects, and what may be one of several types, are JSON; as long as it is none, the text is kept for more typing.
   return (
     <label>
-      {name}
+      {label}
       <textarea
         className="code"
         rows={4}

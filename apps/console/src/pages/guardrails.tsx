@@ -1,18 +1,19 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
-import { useState, type FormEvent } from 'react';
+import { useEffect, useState, type FormEvent } from 'react';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
-import { Ago, AsCurl, Badge, Card, Code, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
+import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
 import { RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
-import { CheckFields, checkText, shortId, toChecks, type CheckDraft } from './check-fields.tsx';
+import { CheckFields, shortId, toChecks } from './check-fields.tsx';
+import { conditionOf, guardrailSentence, templates, type CheckDraft } from './guardrail-sentences.ts';
 
 type Guardrail = Omit<Answer<'/v1/guardrails'>['data'][number], 'object'>;
 
-/** Stored guardrails: what each checks, trying it on a text, and where a new one begins. */
+/** Stored guardrails as sentences, and an editor that tries one on two texts before it is saved. */
 export function Guardrails() {
   const { slug } = useSearch({ strict: false }) as { slug?: string };
   const navigate = useNavigate();
@@ -44,8 +45,8 @@ export function Guardrails() {
                 {data.length === 0 ? (
                   <Empty title="No guardrails yet">
                     <p>
-                      A guardrail refuses calls with secrets in them, answers that are not JSON, models that are not
-                      allowed. 17 checks need no other server.
+                      A guardrail refuses or reports calls: messages that contain an API key or a card number, answers
+                      that are not JSON, models that are not allowed.
                     </p>
                     {mayWrite ? (
                       <button type="button" onClick={() => open('new')}>
@@ -69,7 +70,12 @@ export function Guardrails() {
   );
 }
 
-const checkIds = ({ checks }: Guardrail): string[] => checks.map((check) => shortId(String(check['id'])));
+const draftsOf = ({ checks }: Guardrail): CheckDraft[] =>
+  checks.map(({ id, parameters }) => ({
+    id: shortId(String(id)),
+    parameters: (parameters ?? {}) as Record<string, unknown>,
+  }));
+const isDenying = ({ actions }: Guardrail): boolean => actions['deny'] === true;
 
 function List({
   guardrails,
@@ -102,11 +108,10 @@ function List({
           ),
         },
         { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
-        { head: 'Checks', isLong: true, cell: (guardrail) => checkIds(guardrail).map(checkText).join('; ') },
         {
-          head: 'If one fails',
-          cell: ({ actions }) =>
-            actions['deny'] === true ? <Badge tone="bad">refused</Badge> : <Badge tone="warn">reported</Badge>,
+          head: 'What it does',
+          isLong: true,
+          cell: (guardrail) => guardrailSentence(draftsOf(guardrail), isDenying(guardrail)),
         },
         { head: 'Of', cell: ({ workspace_id: id }) => (id === null ? 'the organisation' : 'this workspace') },
         { head: 'Version', cell: ({ version }) => version, isNumber: true },
@@ -141,17 +146,21 @@ function Editor({
   onSaved: (slug: string | undefined) => void;
 }) {
   const mayWrite = useMay('guardrails.write');
+  const [first] = templates;
   const [name, setName] = useState(guardrail?.name ?? '');
-  const [denies, setDenies] = useState(guardrail === undefined || guardrail.actions['deny'] === true);
+  const [denies, setDenies] = useState(guardrail === undefined || isDenying(guardrail));
+  const [allowsMedia, setAllowsMedia] = useState(guardrail?.actions['allow_media'] === true);
   const [drafts, setDrafts] = useState<CheckDraft[]>(
-    guardrail?.checks.map(({ id, parameters }) => ({
-      id: shortId(String(id)),
-      parameters: (parameters ?? {}) as Record<string, unknown>,
-    })) ?? [{ id: 'contains', parameters: { words: ['password'], operator: 'none' } }],
+    guardrail === undefined ? templates.slice(0, 1).map(({ check }) => check) : draftsOf(guardrail),
   );
+  const [samples, setSamples] = useState({
+    passing: guardrail === undefined ? (first?.passing ?? '') : '',
+    failing: guardrail === undefined ? (first?.failing ?? '') : '',
+  });
   const checks = toChecks(drafts);
   const save = useChange<void, unknown>(['guardrail'], async () => {
-    const body = JSON.stringify({ name: name.trim(), checks, actions: { ...guardrail?.actions, deny: denies } });
+    const actions = { ...guardrail?.actions, deny: denies, allow_media: allowsMedia };
+    const body = JSON.stringify({ name: name.trim(), checks, actions });
     const path = guardrail === undefined ? '/v1/guardrails' : `/v1/guardrails/${guardrail.slug}`;
     const method = guardrail === undefined ? 'POST' : 'PUT';
     const saved = (await (await send(path, { method, headers: jsonHeaders, body })).json()) as { slug: string };
@@ -167,28 +176,57 @@ function Editor({
     <div className="columns">
       <Card title={guardrail === undefined ? 'New guardrail' : `Guardrail ${guardrail.slug}`}>
         <form className="stack" onSubmit={submit}>
+          {guardrail === undefined ? (
+            <div className="row" role="group" aria-label="Start from a template">
+              {templates.map((template) => (
+                <button
+                  key={template.name}
+                  type="button"
+                  onClick={() => {
+                    setName(template.name);
+                    setDrafts([template.check]);
+                    setSamples({ passing: template.passing, failing: template.failing });
+                  }}
+                >
+                  {template.name}
+                </button>
+              ))}
+            </div>
+          ) : null}
           <label>
             Name
             <input value={name} required maxLength={200} onChange={(event) => setName(event.target.value)} />
+          </label>
+          <label>
+            Result
+            <select
+              value={denies ? 'refuse' : 'report'}
+              onChange={(event) => setDenies(event.target.value === 'refuse')}
+            >
+              <option value="refuse">Refuse the call (status 446)</option>
+              <option value="report">Report it and let the call continue (status 246)</option>
+            </select>
           </label>
           {drafts.map((draft, index) => (
             <CheckFields
               key={index}
               check={draft}
               index={index}
+              start={`${denies ? 'Refuse' : 'Report'} the call when`}
               onChange={(next) => change(index, next)}
               onRemove={() => setDrafts(drafts.filter((_draft, at) => at !== index))}
             />
           ))}
           <div className="row">
             <button type="button" onClick={() => setDrafts([...drafts, { id: 'wordCount', parameters: {} }])}>
-              Add a check
+              Add a condition
             </button>
           </div>
           <label className="check">
-            <input type="checkbox" checked={denies} onChange={(event) => setDenies(event.target.checked)} />
-            Refuse a call whose check fails (446); otherwise it is only reported (246)
+            <input type="checkbox" checked={allowsMedia} onChange={(event) => setAllowsMedia(event.target.checked)} />
+            Let images, audio and files pass unread
           </label>
+          <p role="status">{guardrailSentence(checks, denies)}</p>
           {save.error === null ? null : <ErrorNote error={save.error} />}
           {mayWrite ? (
             <div className="row">
@@ -199,77 +237,161 @@ function Editor({
           ) : null}
         </form>
       </Card>
-      <Try checks={checks} />
+      <Samples checks={checks} denies={denies} samples={samples} onChange={setSamples} />
     </div>
   );
 }
 
-type Hooks = {
-  before_request_hooks?: { verdict: boolean; checks?: { id: string; verdict: boolean; data?: unknown }[] }[];
-};
+type SampleTexts = { passing: string; failing: string };
 
-/**
- * Judges a text by the checks as they are in the form: with a call to the simulator, which costs nothing, so that the very code
- * judges that judges calls.
- */
-function Try({ checks }: { checks: readonly CheckDraft[] }) {
-  const mayCall = useMay('chat.write');
-  const [text, setText] = useState('My password is swordfish.');
-  const judge = useChange<void, Hooks>([], async () => {
-    const config = {
-      input_guardrails: [
-        { id: 'tried', checks: checks.map((check) => ({ ...check, id: `default.${check.id}` })), deny: true },
-      ],
-    };
-    const response = await fetch('/v1/chat/completions', {
-      method: 'POST',
-      headers: {
-        ...jsonHeaders,
-        'x-sluice-console': '1',
-        'x-gateway-strict-open-ai-compliance': 'false',
-        'x-gateway-config': ascii(JSON.stringify(config)),
-      },
-      body: JSON.stringify({
-        model: '@simulator/sim-small',
-        max_tokens: 1,
-        messages: [{ role: 'user', content: text }],
-      }),
-    });
-    const answer = (await response.json()) as { hook_results?: Hooks; error?: { message: string } };
-    if (answer.hook_results !== undefined) return answer.hook_results;
-    throw new Error(answer.error?.message ?? `The server answered with ${response.status}.`);
-  });
-  if (!mayCall) return null;
-  const submit = (event: FormEvent): void => {
-    event.preventDefault();
-    judge.mutate();
-  };
-  const results = judge.data?.before_request_hooks?.[0];
+/** Two texts, judged while the guardrail or a text changes. */
+function Samples({
+  checks,
+  denies,
+  samples: { passing, failing },
+  onChange,
+}: {
+  checks: readonly CheckDraft[];
+  denies: boolean;
+  samples: SampleTexts;
+  onChange: (samples: SampleTexts) => void;
+}) {
+  if (!useMay('chat.write')) return null;
+  const refused = denies ? 'refused' : 'reported';
   return (
     <Card title="Try it">
-      <form className="stack" onSubmit={submit}>
-        <label>
-          A text
-          <textarea rows={5} required value={text} onChange={(event) => setText(event.target.value)} />
-          <span className="hint">As the message of a call to the simulator; nothing needs to be saved first.</span>
-        </label>
-        <div className="row">
-          <button type="submit" disabled={judge.isPending || checks.length === 0}>
-            Judge
-          </button>
-        </div>
-        <div aria-live="polite" className="stack">
-          {judge.error === null ? null : <ErrorNote error={judge.error} />}
-          {results === undefined ? null : (
-            <>
-              <div>{results.verdict ? <Badge tone="good">passes</Badge> : <Badge tone="bad">does not pass</Badge>}</div>
-              <Code value={results} label="What the checks said" />
-            </>
-          )}
-        </div>
-      </form>
+      <div className="stack">
+        <Sample
+          label="A message that should pass"
+          text={passing}
+          checks={checks}
+          refused={refused}
+          shouldPass
+          onChange={(next) => onChange({ passing: next, failing })}
+        />
+        <Sample
+          label={`A message that should be ${refused}`}
+          text={failing}
+          checks={checks}
+          refused={refused}
+          shouldPass={false}
+          onChange={(next) => onChange({ passing, failing: next })}
+        />
+        <p className="hint">
+          Each text is the message of a call to the simulator, so the gateway itself checks it. You do not need to save
+          first.
+        </p>
+      </div>
     </Card>
   );
+}
+
+type Verdict = { verdict: boolean; checks: { id: string; verdict: boolean; data?: Record<string, unknown> }[] };
+
+/** Typing pauses for this long before a text is sent. */
+const pauseMs = 400;
+
+function Sample({
+  label,
+  text,
+  checks,
+  refused,
+  shouldPass,
+  onChange,
+}: {
+  label: string;
+  text: string;
+  checks: readonly CheckDraft[];
+  refused: string;
+  shouldPass: boolean;
+  onChange: (text: string) => void;
+}) {
+  const now = JSON.stringify([text, checks]);
+  const [settled, setSettled] = useState(now);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(now), pauseMs);
+    return () => clearTimeout(timer);
+  }, [now]);
+  const [sentText, sentChecks] = JSON.parse(settled) as [string, CheckDraft[]];
+  const judged = useQuery({
+    queryKey: ['tried-guardrail', settled],
+    queryFn: () => judge(sentText, sentChecks),
+    enabled: sentText !== '' && sentChecks.length > 0,
+    staleTime: Number.POSITIVE_INFINITY,
+    retry: false,
+  });
+  return (
+    <div className="stack">
+      <label>
+        {label}
+        <textarea rows={3} value={text} onChange={(event) => onChange(event.target.value)} />
+      </label>
+      <div role="status" aria-label={`Result of: ${label}`}>
+        {now !== settled || judged.isFetching ? (
+          'Checking…'
+        ) : judged.error !== null ? (
+          <ErrorNote error={judged.error} />
+        ) : judged.data === undefined ? (
+          'Enter a text to see the result.'
+        ) : (
+          <SampleResult {...{ ...judged.data, sentChecks, refused, shouldPass }} />
+        )}
+      </div>
+    </div>
+  );
+}
+
+function SampleResult({
+  verdict,
+  checks,
+  sentChecks,
+  refused,
+  shouldPass,
+}: Verdict & { sentChecks: readonly CheckDraft[]; refused: string; shouldPass: boolean }) {
+  const failed = checks.flatMap((check, index) => {
+    const sent = sentChecks[index];
+    if (check.verdict || sent === undefined) return [];
+    const { explanation } = check.data ?? {};
+    const reason = conditionOf(sent)?.text ?? `the check ${sent.id} fails`;
+    return typeof explanation === 'string' ? `${reason} (${explanation})` : reason;
+  });
+  return (
+    <>
+      <Badge tone={verdict === shouldPass ? 'good' : 'bad'}>{verdict ? 'passes' : refused}</Badge>{' '}
+      {failed.length === 0 ? null : `because ${failed.join(', and ')}`}
+      {verdict === shouldPass ? null : <p>{shouldPass ? 'It should pass.' : `It should be ${refused}.`}</p>}
+    </>
+  );
+}
+
+/** The gateway's own verdict, from a call to the simulator with the checks as they are in the form. */
+async function judge(text: string, checks: readonly CheckDraft[]): Promise<Verdict> {
+  const config = {
+    input_guardrails: [
+      { id: 'tried', checks: checks.map((check) => ({ ...check, id: `default.${check.id}` })), deny: true },
+    ],
+  };
+  const response = await fetch('/v1/chat/completions', {
+    method: 'POST',
+    headers: {
+      ...jsonHeaders,
+      'x-sluice-console': '1',
+      'x-gateway-strict-open-ai-compliance': 'false',
+      'x-gateway-config': ascii(JSON.stringify(config)),
+    },
+    body: JSON.stringify({
+      model: '@simulator/sim-small',
+      max_tokens: 1,
+      messages: [{ role: 'user', content: text }],
+    }),
+  });
+  const answer = (await response.json()) as {
+    hook_results?: { before_request_hooks?: Verdict[] };
+    error?: { message: string };
+  };
+  const [verdict] = answer.hook_results?.before_request_hooks ?? [];
+  if (verdict !== undefined) return verdict;
+  throw new Error(answer.error?.message ?? `The server answered with ${response.status}.`);
 }
 
 /** A header takes ASCII only; in JSON every other character can be written as an escape. */
