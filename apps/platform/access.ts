@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createMappedSecrets } from '#libs/access/mapped-secrets.ts';
@@ -34,6 +34,7 @@ export function createAccess(deps: {
   databaseClock: DatabaseClock;
   connectionString: string;
   masterKey: string;
+  onCredentialsChanged: Required<AccessSnapshotOptions>['onCredentialsChanged'];
   /** How long known keys stay valid while the database does not answer. */
   staleAfterMs: number;
   logger: Logger;
@@ -53,6 +54,7 @@ export function createAccess(deps: {
     databaseClock: clock,
     listenConnectionString: deps.connectionString,
     staleAfterMs: deps.staleAfterMs,
+    onCredentialsChanged: deps.onCredentialsChanged,
     onRestored: () =>
       endAtOnce(logger, 'the database was restored from a backup while this process ran: it has to be started again'),
   });

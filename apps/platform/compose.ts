@@ -21,7 +21,7 @@ import { createAnswerTexts } from '#libs/calls/protect/guardrails/answer-texts.t
 import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
-import { systemClock } from '#libs/kernel/clock.ts';
+import { steadyClock, systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError, readVariable } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -52,6 +52,7 @@ import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import type { z } from 'zod';
+import type { AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
 import { createAccess, type Access } from './access.ts';
 import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
 import { createJobSpans } from './job-spans.ts';
@@ -106,8 +107,13 @@ const checksWaitingMax = { ofGroup: 32, ofAll: 512 };
 /** Creates the platform. Nothing reads the database before it is started. */
 export async function createPlatform(
   config: PlatformConfig,
-  /** `queueStopMs`: how long the queue waits for its handlers when it is stopped. */
-  app: { name: string; role: 'sender' | 'worker'; queueStopMs: number },
+  app: {
+    name: string;
+    role: 'sender' | 'worker';
+    /** How long the queue waits for its handlers when it is stopped. */
+    queueStopMs: number;
+    onCredentialsChanged?: AccessSnapshotOptions['onCredentialsChanged'];
+  },
   logger: Logger,
 ): Promise<Platform> {
   const connectionString = config.DATABASE_URL;
@@ -116,7 +122,7 @@ export async function createPlatform(
     logger,
   );
   const db = createDatabase(pool);
-  const databaseClock = createDatabaseClock();
+  const databaseClock = createDatabaseClock({ ownTime: () => steadyClock.now(), monotonicMs: () => performance.now() });
   const eventLog = createEventLog(db);
   const blobs = await createDiskBlobStore({
     folder: blobFolder(config),
@@ -141,17 +147,18 @@ export async function createPlatform(
     answerBytesPerSecond: app.role === 'sender' ? config.SLUICE_BODY_RATE_MAX : undefined,
   });
   const traffic = createTraffic({
-    clock: systemClock,
+    clock: steadyClock,
+    wallClock: systemClock,
     random: Math.random,
     inFlightMax: config.SLUICE_CALLS_PER_CREDENTIAL,
     waitingMax: config.SLUICE_PROVIDER_QUEUE,
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
   });
-  const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: systemClock, logger });
+  const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
   const sharedLimits = createSharedLimits({
     db,
     reported: traffic.reported,
-    clock: systemClock,
+    clock: steadyClock,
     databaseClock,
     logger,
   });
@@ -206,6 +213,10 @@ export async function createPlatform(
     connectionString,
     masterKey: config.SLUICE_MASTER_KEY,
     staleAfterMs: config.SLUICE_KEYS_STALE_AFTER,
+    onCredentialsChanged(changed) {
+      for (const { id } of changed) traffic.credentialChanged(id);
+      app.onCredentialsChanged?.(changed);
+    },
     logger,
     checkDestination: egress.check,
     promptLimits: { outputCharsMax: config.SLUICE_PROMPT_OUTPUT_MAX, cacheSizeMax: config.SLUICE_PROMPT_CACHE },
@@ -253,6 +264,7 @@ export async function createPlatform(
     renderPrompt: (query, pins) => access.prompts.render(query, pins),
     threads: answerThreads,
     clock: systemClock,
+    steadyClock,
     random: Math.random,
     limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
     timeouts: {

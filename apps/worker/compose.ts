@@ -12,6 +12,7 @@ import { createFinishSmallBatch } from '#libs/batches/finish-small-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
+import { wakeSnoozedChunksOf } from '#libs/batches/snooze-chunk.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
 import { createWaitReporter } from '#libs/batches/report-waits.ts';
 import { recordBudgetWait } from '#libs/batches/record-budget-wait.ts';
@@ -31,6 +32,7 @@ import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { traceparentOf } from '#libs/kernel/trace-ids.ts';
+import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
@@ -57,7 +59,20 @@ import { createWorkerOperations } from './operations.ts';
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
-  const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
+  const platform = await createPlatform(
+    config,
+    {
+      name: 'worker',
+      role: 'worker',
+      queueStopMs,
+      onCredentialsChanged(changed) {
+        wakeSnoozedChunksOf(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
+          (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be tried when they are due'),
+        );
+      },
+    },
+    logger,
+  );
   const { db, databaseClock, eventLog, queue, blobs, access, files, calls, requestLog, costs, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
@@ -67,7 +82,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
   const waits = createLineWaits({
     logger,
-    now: Date.now,
+    now: () => steadyClock.now(),
     onBudgetWait(batchId, refusal) {
       recordBudgetWait({ db, eventLog }, batchId, refusal).catch((error: unknown) => {
         logger.warn({ err: error, batch_id: batchId }, 'the wait of a batch for a budget cannot be recorded yet');
@@ -123,6 +138,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       return logBatchLine({ requestLog, costs, telemetry }, called);
     },
     now: Date.now,
+    clock: steadyClock,
     traceparentOf:
       telemetry === null
         ? undefined
@@ -279,7 +295,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
       waits,
-      createWaitReporter({ db, waits, logger }),
+      createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
       platform.queuePart,
       dispatcher,
       createHousekeeping({ db, queue, otherWork: [workedOnFineTuningJobs, workedOnExports], logger }),

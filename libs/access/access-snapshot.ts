@@ -35,6 +35,8 @@ type AccessState = {
 
 export type AccessSnapshotOptions = SnapshotOptions & {
   secrets: Pick<Secrets, 'open'>;
+  /** Called with the credentials that have changed since the last load, by an edit or by one of their integration. */
+  onCredentialsChanged?: (changed: readonly Pick<LiveCredential, 'id' | 'workspaceId'>[]) => void;
   /** The kinds to choose the cached ones from. Default: all kinds of this release. */
   kinds?: readonly AnyResource[];
 };
@@ -62,13 +64,20 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
 /** Makes the snapshot of all cached records, in which a call finds what it needs. */
 export function createAccessSnapshot({
   secrets,
+  onCredentialsChanged,
   kinds = resourceKinds,
   ...options
 }: AccessSnapshotOptions): AccessSnapshot {
   const deps = { db: options.db, logger: options.logger, secrets };
   const { state, ...snapshot } = createSnapshot<AccessState>(options, {
     empty: stateOf(new Map(), null),
-    load: async (previous) => stateOf(await loadLiveKinds(deps, kinds, previous.kinds), previous),
+    async load(previous) {
+      const next = stateOf(await loadLiveKinds(deps, kinds, previous.kinds), previous);
+      const changed = onCredentialsChanged === undefined ? [] : changedCredentials(previous, next);
+      // Not before the new state is used.
+      if (changed.length > 0) setImmediate(() => onCredentialsChanged?.(changed));
+      return next;
+    },
   });
   return {
     ...snapshot,
@@ -99,6 +108,18 @@ export function createAccessSnapshot({
       return byId?.workspaceId === workspaceId ? byId : configs.bySlug.get(workspaceId)?.get(name);
     },
   };
+}
+
+/** An unchanged record keeps its decrypted secrets, so another object means that it was read again. */
+function changedCredentials(previous: AccessState, next: AccessState): LiveCredential[] {
+  const changedOf = (before: ReadonlyMap<string, LiveCredential>, after: ReadonlyMap<string, LiveCredential>) =>
+    before === after
+      ? []
+      : [...after.values()].filter(({ id, secrets }) => (before.get(id) ?? { secrets }).secrets !== secrets);
+  return [
+    ...changedOf(previous.virtualKeys.byId, next.virtualKeys.byId),
+    ...changedOf(previous.providers.byId, next.providers.byId),
+  ];
 }
 
 const stateOf = (kinds: LiveKinds, previous: AccessState | null): AccessState => ({

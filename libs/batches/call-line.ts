@@ -16,6 +16,7 @@ import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
@@ -90,24 +91,26 @@ export function createCallLine(deps: {
   policy: (batch: BatchRow) => RetryPolicy;
   /** Records the line's call, and returns what it cost: US cents as a decimal, null if that is not known. */
   onCalled: (called: CalledLine) => LineCost;
+  /** The system's clock, for records. */
   now: () => number;
+  /** The clock of waits. */
+  clock: Clock;
   /** The `traceparent` header of a line's calls. Absent: its trace does not go beyond this gateway. */
   traceparentOf?: ((traceId: string, requestId: string) => string) | undefined;
 }): CallLine {
-  const { calls, planOf, resolve, renderLine, policy, onCalled, now, traceparentOf } = deps;
+  const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, traceparentOf } = deps;
 
   /**
-   * Retries `work` while the database or a secret manager is unavailable, until the batch expires, because an outage is
-   * not an error of the line.
+   * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
+   * expires: an outage is not an error of the line.
    */
   const whenPossible = <Result>(
     { signal, permit }: Pick<Line, 'signal' | 'permit'>,
-    deadlineAt: number,
     work: () => Result | Promise<Result>,
   ): Promise<Result> => {
     let missing: SecretError | null = null;
     return retryDuringOutage(work, {
-      isOutage: (error) => now() < deadlineAt && isUnavailable(error),
+      isOutage: isUnavailable,
       delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
       signal,
       onRetry(error) {
@@ -119,7 +122,7 @@ export function createCallLine(deps: {
           missing === null
             ? { reason: 'gateway' as const, label: null }
             : { reason: 'secret_unavailable' as const, label: `the secret reference '${missing.slug}'` };
-        return permit.waitWithoutPermit({ ...cause, model: null, untilMs: now() + delayMs }, (end) =>
+        return permit.waitWithoutPermit({ ...cause, model: null, untilMs: clock.now() + delayMs }, (end) =>
           sleep(delayMs, end),
         );
       },
@@ -127,12 +130,7 @@ export function createCallLine(deps: {
   };
 
   /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
-  const toCall = (
-    { batch, line, signal, memory, permit }: Line,
-    { plan, stored }: FoundPlan,
-    sent: SentLine,
-    deadlineAt: number,
-  ): Call => {
+  const toCall = ({ batch, line, signal, memory, permit }: Line, { plan, stored }: FoundPlan, sent: SentLine): Call => {
     const { operation, body, model, promptInput = null } = sent;
     // A line that is passed on unchanged does not have to be parsed.
     const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
@@ -146,7 +144,7 @@ export function createCallLine(deps: {
       traceId: batch.headers['trace_id'] ?? null,
       traceparent: traceparentOf?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
       signal,
-      backgroundUntil: deadlineAt,
+      isBackground: true,
       waitWithoutPermit: permit.waitWithoutPermit,
       memory,
     };
@@ -179,19 +177,17 @@ export function createCallLine(deps: {
     const requestId = resultId(batch.id, line);
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? modelOf(body);
-    const again = policy(batch);
-    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
-      whenPossible(given, again.deadlineAt, work);
+    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => whenPossible(given, work);
     let call: Call | null = null;
     let result: Outcome;
     try {
       const found = await possible(() => planOf(batch));
       const made = await possible(() => madeOfPrompt(batch, operation, body));
       const sent = made ? { operation, ...made, model: modelOf(made.body) } : { operation, body, model };
-      call = toCall(given, found, sent, again.deadlineAt);
+      call = toCall(given, found, sent);
       result = await calls.run(call, {
         resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
-        again,
+        again: policy(batch),
       });
     } catch (error) {
       result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };

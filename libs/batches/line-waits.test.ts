@@ -23,14 +23,14 @@ afterEach(() => {
 const limited: Wait = { reason: 'rate_limited', label: 'openai', model: 'gpt', untilMs: 90_000 };
 const logged = (): unknown[] => entries.map(({ msg }) => msg);
 
-test('what each batch waits for can be asked for: most lines first, with the latest end, until the wait is over', () => {
+test('what each batch waits for can be asked for: most lines first, with the first end, until the wait is over', () => {
   const ends = [
     waits.begin('batch_1', { reason: 'circuit_open', label: 'other', model: null, untilMs: null }),
     waits.begin('batch_1', limited),
   ];
   vi.setSystemTime(1_000);
   ends.push(waits.begin('batch_1', { ...limited, untilMs: 95_000.4 }));
-  const ofTarget = { reason: 'rate_limited', label: 'openai', model: 'gpt', lines: 2, since_ms: 0, until_ms: 95_000 };
+  const ofTarget = { reason: 'rate_limited', label: 'openai', model: 'gpt', lines: 2, since_ms: 0, until_ms: 90_000 };
   const ofCircuit = { reason: 'circuit_open', label: 'other', model: null, lines: 1, since_ms: 0, until_ms: null };
   expect(waits.byBatch()).toEqual([{ batchId: 'batch_1', waits: [ofTarget, ofCircuit] }]);
   for (const end of ends) end();

@@ -13,7 +13,7 @@ export type LineWaits = Part & {
   byBatch(): { batchId: string; waits: LineWait[] }[];
 };
 
-type Group = { what: Wait; lines: number; sinceMs: number };
+type Group = { what: Wait; waits: Set<{ untilMs: number | null }>; sinceMs: number };
 type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 
 /** Shorter waits are not logged: they are over before anybody could look. */
@@ -56,15 +56,16 @@ export function createLineWaits({
       if (nowMs - batch.sinceMs < reportAfterMs || reportedMs.has(batchId)) continue;
       reportedMs.set(batchId, nowMs);
       const groups = [...batch.groups.values()];
-      const lines = groups.reduce((sum, group) => sum + group.lines, 0);
-      const most = groups.reduce((a, b) => (b.lines > a.lines ? b : a));
-      const { reason, label, model, untilMs } = most.what;
+      const lines = groups.reduce((sum, group) => sum + group.waits.size, 0);
+      const most = groups.reduce((a, b) => (b.waits.size > a.waits.size ? b : a));
+      const { reason, label, model } = most.what;
+      const untilMs = soonest(most);
       const until = untilMs === null ? null : new Date(untilMs).toISOString();
       const cause = label === null ? 'the database' : `${label}${model === null ? '' : `, model ${model}`}`;
       const ofKey = reason !== 'secret_unavailable';
       logger.info(
         { batch_id: batchId, lines, reason, virtual_key: ofKey ? label : null, model, until },
-        `batch waits: ${lines} lines wait, ${most.lines} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
+        `batch waits: ${lines} lines wait, ${most.waits.size} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
       const budget = groups.find(({ what }) => what.budget !== undefined)?.what.budget;
       if (budget !== undefined) onBudgetWait(batchId, budget);
@@ -91,17 +92,16 @@ export function createLineWaits({
       const key = JSON.stringify([what.reason, what.label, what.model]);
       let group = waiting.groups.get(key);
       if (!group) {
-        group = { what, lines: 0, sinceMs: now() };
+        group = { what, waits: new Set(), sinceMs: now() };
         waiting.groups.set(key, group);
       }
       const joined = group;
-      joined.lines += 1;
-      // The latest end of these waits: by then all of the lines can go on.
-      if (what.untilMs !== null && what.untilMs > (joined.what.untilMs ?? 0)) joined.what = what;
+      const wait = { untilMs: what.untilMs };
+      joined.waits.add(wait);
       return () => {
         counts[what.reason] -= 1;
-        joined.lines -= 1;
-        if (joined.lines > 0) return;
+        joined.waits.delete(wait);
+        if (joined.waits.size > 0) return;
         waiting.groups.delete(key);
         if (waiting.groups.size === 0) batches.delete(batchId);
       };
@@ -111,16 +111,19 @@ export function createLineWaits({
       [...batches].slice(0, shownBatchesMax).map(([batchId, { groups }]) => ({
         batchId,
         waits: [...groups.values()]
-          .toSorted((a, b) => b.lines - a.lines)
+          .toSorted((a, b) => b.waits.size - a.waits.size)
           .slice(0, shownWaitsMax)
-          .map(({ what: { reason, label, model, untilMs }, lines, sinceMs }) => ({
-            reason,
-            label,
-            model,
-            lines,
-            since_ms: Math.round(sinceMs),
-            until_ms: untilMs === null ? null : Math.round(untilMs),
-          })),
+          .map((group) => {
+            const { reason, label, model } = group.what;
+            return { reason, label, model, lines: group.waits.size, since_ms: group.sinceMs, until_ms: soonest(group) };
+          }),
       })),
   };
+}
+
+/** When the first of these lines is called again. null: that is not known. */
+function soonest({ waits }: Group): number | null {
+  let found: number | null = null;
+  for (const { untilMs } of waits) if (untilMs !== null && (found === null || untilMs < found)) found = untilMs;
+  return found;
 }

@@ -14,6 +14,8 @@ const intervalMs = 2_000;
 export function createWaitReporter(deps: {
   db: Kysely<Database>;
   waits: Pick<LineWaits, 'byBatch'>;
+  /** How far the database's clock is ahead of the clock of the waits. */
+  aheadMs: () => number;
   logger: Logger;
 }): Part {
   const processId = newId('process_');
@@ -23,7 +25,7 @@ export function createWaitReporter(deps: {
   let isRunning = false;
 
   async function report(): Promise<void> {
-    const waiting = deps.waits.byBatch();
+    const waiting = inDatabaseTime(deps.waits.byBatch(), deps.aheadMs());
     if (isRunning || (waiting.length === 0 && reported === 0)) return;
     isRunning = true;
     try {
@@ -50,6 +52,16 @@ export function createWaitReporter(deps: {
     },
   };
 }
+
+const inDatabaseTime = (all: ReturnType<LineWaits['byBatch']>, aheadMs: number): typeof all =>
+  all.map(({ batchId, waits }) => ({
+    batchId,
+    waits: waits.map((wait) => ({
+      ...wait,
+      since_ms: Math.round(wait.since_ms + aheadMs),
+      until_ms: wait.until_ms === null ? null : Math.round(wait.until_ms + aheadMs),
+    })),
+  }));
 
 /** Replaces what the process reported before. One statement, so that a reader never sees half of it. */
 export async function writeReport(

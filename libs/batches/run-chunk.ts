@@ -5,6 +5,7 @@ import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { steadyClock } from '#libs/kernel/clock.ts';
 import { smallBytesMax, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
@@ -297,7 +298,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   else if (end.kind === 'snoozed') {
     await settler.flush();
     job.note?.('snoozed');
-    await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
+    await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - steadyClock.now()));
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info(
       { batch_id: batch.id, chunk: chunk.chunk, until },

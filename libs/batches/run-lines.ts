@@ -1,3 +1,4 @@
+import { steadyClock } from '#libs/kernel/clock.ts';
 import { memberValues } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
@@ -89,7 +90,11 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const { signal: startsNoLines, unwatch: unwatchPause } = deps.watch.watch(batch.id, 'starts_lines');
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
-  const snoozeWatch = createSnoozeWatch({ now: Date.now, isCrowded: deps.isCrowded, snoozes: run.generation });
+  const snoozeWatch = createSnoozeWatch({
+    now: () => steadyClock.now(),
+    isCrowded: deps.isCrowded,
+    snoozes: run.generation,
+  });
   const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
   const callsOf = createBatchPermits(deps.permits, batch);
   const running: Running = {

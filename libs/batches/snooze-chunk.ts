@@ -1,4 +1,4 @@
-import { sql, type Transaction } from 'kysely';
+import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
@@ -47,6 +47,16 @@ export async function snoozeChunk(
     const options = { id, group: batch.id, ...later };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);
   });
+}
+
+/** Makes the snoozed chunks of some workspaces due now, because credentials of theirs have changed. */
+export async function wakeSnoozedChunksOf(db: Kysely<Database>, workspaceIds: readonly string[]): Promise<void> {
+  await sql`
+    update pgboss.job set start_after = now()
+    where name = ${chunkQueue.name} and state < 'active' and priority = ${snoozedPriority} and start_after > now()
+      and group_id in (
+        select id from batch where workspace_id = any(${workspaceIds}::text[]) and status = 'in_progress'
+      )`.execute(db);
 }
 
 /** Makes the snoozed chunks of a batch due now, with the priority of any other. For a batch that was cancelled. */

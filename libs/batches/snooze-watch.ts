@@ -15,7 +15,7 @@ export type SnoozeWatch = {
   allLinesStarted(): void;
   /** Aborts when the chunk is to be snoozed. */
   snooze: AbortSignal;
-  /** When the first of its lines can go on, in epoch milliseconds; set when `snooze` aborts. */
+  /** When the first of its lines can continue, by the clock of `now`; set when `snooze` aborts. */
   resumeAtMs(): number;
   stop(): void;
 };

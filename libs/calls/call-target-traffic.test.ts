@@ -156,7 +156,7 @@ function recordWaits(leaveAt = Number.POSITIVE_INFINITY) {
 }
 
 const retrying = { attemptsMax: 3, baseDelayMs: 10, maxDelayMs: 10, deadlineAt: Number.POSITIVE_INFINITY };
-const background = { backgroundUntil: Number.POSITIVE_INFINITY };
+const background = { isBackground: true };
 const noSleep = { sleep: () => Promise.resolve() };
 
 test('a background call waits without its permit for the end of a rate limit and for its next attempt', async () => {

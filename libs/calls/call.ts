@@ -105,10 +105,10 @@ export type ForwardRequest = {
   /** The circuit breaker for the credential and model of this call. Absent: none. */
   breaker?: BreakerPolicy;
   /**
-   * For a batch line: it waits where a live call is refused, but no longer than this (epoch milliseconds). Absent: a
+   * For a batch line: it waits where a live call is refused, until its signal or `waitWithoutPermit` ends it. Absent: a
    * live call.
    */
-  backgroundUntil?: number;
+  isBackground?: boolean;
   /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps its permit. */
   waitWithoutPermit?: WaitWithoutPermit;
 };

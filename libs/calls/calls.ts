@@ -1,6 +1,6 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Outcome, Target } from './call.ts';
+import type { Attempt, Outcome, Target } from './call.ts';
 import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-target.ts';
 import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';
 import { attemptsOf, type Call } from './planned-call.ts';
@@ -12,12 +12,15 @@ import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts
 
 type Deps = SenderDeps &
   Pick<CallTargetDeps, 'admission' | 'guardrails' | 'responseCache'> & {
+    /** The system's clock: of records, and of dates that providers send. */
     clock: Clock;
+    /** The clock of deadlines and waits. Default: `clock`. */
+    steadyClock?: Clock | undefined;
     /** Returns a number from 0 to 1, to choose among targets and to spread retries. */
     random: () => number;
     search?: PlanDeps['search'];
     renderPrompt?: PlanDeps['renderPrompt'];
-    traffic?: Pick<Traffic, 'acquire' | 'stop'>;
+    traffic?: Pick<Traffic, 'acquire' | 'stop'> & Partial<Pick<Traffic, 'changeOf'>>;
     logger?: Logger;
     sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   };
@@ -53,6 +56,7 @@ export type Calls = {
 export function createCalls(deps: Deps): Calls {
   const {
     clock,
+    steadyClock = clock,
     random,
     traffic,
     logger,
@@ -64,7 +68,15 @@ export function createCalls(deps: Deps): Calls {
     renderPrompt,
   } = deps;
   const sender = createSender(deps);
-  const retries = createRetries({ clock, random, stopping: sender.stopping, logger, sleep });
+  const retries = createRetries({
+    clock: steadyClock,
+    wallClock: clock,
+    changeOf: traffic?.changeOf,
+    random,
+    stopping: sender.stopping,
+    logger,
+    sleep,
+  });
   const target = createCallTarget({ sender, retries, admission, guardrails, responseCache, traffic });
   const planDeps: PlanDeps = { callTarget: target.call, search, renderPrompt, random, now: () => clock.now() };
 
@@ -110,6 +122,15 @@ export async function runCall<Planned extends Call>(
     const ended = retry === undefined ? outcome : await retry.after(outcome);
     if (ended !== null) return ended;
     call.retries += outcome.attempts.length;
-    call.earlierAttempts = attemptsOf(call, outcome);
+    call.earlierAttempts = keepRecent(attemptsOf(call, outcome));
   }
+}
+
+/** A line may be rate-limited for a day. Of that many refusals only the last ones are kept. */
+const keptAttemptsMax = 500;
+
+function keepRecent(attempts: readonly Attempt[]): readonly Attempt[] {
+  if (attempts.length <= keptAttemptsMax) return attempts;
+  const first = attempts.length - keptAttemptsMax / 2;
+  return attempts.filter(({ status }, index) => status !== 429 || index >= first);
 }

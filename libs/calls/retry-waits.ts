@@ -9,6 +9,12 @@ export type Ended =
 // A longer wait than this is shortened to a day.
 const rateLimitWaitMsMax = 86_400_000;
 
+/**
+ * How often a call goes through during a rate-limit wait, in milliseconds. Providers ask for a day, or for a century, and
+ * may lift their limit long before that.
+ */
+export const probeEveryMs = 300_000;
+
 // Waiting does not help when the money or quota of an account is used up, so these are not retried.
 const quotaCodes: ReadonlySet<string> = new Set([
   'insufficient_quota',
@@ -36,7 +42,7 @@ export function readRetryAfter(headers: Readonly<Record<string, string>>, now: n
 
 /**
  * Returns for how long the credential and model of this call must not be called, in milliseconds, according to a 429.
- * null: the answer does not say, or waiting would not help because the quota is used up.
+ * `now` is the system's clock, which dates refer to. null: the answer does not say, or waiting would not help because the quota is used up.
  */
 export function rateLimitWaitMs(ended: Ended, now: number): number | null {
   if (ended === null || 'error' in ended || ended.status !== 429 || isQuotaUsedUp(ended.errorCode)) return null;

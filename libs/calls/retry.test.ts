@@ -96,15 +96,31 @@ describe('retries', () => {
     expect(rig.waits.slice(1, 51).every((ms) => ms >= 1_000)).toBe(true);
   });
 
-  test('429s end with the deadline: no attempt starts after it, and no wait extends beyond it', async () => {
-    const outcome = await settle([status(429, { 'retry-after': '600' })], {}, {});
+  test.each([
+    ['that gives no time', {}, 8_000],
+    ['that asks for a day', { 'retry-after': '86400' }, 5 * minute],
+    ['that asks for longer than the world is old', { 'retry-after': '9'.repeat(30) }, 5 * minute],
+  ])(
+    'a call that only its signal ends is repeated at least every few minutes after a 429 %s, however often and past any deadline',
+    async (_what, headers, waitMsMax) => {
+      const signal = new AbortController();
+      const waits: number[] = [];
+      const sleep = (ms: number): Promise<void> => {
+        waits.push(ms);
+        if (waits.length === 1_100) signal.abort();
+        return Promise.resolve();
+      };
+      const outcome = await settle([status(429, headers)], { deadlineAt: 0 }, { sleep }, { signal: signal.signal });
+      expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' } });
+      expect(rig.upstream.requests).toHaveLength(1_100);
+      expect(Math.max(...waits)).toBeLessThanOrEqual(waitMsMax);
+    },
+  );
+
+  test('429s that count as attempts end with the deadline', async () => {
+    const outcome = await settle([status(429, { 'retry-after': '600' })], { attemptsMax: 9, countsRateLimited: true });
     expect(outcome).toMatchObject({ kind: 'json', status: 429 });
     expect(rig.waits).toEqual([600_000, 600_000, 600_000, 600_000, 600_000]);
-  });
-
-  test('429s have a limit of their own', async () => {
-    await settle([status(429)], { rateLimitedMax: 3 });
-    expect(rig.upstream.requests).toHaveLength(3);
   });
 
   test('a stream that fails before its first event is retried', async () => {
@@ -180,9 +196,10 @@ describe('Retry-After', () => {
     vi.unstubAllEnvs();
   });
 
-  test('a wait is never shorter than the provider asks, never goes past the deadline, and has a limit when the provider asks for none', () => {
+  test('a wait that counts is never shorter than the provider asks, never goes past the deadline, and has a limit when the provider asks for none', () => {
     const answer = (headers: Record<string, string>) => ({ kind: 'json', status: 429, headers }) as unknown as Outcome;
-    const policy = { attemptsMax: 1_000, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 1_000_000 };
+    const bounds = { attemptsMax: 1_000, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 1_000_000 };
+    const policy = { ...bounds, countsRateLimited: true };
     fc.assert(
       fc.property(
         fc.array(
@@ -225,11 +242,11 @@ describe('Retry-After', () => {
   });
 });
 
-test('while limits cannot be checked a call waits until its deadline, however many times it asks', () => {
+test('while limits cannot be checked a call waits, however many times it asks', () => {
   const error = new GatewayError('unavailable', 'limits_unavailable', 'The database is away.', { retryAfterMs: 1_000 });
   const outcome: Outcome = { kind: 'failed', error, attempts: [] };
-  const policy = { attemptsMax: 2, rateLimitedMax: 3, baseDelayMs: 100, maxDelayMs: 1_000, deadlineAt: 60 * minute };
+  const policy = { attemptsMax: 2, baseDelayMs: 100, maxDelayMs: 1_000, deadlineAt: 60 * minute };
   const budget = createRetryBudget(policy, () => 0);
   for (let round = 0; round < 20; round += 1) expect(budget.next(judge(outcome), outcome, 0)).toBe(1_000);
-  expect(budget.next(judge(outcome), outcome, 60 * minute - 500)).toBeNull();
+  expect(budget.next(judge(outcome), outcome, 60 * minute - 500)).toBe(1_000);
 });

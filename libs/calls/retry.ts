@@ -5,24 +5,23 @@ import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { BudgetWaitError } from './admission.ts';
 import type { BudgetRefusal, ForwardRequest, Outcome, Wait } from './call.ts';
 import { callAborted, shuttingDown } from './cancelled.ts';
-import { isQuotaUsedUp, waitBeforeRetry } from './retry-waits.ts';
+import { isQuotaUsedUp, probeEveryMs, waitBeforeRetry } from './retry-waits.ts';
 
 /** When a call is retried. Every limit is for one call with all its attempts. */
 export type RetryPolicy = {
-  /** The maximum of attempts. Those answered with 429 do not count. */
+  /** The maximum of attempts. Waits for a rate limit do not count. */
   attemptsMax: number;
   /** Replaces the default statuses: 408, 409, 429 and 500 to 599. */
   statuses?: readonly number[];
   baseDelayMs: number;
   maxDelayMs: number;
-  /** No attempt starts at or after this time (epoch milliseconds). */
+  /** No attempt that counts starts at or after this time, by the clock of the retries. */
   deadlineAt: number;
   /**
-   * The maximum of attempts answered with 429, in case a provider never answers anything else and the deadline is far
-   * away.
+   * Whether attempts answered with 429 count like all others. Default false: the call waits for as long as it is
+   * rate-limited, and is repeated every few minutes, until its signal ends it. For a batch line, that is when its batch
+   * expires.
    */
-  rateLimitedMax?: number;
-  /** Whether attempts answered with 429 count like all others. Default false. */
   countsRateLimited?: boolean;
   /** Whether to wait for as long as the provider says; otherwise only the rule for backoff applies. Default true. */
   obeysRetryAfter?: boolean;
@@ -33,8 +32,6 @@ export type RetryPolicy = {
   /** The maximum sum of all waits. A wait that would exceed it ends the call. Default: no limit. */
   waitMsMax?: number;
 };
-
-const defaultRateLimitedMax = 1_000;
 
 // Failures that may not happen again at the next attempt. Everything else (a forbidden destination, a redirect, an
 // answer that is too large, a caller who left) would fail in the same way.
@@ -88,16 +85,20 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   let waitedMs = 0;
   const { waitMsMax = Number.POSITIVE_INFINITY } = policy;
   return {
-    /** Returns the wait before the next attempt in milliseconds, or null when there is none. */
-    next: (verdict: Verdict, outcome: Outcome, now: number): number | null => {
+    /**
+     * Returns the wait before the next attempt in milliseconds, or null when there is none. `wallNow`: by the system's
+     * clock, for a Retry-After that is a date.
+     */
+    next: (verdict: Verdict, outcome: Outcome, now: number, wallNow = now): number | null => {
       if (verdict === 'final') return null;
-      // A budget may be used up for weeks, and the database unavailable for hours. The provider is not called meanwhile, so
-      // only the deadline ends this.
+      const isUncounted = verdict === 'rate_limited' && policy.countsRateLimited !== true;
+      // The provider is not called while a budget is used up or the database unavailable, so these waits do not grow.
       if (budgetOf(outcome) !== undefined || isOfOutage(outcome)) rateLimited = Math.max(1, rateLimited);
-      else if (verdict === 'rate_limited' && policy.countsRateLimited !== true) rateLimited += 1;
+      else if (isUncounted) rateLimited += 1;
       else counted += 1;
-      if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
-      const wait = waitBeforeRetry(policy, { outcome, round: counted + rateLimited, now, random });
+      if (counted >= policy.attemptsMax) return null;
+      const wait = waitBeforeRetry(policy, { outcome, round: counted + rateLimited, now: wallNow, random });
+      if (isUncounted) return Math.ceil(Math.min(wait, probeEveryMs));
       if (now + wait >= policy.deadlineAt || waitedMs + wait > waitMsMax) return null;
       waitedMs += wait;
       return Math.ceil(wait);
@@ -108,7 +109,7 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
 /** What is retried: how it waits, and what its target is by then. */
 type Repeated = {
   request: Pick<ForwardRequest, 'signal' | 'waitWithoutPermit'>;
-  target: { label: string } | null;
+  target: { label: string; credentialId?: string } | null;
   model: string | null;
 };
 
@@ -129,7 +130,12 @@ export type Retries = {
 };
 
 export function createRetries(deps: {
+  /** Of the deadlines of policies and the ends of waits. */
   clock: Clock;
+  /** The system's clock, for a Retry-After that is a date. Default: `clock`. */
+  wallClock?: Clock | undefined;
+  /** Aborts when a credential changes: calls that are rate-limited with the old one are repeated immediately. */
+  changeOf?: ((credentialId: string) => AbortSignal) | undefined;
   /** Returns a number from 0 to 1, to spread retries. */
   random: () => number;
   /** Ends all waits. */
@@ -137,11 +143,16 @@ export function createRetries(deps: {
   logger?: Logger | undefined;
   sleep?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined;
 }): Retries {
-  const { clock, random, stopping, logger, sleep = realSleep } = deps;
+  const { clock, wallClock = clock, changeOf, random, stopping, logger, sleep = realSleep } = deps;
   let waiting = 0;
 
-  const waitOut = async ({ request }: Repeated, what: Wait, waitMs: number): Promise<void> => {
-    const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, stopping]));
+  const waitOut = async ({ request, target }: Repeated, what: Wait, waitMs: number): Promise<void> => {
+    const ends = [stopping];
+    if (what.reason === 'rate_limited' && target?.credentialId !== undefined) {
+      const change = changeOf?.(target.credentialId);
+      if (change !== undefined) ends.push(change);
+    }
+    const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, ...ends]));
     waiting += 1;
     try {
       if (request.waitWithoutPermit === undefined) await wait(request.signal);
@@ -158,7 +169,7 @@ export function createRetries(deps: {
         async after(outcome) {
           const verdict = judge(outcome, policy.statuses);
           const now = clock.now();
-          const waitMs = budget.next(verdict, outcome, now);
+          const waitMs = budget.next(verdict, outcome, now, wallClock.now());
           if (waitMs === null) return outcome;
           const { target, model } = call;
           const label = target?.label ?? null;

@@ -10,7 +10,7 @@ export type DatabaseClock = Clock & {
    * query that took more than a second is inaccurate, and is ignored if there is an earlier one.
    */
   set(databaseMs: number, askedAtMs: number, answeredAtMs: number): void;
-  /** Converts a time of the database into one of this process's clock, to compare it with `Date.now()`. */
+  /** Converts a time of the database into one of this process's own clock, to compare it with that. */
   toOwnTime(databaseMs: number): number;
 };
 

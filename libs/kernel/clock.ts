@@ -3,6 +3,12 @@ export type Clock = { now(): number };
 
 export const systemClock: Clock = { now: () => Date.now() };
 
+/**
+ * Epoch milliseconds that a change of the system's clock does not move: for waits, circuits and other durations. After
+ * such a change it differs from the system's clock.
+ */
+export const steadyClock: Clock = { now: () => performance.timeOrigin + performance.now() };
+
 /** Epoch milliseconds to the whole seconds of the public API; null stays null. */
 export function toUnixSeconds(time: Date): number;
 export function toUnixSeconds(time: Date | null): number | null;

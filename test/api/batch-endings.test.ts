@@ -228,7 +228,12 @@ test.concurrent('a batch past its window is expired, with its done lines kept an
   const total = 120;
   const running = await bySdk(platform, async (sdk, client) => {
     // The last lines outlast the window, so that the batch cannot be completed before it.
-    const lines = [...chatLines(total, slow).slice(0, 100), ...chatLines(total, endless).slice(100)];
+    const limited = chatLines(total, { model: '@simulator/sim-fault-429-after-99999' });
+    const lines = [
+      ...chatLines(total, slow).slice(0, 100),
+      ...chatLines(total, endless).slice(100, 110),
+      ...limited.slice(110),
+    ];
     const created = await createBatch(sdk, client, lines);
     expect(created.expires_at).toBe(created.created_at + windowMs / 1_000);
     await eventually(() => client.batches.retrieve(created.id), hasCompleted);

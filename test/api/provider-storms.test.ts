@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { UpstreamReply } from '#test/upstream.ts';
-import { ended, resultsOf, toJsonl, uploadInput } from './batch-kit.ts';
+import { eventually } from '#test/eventually.ts';
+import { chatLine, createBatch, ended, resultsOf, toJsonl, uploadInput } from './batch-kit.ts';
 import { startFaultRig, type FaultRig } from './fault-rig.ts';
-import { postJson } from './scripted-provider.ts';
+import { canary, postJson } from './scripted-provider.ts';
 import { sdks, type Client, type Sdk } from './sdk.ts';
 import { wireKeys } from './wire-keys.ts';
 
@@ -268,18 +269,41 @@ describe('in a batch', () => {
     },
   );
 
-  test('a line that has to wait beyond its batch ends with its 429, and is asked once', async () => {
+  test('lines that are asked to wait beyond their batch wait, and are called as soon as their credential changes', async () => {
     const model = freshModel();
-    rig.intercept((reply) => {
+    const isStored = new Set<string>();
+    rig.intercept((reply, text) => {
+      if (wireKeys.some(({ provider }) => text.includes(`-${provider}.`) && isStored.has(provider))) return false;
       refuse(reply, { headers: { 'retry-after': '99999999999999999999' }, ms: 1e15 });
       return true;
     });
-    const { batch, errors } = await runLines(
-      wireKeys.map(({ provider, prefix }) => `@front-${provider}/${prefix}${model}`),
-      {},
+    const lines = wireKeys.map(({ provider, prefix }) =>
+      chatLine(`${model}-${provider}`, { model: `@front-${provider}/${prefix}${model}` }),
     );
-    expect(batch).toMatchObject({ status: 'completed', request_counts: { failed: wireKeys.length } });
-    expect(errors.map(({ response }) => response?.status_code)).toEqual(wireKeys.map(() => 429));
+    const batch = await createBatch(sdk, client, lines);
+    const waiting = await eventually(
+      () => client.batches.retrieve(batch.id),
+      (found) => waitsOf(found).length === wireKeys.length,
+      { timeoutMs: 15_000 },
+    );
+    expect(waiting).toMatchObject({ status: 'in_progress', request_counts: { failed: 0 } });
+    for (const wait of waitsOf(waiting)) expect(wait).toMatchObject({ reason: 'rate_limited', lines: 1 });
     expect(rig.arrivals).toHaveLength(wireKeys.length);
+    for (const { provider, key } of wireKeys) {
+      isStored.add(provider);
+      const response = await fetch(`${rig.platform.baseUrl}/virtual-keys/front-${provider}`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${rig.platform.adminKey}`, 'content-type': 'application/json' },
+        body: JSON.stringify(key(rig.front.url.origin, canary)),
+      });
+      expect([provider, response.status]).toEqual([provider, 200]);
+    }
+    expect(await ended(client, batch)).toMatchObject({
+      status: 'completed',
+      request_counts: { completed: wireKeys.length, failed: 0 },
+    });
+    expect(rig.arrivals).toHaveLength(2 * wireKeys.length);
   });
 });
+
+const waitsOf = (batch: object): Record<string, unknown>[] => (batch as { waits: Record<string, unknown>[] }).waits;

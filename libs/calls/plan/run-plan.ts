@@ -190,7 +190,7 @@ function requestOf({ request, leaf, plan }: Call, edits: MemberEdits): ForwardRe
   if (leaf.forwardHeaders.length > 0) result.forwardHeaders = leaf.forwardHeaders;
   if (leaf.breaker !== null) result.breaker = leaf.breaker;
   // If another target may take it, a batch line is rejected like a live call, instead of waiting.
-  if (plan.leaves.length > 1) delete result.backgroundUntil;
+  if (plan.leaves.length > 1) delete result.isBackground;
   return result;
 }
 

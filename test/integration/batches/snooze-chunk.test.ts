@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
 import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
-import { wakeSnoozedChunks, snoozeChunk } from '#libs/batches/snooze-chunk.ts';
+import { snoozeChunk, wakeSnoozedChunks, wakeSnoozedChunksOf } from '#libs/batches/snooze-chunk.ts';
 import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
 import { isRedelivered, resumeRedelivered, type ChunkRow } from '#libs/batches/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -85,6 +85,15 @@ test('a snoozed chunk of a batch that was cancelled meanwhile is due at once, to
   const { id, claim } = await createClaimed();
   await requestCancel(engine, id);
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
+  expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
+});
+
+test('the snoozed chunks of a workspace are due at once when one of its credentials changes', async () => {
+  const { id, claim } = await createClaimed();
+  await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
+  await wakeSnoozedChunksOf(database.db, ['ws_2']);
+  expect(await jobsOf(id)).toMatchObject([{ isDue: false }]);
+  await wakeSnoozedChunksOf(database.db, ['ws_1']);
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 });
 

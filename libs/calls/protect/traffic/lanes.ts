@@ -1,5 +1,5 @@
 import type { Target } from '#libs/calls/call.ts';
-import { rateLimitWaitMs, type Ended } from '#libs/calls/retry-waits.ts';
+import { probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { forgetOne } from './forget-one.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
@@ -17,16 +17,31 @@ export type Permit = {
 export type Lane = {
   queue: CallQueue;
   calls: LimitedCalls;
+  /** During a rate-limit wait: when the next call goes through to find out whether the limit still holds. */
+  probeAtMs: number;
+  /** Aborts when the waiting calls have to look again, because a probe has ended. */
+  probed: AbortController;
   /** Shared by all calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
 };
-type Channel = { queue: CallQueue; lanes: Map<string, Lane> };
+type Channel = {
+  queue: CallQueue;
+  lanes: Map<string, Lane>;
+  /** Aborts when the credential changes. */
+  changed: AbortController;
+};
 
 export type Lanes = {
   /** `model` must be short. */
   of: (target: Target, model: string) => Lane;
   /** Notes what the end of a call says of the provider's limits. */
   noteEnd: (lane: Lane, ended: Ended) => void;
+  /** The permit of a call that goes through during a rate-limit wait. If it succeeds, the wait is over. */
+  probe: (lane: Lane, permit: Permit) => Permit;
+  /** Aborts when the credential changes. */
+  changeOf: (credentialId: string) => AbortSignal;
+  /** The credential has changed: its rate-limit waits may be over, so each gets a probe immediately. */
+  change: (credentialId: string) => void;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
 };
 
@@ -34,29 +49,66 @@ export type Lanes = {
 const channelsMax = 2_000;
 const lanesMax = 200;
 
+const never = new AbortController().signal;
+
 /** Makes the lanes of this process. Each credential has one queue, which its models share. */
 export function createLanes(deps: {
   clock: Clock;
+  wallClock: Clock;
   reported: ReportedLimits;
   inFlightMax: number;
   waitingMax: number;
 }): Lanes {
-  const { clock, reported, inFlightMax, waitingMax } = deps;
+  const { clock, wallClock, reported, inFlightMax, waitingMax } = deps;
   const channels = new Map<string, Channel>();
 
   /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
-  const noteEnd = ({ calls }: Lane, ended: Ended): void => {
+  const noteEnd = (lane: Lane, ended: Ended): void => {
+    const { calls } = lane;
     reported.note(calls, ended);
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
-    const waitMs = rateLimitWaitMs(ended, now);
-    if (waitMs !== null) calls.rateLimitedUntilMs = Math.max(calls.rateLimitedUntilMs, now + waitMs);
+    const waitMs = rateLimitWaitMs(ended, wallClock.now());
+    if (waitMs === null) return;
+    if (calls.rateLimitedUntilMs <= now) lane.probeAtMs = now + probeEveryMs;
+    calls.rateLimitedUntilMs = Math.max(calls.rateLimitedUntilMs, now + waitMs);
+  };
+
+  /** Lets the calls that wait in a lane look again. */
+  const wake = (lane: Lane): void => {
+    lane.probed.abort();
+    lane.probed = new AbortController();
+  };
+
+  const probe = (lane: Lane, permit: Permit): Permit => {
+    lane.probeAtMs = clock.now() + probeEveryMs;
+    const open = (): void => {
+      lane.calls.rateLimitedUntilMs = 0;
+      wake(lane);
+    };
+    return {
+      begun: () => {
+        open();
+        permit.begun?.();
+      },
+      release: (ended) => {
+        permit.release(ended);
+        const status = ended === null || 'error' in ended ? null : ended.status;
+        if (status === 429) return;
+        if (status !== null && status < 400) return open();
+        // It says nothing about the limit, so the next call is the probe.
+        lane.probeAtMs = clock.now();
+        wake(lane);
+      },
+    };
   };
 
   const createLane = (queue: CallQueue, calls: LimitedCalls): Lane => {
     const lane: Lane = {
       queue,
       calls,
+      probeAtMs: 0,
+      probed: new AbortController(),
       permit: {
         release: (ended) => {
           noteEnd(lane, ended);
@@ -71,7 +123,11 @@ export function createLanes(deps: {
     of({ credentialId = '', workspaceId = '', label, provider }, model) {
       let channel = channels.get(credentialId);
       if (!channel) {
-        channel = { queue: createCallQueue({ inFlightMax, waitingMax }), lanes: new Map() };
+        channel = {
+          queue: createCallQueue({ inFlightMax, waitingMax }),
+          lanes: new Map(),
+          changed: new AbortController(),
+        };
         if (channels.size >= channelsMax) forgetOne(channels, ({ queue }) => queue.stats().inFlight === 0);
         channels.set(credentialId, channel);
       }
@@ -86,6 +142,15 @@ export function createLanes(deps: {
       return lane;
     },
     noteEnd,
+    probe,
+    changeOf: (credentialId) => channels.get(credentialId)?.changed.signal ?? never,
+    change(credentialId) {
+      const channel = channels.get(credentialId);
+      if (channel === undefined) return;
+      for (const lane of channel.lanes.values()) lane.probeAtMs = clock.now();
+      channel.changed.abort();
+      channel.changed = new AbortController();
+    },
     stats: () => {
       const total = { inFlight: 0, waitingLive: 0, waitingBackground: 0, rateLimited: 0 };
       const now = clock.now();

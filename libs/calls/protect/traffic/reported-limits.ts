@@ -5,7 +5,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 /** What is limited: the calls with one credential for one model. One object for each, in each process. */
 export type LimitedCalls = Required<Pick<Target, 'workspaceId' | 'credentialId' | 'label' | 'provider'>> & {
   model: string;
-  /** The end of the rate-limit wait, in epoch milliseconds; 0: there was none. */
+  /** The end of the rate-limit wait, by the clock of the traffic; 0: there is none. */
   rateLimitedUntilMs: number;
 };
 

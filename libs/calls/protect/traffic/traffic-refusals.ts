@@ -14,6 +14,13 @@ export const refusals = {
       `${call.target.label} is rate-limited for ${what(call)} and is not called until the limit has passed.`,
       { retryAfterMs },
     ),
+  changed: ({ target }: Refused): GatewayError =>
+    new GatewayError(
+      'rate_limited',
+      'credential_changed',
+      `The credential of ${target.label} has changed while this call waited. Send the request again.`,
+      { retryAfterMs: 0 },
+    ),
   open: (call: Refused, retryAfterMs: number): GatewayError =>
     new GatewayError(
       'unavailable',

@@ -132,13 +132,81 @@ describe('a rate-limit wait', () => {
     expect((await refusalOf())?.retryAfterMs).toBe(60_000);
   });
 
-  test('is waited for by a batch line, never for a shorter time, but not beyond its deadline', async () => {
+  test('is waited for by a batch line, never for a shorter time', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ backgroundUntil: now + 60_000 })).toMatchObject({
-      code: 'provider_rate_limited',
-    });
-    expect(await refusalOf({ backgroundUntil: now + 60_001 })).toBeUndefined();
+    expect(await refusalOf({ isBackground: true })).toBeUndefined();
     expect(waits).toEqual([60_000]);
+  });
+
+  describe('that lasts for a day or longer', () => {
+    const minute = 60_000;
+    beforeEach(() => make(answer(429, { 'retry-after': '9'.repeat(20) })));
+
+    test('lets one call through every five minutes, and tells all others what the provider asked for', async () => {
+      now += 5 * minute - 1;
+      expect((await refusalOf())?.retryAfterMs).toBe(86_400_000 - 5 * minute + 1);
+      now += 1;
+      const probe = await enter();
+      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      probe.release(answer(429, { 'retry-after': '86400' }));
+      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      now += 5 * minute;
+      await make(answer(429));
+      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+    });
+
+    test('ends with a probe that succeeds, and the batch lines that wait go at once', async () => {
+      const sleeping: (() => void)[] = [];
+      const waitUntilAborted = (_ms: number, signal: AbortSignal): Promise<void> =>
+        new Promise((resolve) => {
+          sleeping.push(resolve);
+          signal.addEventListener('abort', () => resolve(), { once: true });
+        });
+      traffic = createTraffic({ clock, random: () => 0, sleep: waitUntilAborted });
+      await make(answer(429, { 'retry-after': '86400' }));
+      const lines = Array.from({ length: 3 }, () => Promise.resolve(enter({ isBackground: true })));
+      expect(sleeping).toHaveLength(3);
+      now += 5 * minute;
+      sleeping[0]?.();
+      const probe = await (lines[0] as Promise<Permit>);
+      expect(traffic.stats().inFlight).toBe(1);
+      probe.release(answer(200));
+      for (const permit of await Promise.all(lines.slice(1))) permit.release(answer(200));
+      expect(traffic.stats()).toMatchObject({ inFlight: 0, rateLimited: 0 });
+    });
+
+    test('passes the probe on when it fails for another reason', async () => {
+      now += 5 * minute;
+      await make(failed('provider_failed'));
+      await make(answer(400));
+      await make(answer(200));
+      expect(await refusalOf()).toBeUndefined();
+      expect(await refusalOf()).toBeUndefined();
+    });
+
+    test('ends with a stream that begins', async () => {
+      now += 5 * minute;
+      (await enter()).begun?.();
+      expect(await refusalOf()).toBeUndefined();
+    });
+
+    test('is probed at once with a changed credential, by a batch line that has resolved it again', async () => {
+      const sleepUntilAborted = (_ms: number, signal: AbortSignal): Promise<void> =>
+        new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+      traffic = createTraffic({ clock, random: () => 0, sleep: sleepUntilAborted });
+      await make(answer(429, { 'retry-after': '86400' }));
+      const waiting = refusalOf({ isBackground: true });
+      const change = traffic.changeOf('vk_1');
+      traffic.credentialChanged('vk_2');
+      expect(change.aborted).toBe(false);
+      traffic.credentialChanged('vk_1');
+      expect(change.aborted).toBe(true);
+      expect(await waiting).toMatchObject({ kind: 'rate_limited', code: 'credential_changed', retryAfterMs: 0 });
+      const probe = await enter({ isBackground: true });
+      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      probe.release(answer(200));
+      expect(await refusalOf()).toBeUndefined();
+    });
   });
 
   test('does not apply to a call that ignores rate-limit waits', async () => {
@@ -158,8 +226,7 @@ describe('a queue', () => {
         return pass;
       });
     };
-    const backgroundUntil = Number.POSITIVE_INFINITY;
-    const waiting = [wait('line', { backgroundUntil }), wait('first'), wait('second')];
+    const waiting = [wait('line', { isBackground: true }), wait('first'), wait('second')];
     expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
     expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
     expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
@@ -309,8 +376,7 @@ describe('a circuit', () => {
 
   test('makes a batch line wait until it is half open', async () => {
     await fail(3);
-    const backgroundUntil = now + 100_000;
-    expect(await refusalOf({ breaker, backgroundUntil })).toBeUndefined();
+    expect(await refusalOf({ breaker, isBackground: true })).toBeUndefined();
     expect(waits).toEqual([30_000]);
   });
 

@@ -15,7 +15,7 @@ import { refusals } from './traffic-refusals.ts';
 /** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
   ForwardRequest,
-  'model' | 'breaker' | 'backgroundUntil' | 'waitWithoutPermit' | 'signal'
+  'model' | 'breaker' | 'isBackground' | 'waitWithoutPermit' | 'signal'
 >;
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; obeysRateLimit: boolean };
@@ -24,10 +24,15 @@ export type Traffic = {
   /**
    * Acquires a permit, synchronously if one is free. A live call is rejected with the time after which to try again:
    * `rate_limited` during the rate-limit wait of this credential and model, `unavailable` while the circuit is open
-   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, behind live ones, but not
-   * beyond its deadline. `obeysRateLimit` false: this call ignores the rate-limit wait.
+   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, behind live ones, until its
+   * signal ends it; `rate_limited` (`credential_changed`) tells it to resolve its target again. During a rate-limit wait one
+   * call goes through every few minutes. `obeysRateLimit` false: this call ignores the rate-limit wait.
    */
   acquire: (request: TrafficRequest, target: Target, obeysRateLimit?: boolean) => Permit | Promise<Permit>;
+  /** Call this when a credential has changed: whoever waits for it tries again. */
+  credentialChanged: (credentialId: string) => void;
+  /** Aborts when the credential changes. */
+  changeOf: (credentialId: string) => AbortSignal;
   circuits: Circuits;
   /** What providers said of their limits. */
   reported: ReportedLimits;
@@ -37,7 +42,10 @@ export type Traffic = {
 };
 
 type Deps = {
+  /** Of waits and circuits. */
   clock: Clock;
+  /** The system's clock, for a Retry-After that is a date. Default: `clock`. */
+  wallClock?: Clock;
   /** Returns a number from 0 to 1, to spread calls that waited for the same time. */
   random: () => number;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
@@ -65,19 +73,24 @@ const earlyMsMax = 100;
  * model.
  */
 export function createTraffic(deps: Deps): Traffic {
-  const { clock, random, sleep = realSleep } = deps;
+  const { clock, wallClock = clock, random, sleep = realSleep } = deps;
   const { inFlightMax = 256, waitingMax = 256, waitMsMax = 10_000 } = deps;
   const stopping = new AbortController();
   const circuits = createCircuits(clock);
   const reported = createReportedLimits(clock);
-  const lanes = createLanes({ clock, reported, inFlightMax, waitingMax });
+  const lanes = createLanes({ clock, wallClock, reported, inFlightMax, waitingMax });
 
-  /** What blocks a call now, and for how long. */
+  /**
+   * What blocks a call now, and for how long. `limitMs` is the rate-limit wait as the provider asked for it; `isProbe`: it
+   * is not over yet, and this call goes through all the same.
+   */
   const blockOf = (lane: Lane, call: TrafficCall, known: KnownCircuit | undefined) => {
     const now = clock.now();
-    const rateLimitedMs = call.obeysRateLimit ? lane.calls.rateLimitedUntilMs - now : 0;
+    const limitMs = call.obeysRateLimit ? lane.calls.rateLimitedUntilMs - now : 0;
+    const rateLimitedMs = Math.min(limitMs, lane.probeAtMs - now);
     const openMs = known?.circuit.blockedMs(now) ?? 0;
-    return { ms: Math.max(rateLimitedMs, openMs, 0), isRateLimit: rateLimitedMs >= openMs };
+    const ms = Math.max(rateLimitedMs, openMs, 0);
+    return { ms, limitMs, isRateLimit: rateLimitedMs >= openMs, isProbe: ms === 0 && limitMs > 0 };
   };
 
   const aborted = (call: TrafficCall) =>
@@ -86,24 +99,27 @@ export function createTraffic(deps: Deps): Traffic {
   /** Waits for the end of a rate-limit wait or of an open circuit. Returns when it makes sense to try again. */
   const waitUntilUnblocked = async (
     call: TrafficCall,
-    { ms, isRateLimit }: ReturnType<typeof blockOf>,
+    lane: Lane,
+    { ms, limitMs, isRateLimit }: ReturnType<typeof blockOf>,
     sinceMs: number,
   ): Promise<void> => {
-    const { backgroundUntil, waitWithoutPermit, signal } = call.request;
+    const { isBackground = false, waitWithoutPermit, signal } = call.request;
     const now = clock.now();
-    const isEarly = isRateLimit && ms <= earlyMsMax && now - sinceMs < waitMsMax;
-    const waits = backgroundUntil === undefined ? isEarly : now + ms < backgroundUntil;
-    if (!waits) throw isRateLimit ? refusals.rateLimited(call, ms) : refusals.open(call, ms);
+    const isEarly = isRateLimit && limitMs <= earlyMsMax && now - sinceMs < waitMsMax;
+    if (!isBackground && !isEarly) throw isRateLimit ? refusals.rateLimited(call, limitMs) : refusals.open(call, ms);
     const waitMs = spreadWait(ms, random);
-    const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping.signal]));
+    const changed = lanes.changeOf(call.target.credentialId ?? '');
+    const wakes = isRateLimit ? [lane.probed.signal, changed] : [];
+    const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping.signal, ...wakes]));
     if (waitWithoutPermit === undefined) await wait(signal);
     else await waitWithoutPermit(whatWaits(call, isRateLimit ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
     if (signal.aborted || stopping.signal.aborted) throw aborted(call);
+    if (isBackground && changed.aborted) throw refusals.changed(call);
   };
 
   const waitForPermit = async (call: TrafficCall, queue: CallQueue): Promise<void> => {
-    const { backgroundUntil, waitWithoutPermit, signal } = call.request;
-    const isLive = backgroundUntil === undefined;
+    const { isBackground = false, waitWithoutPermit, signal } = call.request;
+    const isLive = !isBackground;
     if (isLive && queue.isFull()) throw refusals.busy(call);
     const wait = async (end: AbortSignal): Promise<void> => {
       const signals = [end, stopping.signal];
@@ -137,10 +153,13 @@ export function createTraffic(deps: Deps): Traffic {
         if (!queue.tryAcquire()) await waitForPermit(call, queue);
         // Other calls may have failed or been rate-limited while this one waited for its permit.
         block = blockOf(lane, call, known);
-        if (block.ms === 0) return known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.permit;
+        if (block.ms === 0) {
+          const permit = known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.permit;
+          return block.isProbe ? lanes.probe(lane, permit) : permit;
+        }
         queue.release();
       }
-      await waitUntilUnblocked(call, block, sinceMs);
+      await waitUntilUnblocked(call, lane, block, sinceMs);
     }
   };
 
@@ -179,6 +198,8 @@ export function createTraffic(deps: Deps): Traffic {
       const known = breaker && circuits.of(target, model, breaker);
       return acquireSlowly({ request, target, model, obeysRateLimit }, lane, known);
     },
+    credentialChanged: lanes.change,
+    changeOf: lanes.changeOf,
     circuits,
     reported,
     stats: lanes.stats,
