@@ -5,7 +5,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { snoozedPriority } from '#libs/queue/group-worker.ts';
+import { reservedPriority, snoozedPriority } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
@@ -98,12 +98,11 @@ const batchesPerPassMax = 64;
  */
 export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {
-    const { rows: queued } = await sql<{ batch_id: string; jobs: number; ready: number; unsnoozed: number }>`
-      select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
-        (count(*) filter (where start_after <= now()))::int as ready,
-        (count(*) filter (where priority > ${snoozedPriority}))::int as unsnoozed
-      from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
-    const ready = queued.reduce((sum, row) => sum + row.ready, 0);
+    const live = await readLiveJobs(tx);
+    const queued = live.filter((row) => row.jobs > 0);
+    const reserved = await reserveJobs(tx, live);
+    await enqueueTaken(tx, queue, reserved, reservedPriority);
+    const ready = reserved.length + queued.reduce((sum, row) => sum + row.ready, 0);
     // Snoozed jobs do not count: a few rate-limited batches could always have `ofAll` of them, and no other batch would
     // ever get a job.
     const free = readyJobs.ofAll - queued.reduce((sum, row) => sum + row.unsnoozed, 0);
@@ -111,27 +110,136 @@ export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, ready
     const [ofBatch, countMax] = free > 0 ? [readyJobs.ofBatch, free] : [1, free + firstJobFactor * readyJobs.ofAll];
     if (countMax <= 0) return ready;
     // Snoozed jobs do count towards the batch's own limit: usually the batch's other lines would wait for the same thing.
-    const full = queued.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);
-    const chunks = await takePendingChunks(tx, { queued, full, ofBatch, countMax });
-    if (chunks.length === 0) return ready;
-    await sql`
-      update batch_chunk as target set state = 'released'
-      from unnest(${chunks.map((row) => row.batch_id)}::text[], ${chunks.map((row) => row.chunk)}::int[]) as taken (batch_id, chunk)
-      where target.batch_id = taken.batch_id and target.chunk = taken.chunk`.execute(tx);
-    await queue.enqueueMany(
-      tx,
-      chunkQueue,
-      chunks.map((payload) => ({
-        id: chunkJobId(payload.batch_id, payload.chunk, payload.generation),
-        payload,
-        group: payload.batch_id,
-      })),
-    );
+    const counted = [...queued, ...reserved.map(({ batch_id }) => ({ batch_id, jobs: 1 }))];
+    const full = counted.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);
+    const chunks = await takePendingChunks(tx, { queued: counted, full, ofBatch, countMax });
+    await enqueueTaken(tx, queue, chunks, 0);
     return ready + chunks.length;
   });
 }
 
+async function enqueueTaken(
+  tx: Transaction<Database>,
+  queue: JobQueue,
+  chunks: readonly PendingChunk[],
+  priority: number,
+): Promise<void> {
+  if (chunks.length === 0) return;
+  await sql`
+    update batch_chunk as target set state = 'released'
+    from unnest(${chunks.map((row) => row.batch_id)}::text[], ${chunks.map((row) => row.chunk)}::int[]) as taken (batch_id, chunk)
+    where target.batch_id = taken.batch_id and target.chunk = taken.chunk`.execute(tx);
+  await queue.enqueueMany(
+    tx,
+    chunkQueue,
+    chunks.map((payload) => ({
+      id: chunkJobId(payload.batch_id, payload.chunk, payload.generation),
+      payload,
+      priority,
+      group: payload.batch_id,
+    })),
+  );
+}
+
 type QueuedJobs = { batch_id: string; jobs: number };
+
+/** The jobs of one batch: `jobs` wait to be claimed, `late` of them for more than a second without being reserved. */
+type LiveJobs = QueuedJobs & {
+  workspace_id: string;
+  ready: number;
+  unsnoozed: number;
+  late: number;
+  active: number;
+  reserved: number;
+};
+
+async function readLiveJobs(tx: Transaction<Database>): Promise<LiveJobs[]> {
+  const { rows } = await sql<LiveJobs>`
+    select jobs.*, batch.workspace_id from (
+      select batch_id, (count(*) filter (where not active))::int as jobs,
+        (count(*) filter (where active))::int as active,
+        (count(*) filter (where not active and start_after <= now()))::int as ready,
+        (count(*) filter (where not active and priority > ${snoozedPriority}))::int as unsnoozed,
+        (count(*) filter (where priority >= ${reservedPriority}))::int as reserved,
+        (count(*) filter (where not active and priority < ${reservedPriority}
+          and greatest(start_after, created_on) < now() - interval '1 second'))::int as late
+      from (
+        select data ->> 'batch_id' as batch_id, false as active, priority, start_after, created_on
+        from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked
+        union all
+        select data ->> 'batch_id', true, priority, start_after, created_on
+        from pgboss.job where name = ${chunkQueue.name} and state = 'active'
+      ) as job group by batch_id
+    ) as jobs join batch on batch.id = jobs.batch_id`.execute(tx);
+  return rows;
+}
+
+/**
+ * Jobs of one workspace that are reserved at a time. More than one, so that a workspace whose own provider hangs keeps room
+ * for its other batches.
+ */
+const reservedOfWorkspace = 2;
+
+/**
+ * Reserves jobs for workspaces, so that the batches of one cannot stop those of another: when they fill the queue and all
+ * slots, reserved jobs are still enqueued and claimed. A workspace without a waiting job gets one for a pending chunk, and late
+ * jobs become reserved ones. Returns the chunks to enqueue.
+ */
+async function reserveJobs(tx: Transaction<Database>, live: readonly LiveJobs[]): Promise<PendingChunk[]> {
+  const workspaces = await workspacesWithBatches(tx);
+  if (workspaces.length < 2) return [];
+  const byWorkspace = Map.groupBy(live, (row) => row.workspace_id);
+  const late: string[] = [];
+  const without: string[] = [];
+  for (const workspace of workspaces) {
+    const rows = byWorkspace.get(workspace) ?? [];
+    const room = reservedOfWorkspace - rows.reduce((sum, row) => sum + row.reserved, 0);
+    if (room <= 0) continue;
+    const waiting = rows.filter((row) => row.late > 0).toSorted((one, other) => one.active - other.active);
+    late.push(...waiting.slice(0, room).map((row) => row.batch_id));
+    if (rows.every((row) => row.unsnoozed === 0)) without.push(workspace);
+  }
+  if (late.length > 0) {
+    await sql`
+      with first as materialized (
+        select job.id from unnest(${late}::text[]) as reserved (batch_id) cross join lateral (
+          select id from pgboss.job
+          where name = ${chunkQueue.name} and state < 'active' and not blocked and group_id = reserved.batch_id
+            and priority < ${reservedPriority} and start_after <= now()
+          order by priority desc, created_on limit 1 for update skip locked
+        ) as job
+      )
+      update pgboss.job set priority = ${reservedPriority} from first
+      where job.name = ${chunkQueue.name} and job.id = first.id`.execute(tx);
+  }
+  if (without.length === 0) return [];
+  const { rows } = await sql<PendingChunk>`
+    select pending.* from unnest(${without.slice(0, batchesPerPassMax)}::text[]) as workspace (id) cross join lateral (
+      select chunk.* from (
+        select id from batch
+        where workspace_id = workspace.id and status = 'in_progress' and paused_at is null
+          and id <> all(${live.map((row) => row.batch_id)}::text[])
+        order by completion_window <> 'immediate', created_at
+      ) as own cross join lateral (
+        select batch_id, chunk, generation from batch_chunk
+        where batch_id = own.id and state = 'pending' order by chunk limit 1 for update skip locked
+      ) as chunk limit 1
+    ) as pending`.execute(tx);
+  return rows;
+}
+
+/** The workspaces that have open batches: one step through the index for each. */
+async function workspacesWithBatches(tx: Transaction<Database>): Promise<string[]> {
+  const isOpen = sql`status in ('validating', 'in_progress', 'finalizing', 'cancelling')`;
+  const { rows } = await sql<{ id: string }>`
+    with recursive workspace as (
+      (select workspace_id as id from batch where ${isOpen} order by workspace_id limit 1)
+      union all
+      select (select workspace_id from batch where ${isOpen} and workspace_id > workspace.id order by workspace_id limit 1)
+      from workspace where id is not null
+    ) select id from workspace where id is not null`.execute(tx);
+  return rows.map(({ id }) => id);
+}
 
 /**
  * Locks up to `countMax` pending chunks that no other worker is taking. The recursion steps from batch to batch through the

@@ -36,6 +36,10 @@ const firstJobFactor = 4;
 const tailFactor = { ofAll: 4, ofGroup: 8 };
 /** The `priority` of snoozed jobs. */
 export const snoozedPriority = -1;
+/** The `priority` of jobs that get a slot even when the others have filled all that they can get. */
+export const reservedPriority = 1;
+/** Up to this many times `concurrency`, reserved jobs may still start. */
+const reservedFactor = 8;
 /** While both kinds are due, one snoozed job is claimed after this many others. */
 const othersInARowMax = 3;
 
@@ -85,6 +89,9 @@ const LostClaims = z.array(z.object({ id: z.string(), retry_count: z.int() }));
  * still start a first job, up to `firstJobFactor` times the slots. So a group can always start, however long others take.
  * Snoozed jobs get at most half of the slots, and only every fourth claim while other jobs are due, so that jobs that
  * keep waiting cost the others little and neither kind starves the other.
+ *
+ * Reserved jobs come before all others, and may start beyond those limits. Whoever enqueues jobs marks a few of each tenant,
+ * so that the jobs of one tenant cannot stop those of another, however long they take.
  *
  * A job of which only little is left gives its slot away (`freeSlot`) and goes on: one that waits for its last retry must not
  * keep its group from going on.
@@ -139,6 +146,10 @@ export function startGroupWorker<Payload extends object>(
     const options = { batchSize: 1, ignoreGroups: ignoredGroups(), includeMetadata: true } as const;
     const fetchOne = async (more: JobFetchOptions): Promise<JobWithMetadata<Payload> | undefined> =>
       (await boss.fetch<Payload>(queue.name, { ...more, ...options }))[0];
+    if (!hasSlot()) {
+      if (slots() >= reservedFactor * concurrency) return undefined;
+      return await fetchOne({ minPriority: reservedPriority });
+    }
     if (isFullOfSnoozed() || isFull()) return await fetchOne({ minPriority: snoozedPriority + 1 });
     if (othersInARow >= othersInARowMax) {
       const job = await fetchOne({ maxPriority: snoozedPriority });
@@ -153,11 +164,9 @@ export function startGroupWorker<Payload extends object>(
       woken = new AbortController();
       let isEmpty = true;
       try {
-        if (hasSlot()) {
-          const job = await fetchJob();
-          isEmpty = job === undefined;
-          if (job) start(job);
-        }
+        const job = await fetchJob();
+        isEmpty = job === undefined;
+        if (job) start(job);
       } catch (error) {
         onError(error);
         await sleep(retryMs, stopping.signal);

@@ -160,12 +160,14 @@ test('a batch of ten lines completes beside one whose provider hangs and whose l
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
 }, 120_000);
 
-test('a batch completes although 60 credentials of another workspace all hang', async (context) => {
-  const { client, platform } = await setUp(context, { environment: { SLUICE_CALLS_MAX: '32' } });
+test('a batch completes although those of another workspace hang and fill the queue and all slots', async (context) => {
+  // 16 slots, and 40 jobs that wait for one.
+  const environment = { SLUICE_CALLS_MAX: '32', SLUICE_CHUNKS_TOTAL: '4' };
+  const { client, platform } = await setUp(context, { environment });
   const other = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
   const host = { provider: 'openai-compatible', key: 'sk-other', custom_host: platform.simulatorUrl };
   await other.post('/virtual-keys', { body: { name: 'own', slug: 'own', ...host } });
-  const hanging = Array.from({ length: 60 }, (_value, index) => `hangs-${index}`);
+  const hanging = Array.from({ length: 64 }, (_value, index) => `hangs-${index}`);
   for (const key of hanging) {
     await storeVirtualKey(platform, key, platform.simulatorUrl);
     const lines = Array.from({ length: 4 }, (_value, index) =>
@@ -173,10 +175,15 @@ test('a batch completes although 60 credentials of another workspace all hang', 
     );
     await createBatch(sdk, client, lines);
   }
-  // They have the full share of one workspace.
+  await eventually(
+    async () => (await client.batches.list({ limit: 100 })).data.filter(isRunning).length,
+    (running) => running === hanging.length,
+    { timeoutMs: 60_000 },
+  );
+  // A hanging call in each slot.
   await eventually(
     () => callsOf(platform),
-    (calls) => calls >= 30,
+    (calls) => calls >= 16,
     { timeoutMs: 60_000 },
   );
   const own = Array.from({ length: 10 }, (_value, index) => chatLine(`o${index}`, { model: '@own/sim-echo' }));

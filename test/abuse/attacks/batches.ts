@@ -4,13 +4,13 @@ import { setUpSmallDisk } from '../rig/small-disk.ts';
 
 // Attacks of one tenant's batches on those of another.
 
-function hangingBatches(count: number, word: string): Attack {
+function hangingBatches(count: number, word: string, lines = 300): Attack {
   return {
     name: `${word}-hanging-batches`,
-    what: `${word} batches of 300 lines at a provider that never answers`,
+    what: `${word} batches of ${lines} lines at a provider that never answers`,
     async prepare(scene) {
       const model = await scene.model('hang');
-      const file = await scene.upload(chatLines(model, 300));
+      const file = await scene.upload(chatLines(model, lines));
       for (let batch = 0; batch < count; batch += 1) await scene.createBatch(file);
       // The time in which they acquire all that they can get.
       await new Promise((resolve) => setTimeout(resolve, 3_000));
@@ -54,6 +54,8 @@ async function fillDisk(scene: Scene): Promise<void> {
 export const batchAttacks: readonly Attack[] = [
   hangingBatches(3, 'three'),
   hangingBatches(20, 'twenty'),
+  // More than the queue and all slots of a worker take.
+  hangingBatches(500, 'five-hundred', 4),
   {
     name: 'eight-large-batches',
     what: 'eight batches of 150,000 lines are created before the victim’s',

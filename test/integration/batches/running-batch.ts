@@ -51,9 +51,9 @@ export function useBatchEngine(database: TestDatabase): { queue: JobQueue; event
 export async function createRunningBatch(
   database: TestDatabase,
   engine: { eventLog: EventLog },
-  options: { lines: number; linesPerChunk?: number },
+  options: { lines: number; linesPerChunk?: number; workspaceId?: string },
 ): Promise<string> {
-  const { lines, linesPerChunk = lines } = options;
+  const { lines, linesPerChunk = lines, workspaceId = 'ws_1' } = options;
   const id = newId('batch_');
   const chunkCount = Math.ceil(lines / linesPerChunk);
   const events: BatchEvent[] = [
@@ -73,7 +73,7 @@ export async function createRunningBatch(
     },
     { type: 'batch.validated', data: { line_count: lines, chunk_count: chunkCount, model: 'm' } },
   ];
-  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
+  await engine.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.append(batchModel, id, events);
     for (let chunk = 0; chunk < chunkCount; chunk += 1) {
       const first = chunk * linesPerChunk + 1;

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
 import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
@@ -153,4 +153,77 @@ test('batches whose jobs fill the queue still let another one enqueue its first 
   ids.push(await createRunningBatch(database, engine, { lines: 1 }));
   await release();
   expect(await jobs()).toEqual([4, 4, 1, 1, 1]);
+});
+
+describe('when the batches of one workspace have filled the queue', () => {
+  const limits = { ofBatch: 4, ofAll: 2 };
+  const release = () => enqueueChunks(database.db, engine.queue, limits);
+  const prioritiesOf = async (batchId: string): Promise<number[]> => {
+    const { rows } = await sql<{ priority: number }>`
+      select priority from pgboss.job where name = ${chunkQueue.name} and group_id = ${batchId} and state <= 'active'
+      order by priority desc`.execute(database.db);
+    return rows.map(({ priority }) => priority);
+  };
+  /** As if the jobs of a batch had been waiting, or running, for a while. */
+  const age = (batchId: string, state: 'created' | 'active') =>
+    sql`update pgboss.job set created_on = now() - interval '1 minute', start_after = now() - interval '1 minute',
+      state = ${state}, started_on = case when ${state} = 'active' then now() end
+      where name = ${chunkQueue.name} and group_id = ${batchId}`.execute(database.db);
+
+  beforeEach(async () => {
+    await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
+    await sql`update batch_chunk set state = 'done'`.execute(database.db);
+    await sql`update batch set status = 'completed'`.execute(database.db);
+    for (let n = 0; n < 12; n += 1) await createRunningBatch(database, engine, { lines: 2, linesPerChunk: 1 });
+    for (let pass = 0; pass < 4; pass += 1) await release();
+  });
+
+  test('a batch of another workspace gets a reserved job, and when its job has ended the next one', async () => {
+    const small = await createRunningBatch(database, engine, { lines: 2, linesPerChunk: 1, workspaceId: 'ws_2' });
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1]);
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1]);
+    await sql`update pgboss.job set state = 'completed' where group_id = ${small}`.execute(database.db);
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1]);
+  });
+
+  test('two batches of another workspace get one, although its first one hangs', async () => {
+    const hanging = await createRunningBatch(database, engine, { lines: 2, linesPerChunk: 1, workspaceId: 'ws_2' });
+    await release();
+    await age(hanging, 'active');
+    const ids = [];
+    for (let n = 0; n < 2; n += 1)
+      ids.push(await createRunningBatch(database, engine, { lines: 1, workspaceId: 'ws_2' }));
+    for (let pass = 0; pass < 3; pass += 1) await release();
+    const all = await Promise.all([hanging, ...ids].map(prioritiesOf));
+    expect(all.flat()).toEqual([1, 1]);
+  });
+
+  test('a job of another workspace that waits behind them is reserved after a second', async () => {
+    const small = await createRunningBatch(database, engine, { lines: 3, linesPerChunk: 1, workspaceId: 'ws_2' });
+    await enqueueChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 1_000 });
+    expect(await prioritiesOf(small)).toEqual([1, 0, 0]);
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1, 0, 0]);
+    await age(small, 'created');
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1, 1, 0]);
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1, 1, 0]);
+  });
+
+  test('a snoozed chunk of another workspace is reserved when it is due', async () => {
+    const small = await createRunningBatch(database, engine, { lines: 1, workspaceId: 'ws_2' });
+    await release();
+    await sql`update pgboss.job set priority = -1, start_after = now() + interval '1 hour' where group_id = ${small}`.execute(
+      database.db,
+    );
+    await release();
+    expect(await prioritiesOf(small)).toEqual([-1]);
+    await age(small, 'created');
+    await release();
+    expect(await prioritiesOf(small)).toEqual([1]);
+  });
 });

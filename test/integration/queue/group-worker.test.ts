@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { snoozedPriority } from '#libs/queue/group-worker.ts';
+import { reservedPriority, snoozedPriority } from '#libs/queue/group-worker.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { eventually } from '#test/eventually.ts';
@@ -53,6 +53,7 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
   const add = (group: string | null, ...names: string[]): Promise<void> => enqueue(group, names);
   /** Snoozed jobs. */
   const addBack = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, snoozedPriority);
+  const addReserved = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, reservedPriority);
   /** Waits until these jobs are held and no other one is claimed for a while. */
   const expectHeld = async (...names: string[]): Promise<void> => {
     await eventually(
@@ -64,7 +65,7 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
     for (const one of held.filter((each) => names.includes(each.name))) one.finish();
     held = held.filter((each) => !names.includes(each.name));
   };
-  return { own, definition, worker, add, addBack, expectHeld, finish };
+  return { own, definition, worker, add, addBack, addReserved, expectHeld, finish };
 }
 
 async function statesOf(name: string): Promise<Record<string, number>> {
@@ -122,6 +123,19 @@ test('snoozed jobs leave half of the slots to others', async () => {
   await expectHeld('a1', 'a2', 'b1', 'c1', 'c2', 'd1');
   finish('a1', 'c1', 'c2', 'd1');
   await expectHeld('a2', 'b1', 'a3', 'c3', 'd2');
+});
+
+test('reserved jobs come first, and get a slot when all others have filled what they can get', async () => {
+  const { addReserved, add, expectHeld, finish } = await setUp('reserved', { concurrency: 1, concurrencyOfGroup: 1 });
+  const groups = ['a', 'b', 'c', 'd', 'e', 'f'];
+  for (const group of groups) await add(group, `${group}1`);
+  await expectHeld('a1', 'b1', 'c1', 'd1');
+  await addReserved('x', 'x1');
+  await expectHeld('a1', 'b1', 'c1', 'd1', 'x1');
+  for (const group of ['y1', 'y2', 'y3', 'y4']) await addReserved(group, group);
+  await expectHeld('a1', 'b1', 'c1', 'd1', 'x1', 'y1', 'y2', 'y3');
+  finish('a1');
+  await expectHeld('b1', 'c1', 'd1', 'x1', 'y1', 'y2', 'y3', 'y4');
 });
 
 test('all groups together run a limited number of jobs, and the last slots are for groups without one', async () => {
