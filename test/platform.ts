@@ -87,8 +87,10 @@ export async function startPlatform(
       await startAll(parts, logger);
       return { stop: stopParts };
     };
+    // Where a test moves the clock, it is right.
+    const belief = options.movableClock === true ? { believedAfterMs: 0 } : {};
     const startWorker: TestPlatform['startWorker'] = async (overrides = {}) =>
-      await run((await composeWorker(WorkerConfig.parse({ ...environment, ...overrides }), logger)).parts);
+      await run((await composeWorker(WorkerConfig.parse({ ...environment, ...overrides }), logger, belief)).parts);
     const api = await composeApi(ApiConfig.parse(environment), logger);
     await run(api.parts);
     if (options.worker !== false) await startWorker();

@@ -113,6 +113,8 @@ export async function createPlatform(
     /** How long the queue waits for its handlers when it is stopped. */
     queueStopMs: number;
     onCredentialsChanged?: AccessSnapshotOptions['onCredentialsChanged'];
+    /** How long a jump ahead of the database's clock is doubted. Tests shorten it. */
+    believedAfterMs?: number | undefined;
   },
   logger: Logger,
 ): Promise<Platform> {
@@ -122,7 +124,11 @@ export async function createPlatform(
     logger,
   );
   const db = createDatabase(pool);
-  const databaseClock = createDatabaseClock({ ownTime: () => steadyClock.now(), monotonicMs: () => performance.now() });
+  const databaseClock = createDatabaseClock({
+    ownTime: () => steadyClock.now(),
+    monotonicMs: () => performance.now(),
+    believedAfterMs: app.believedAfterMs,
+  });
   const eventLog = createEventLog(db);
   const blobs = await createDiskBlobStore({
     folder: blobFolder(config),

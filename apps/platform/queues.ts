@@ -8,17 +8,22 @@ import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 // A schedule sends no payload.
 const Nothing = z.unknown().transform((): object => ({}));
 
-/** Regular tasks that any one worker does: pg-boss sends one job per minute. */
-export const maintenanceQueue: QueueDefinition<object> = {
-  name: 'maintenance',
-  payload: Nothing,
+/** The `priority` of maintenance tasks that take a moment only. */
+export const quickTaskPriority = 1;
+
+/** Regular tasks: one job for each task and interval, whichever worker enqueues it first. */
+export const maintenanceQueue: QueueDefinition<{ task: string }> = {
+  name: 'maintenance-task',
+  payload: z.object({ task: z.string() }),
   options: {
     retryLimit: 0,
-    expireInSeconds: 3_600,
+    expireInSeconds: 86_399, // pg-boss requires less than a day
     // Without a heartbeat, the job of a killed worker would block the next one (`exclusive`) until it expires.
     heartbeatSeconds: 10,
-    deleteAfterSeconds: 3_600,
-    retentionSeconds: 600,
+    // Longer than the longest interval: an ended job keeps others of its interval out.
+    deleteAfterSeconds: 7_200,
+    retentionSeconds: 7_200,
+    // By the key of the job: a task runs once at a time.
     policy: 'exclusive',
   },
 };

@@ -29,6 +29,7 @@ import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { traceparentOf } from '#libs/kernel/trace-ids.ts';
@@ -44,7 +45,7 @@ import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-a
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import { inlineModels } from '../platform/models.ts';
-import { maintenanceQueue, modelCheckQueue } from '../platform/queues.ts';
+import { modelCheckQueue } from '../platform/queues.ts';
 import { subscribers } from '../platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
 import { createRenderLine } from './render-line.ts';
@@ -56,7 +57,11 @@ import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
 
 /** Composes the worker process. Its parts are in start order. */
-export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
+export async function composeWorker(
+  config: WorkerConfig,
+  logger: Logger,
+  options: { believedAfterMs?: number } = {},
+): Promise<{ parts: Part[] }> {
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(
@@ -65,6 +70,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       name: 'worker',
       role: 'worker',
       queueStopMs,
+      ...options,
       onCredentialsChanged(changed) {
         wakeSnoozedChunksOf(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
           (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be tried when they are due'),
@@ -105,7 +111,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = async (batch: BatchRow): Promise<string> => {
     const file = await files.find(batch.workspace_id, batch.input_file_id);
-    if (!file) throw new Error(`batch ${batch.id} has lost its input file ${batch.input_file_id}`);
+    if (!file) {
+      const message = `Batch ${batch.id} has lost its input file ${batch.input_file_id}.`;
+      throw new GatewayError('not_found', 'blob_not_found', message);
+    }
     return file.blob;
   };
   const { SLUICE_WORKER_PORT: port, HOST: host } = config;
@@ -179,20 +188,25 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     onSettled: (results) => operations.countSettle(results),
     logger,
   });
-  const runMaintenance = createMaintenance(
+  const maintenance = createMaintenance(
     [
-      { name: 'report killed processes', everyMs: 30_000, run: createKilledReport({ db, logger }) },
-      { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
-      { name: 'record due key rotations', everyMs: 60_000, run: () => recordDueRotations({ db, eventLog }) },
-      { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
+      {
+        name: 'report killed processes',
+        everySeconds: 30,
+        run: createKilledReport({ db, logger }),
+        ignoresClock: true,
+      },
+      { name: 'expire files', everySeconds: 60, run: () => files.expire() },
+      { name: 'record due key rotations', everySeconds: 60, run: () => recordDueRotations({ db, eventLog }) },
+      { name: 'forget command results', everySeconds: 3_600, run: () => forgetCommandResults() },
       {
         name: 'drop old results',
-        everyMs: 3_600_000,
+        everySeconds: 3_600,
         run: () => dropOldResults(db, new Date(databaseClock.now() - config.SLUICE_RESULTS_RETENTION)),
       },
       {
         name: 'drop old request log',
-        everyMs: 3_600_000,
+        everySeconds: 3_600,
         run: () =>
           dropRequestLogPartitions(
             db,
@@ -202,7 +216,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       },
       {
         name: 'drop old rollups',
-        everyMs: 3_600_000,
+        everySeconds: 3_600,
         run: () =>
           sweepRollups(db, {
             retention: {
@@ -214,28 +228,28 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             nowMs: databaseClock.now(),
           }),
       },
-      { name: 'drop uploads that were not completed', everyMs: 600_000, run: () => sweepUploads(db, blobs) },
-      { name: 'drop old recorded bodies', everyMs: 600_000, run: () => sweepRecordedBodies(db, blobs) },
+      { name: 'drop uploads that were not completed', everySeconds: 600, run: () => sweepUploads(db, blobs) },
+      { name: 'drop old recorded bodies', everySeconds: 600, run: () => sweepRecordedBodies(db, blobs) },
       {
         name: 'drop old log exports',
-        everyMs: 3_600_000,
+        everySeconds: 3_600,
         run: () => sweepLogExports(db, config.SLUICE_EXPORT_RETENTION),
       },
       {
         name: 'sweep response cache',
-        everyMs: 60_000,
+        everySeconds: 60,
         run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
       },
-      { name: 'sweep limit counters', everyMs: 3_600_000, run: () => sweepCounters(db) },
-      { name: 'sweep circuits', everyMs: 3_600_000, run: () => sweepCircuits(db) },
-      { name: 'sweep limits of providers', everyMs: 3_600_000, run: () => sweepProviderLimits(db) },
+      { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
+      { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
+      { name: 'sweep limits of providers', everySeconds: 3_600, run: () => sweepProviderLimits(db) },
       {
         name: 'sweep blobs',
-        everyMs: 3_600_000,
+        everySeconds: 3_600,
         run: () => blobs.sweep({ olderThanMs: 86_400_000, findReferenced: (names) => findReferencedBlobs(db, names) }),
       },
     ],
-    { now: Date.now, onError: (task, error) => logger.error({ err: error, task }, 'maintenance task failed') },
+    { db, queue, clock: databaseClock, logger },
   );
   /** Idempotency keys are valid for at least a day. */
   async function forgetCommandResults(): Promise<void> {
@@ -275,9 +289,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
           AbortSignal.any([job.signal, stopping.signal]),
         ),
       );
-      await queue.work(maintenanceQueue, { concurrency: 1 }, (job) =>
-        runMaintenance(AbortSignal.any([job.signal, stopping.signal])),
-      );
+      await maintenance.work(stopping.signal);
     },
     stop() {
       runner.drain(config.SLUICE_DRAIN);
@@ -298,7 +310,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
       platform.queuePart,
       dispatcher,
-      createHousekeeping({ db, queue, otherWork: [workedOnFineTuningJobs, workedOnExports], logger }),
+      createHousekeeping({
+        db,
+        queue,
+        clock: databaseClock,
+        otherWork: [workedOnFineTuningJobs, workedOnExports],
+        logger,
+      }),
       subscriberRunner,
       createRollUpRunner({
         db,
@@ -314,10 +332,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         logger,
       }),
       jobs,
-      platform.outlastingOutages({
-        name: 'maintenance schedule',
-        start: () => queue.schedule(maintenanceQueue, '* * * * *'),
-      }),
+      maintenance,
       operations.readiness,
     ],
   };

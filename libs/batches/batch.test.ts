@@ -174,8 +174,6 @@ const pastDeadline: Partial<Record<StateName, Partial<Record<CommandName, Expect
     'close drained': ['batch.cancelled'],
   },
   in_progress: {
-    'settle some': ['batch.lines_settled', 'batch.finalizing expired'],
-    'settle nothing new': ['batch.finalizing expired'],
     'close with open chunks': ['batch.finalizing expired'],
     'close drained': ['batch.finalizing expired'],
   },

@@ -214,7 +214,9 @@ function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 
   const events: BatchEvent[] = command.settled ? [{ type: 'batch.lines_settled', data: command.settled }] : [];
   const done =
     batch.completed + batch.failed + (command.settled ? command.settled.completed + command.settled.failed : 0);
-  if (done < batch.total) return [...events, ...decideClose(batch, command.openChunks, now)];
+  // Only the close job decides on the deadline, because it knows whether the clock can be trusted.
+  const closes = batch.status === 'cancelling' ? decideClose(batch, command.openChunks, now) : [];
+  if (done < batch.total) return [...events, ...closes];
   const reason = batch.status === 'cancelling' ? 'cancelled' : 'completed';
   return [...events, { type: 'batch.finalizing', data: { reason } }];
 }

@@ -95,7 +95,8 @@ export function createBatches(deps: {
           },
         ]);
         const isSmall = batch.inputBytes === null || batch.inputBytes <= smallInputBytes;
-        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, isSmall ? { priority: smallBatchPriority } : {});
+        const small = isSmall ? { priority: smallBatchPriority } : {};
+        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, { group: id, ...small });
         return { status: 200, body: toOpenAiBatch(row) };
       });
       return { batch: result.body, replayed: result.replayed };

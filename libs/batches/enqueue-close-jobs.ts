@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import { v5 as uuidv5 } from 'uuid';
+import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { cancelGraceMs } from './batch.ts';
@@ -14,9 +15,15 @@ const foundMax = 1_000;
  * Enqueues a close job for each batch whose deadline has passed, or whose grace period after a cancel is over, by the
  * database's clock. Indexes find them. (A delayed job for each deadline would slow down every claim, long after its batch
  * has ended.) A batch is found again until it is closed, so the minute is part of the job id: it gets at most one job a
- * minute. Returns how many batches were found.
+ * minute. Does nothing while the database's clock may be wrong. Returns how many batches were found.
  */
-export async function enqueueCloseJobs(db: Kysely<Database>, queue: JobQueue): Promise<number> {
+export async function enqueueCloseJobs(
+  db: Kysely<Database>,
+  queue: JobQueue,
+  clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>,
+): Promise<number> {
+  await readClock(db, clock);
+  if (clock.jumpedAhead()) return 0;
   return await db.transaction().execute(async (tx) => {
     // Without the subquery, the clock would be read for each row and no index could be used.
     const { rows } = await sql<{ id: string; now: Date }>`

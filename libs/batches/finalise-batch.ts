@@ -2,6 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
@@ -37,12 +38,18 @@ const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
  * a result as `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event.
  * Running it twice is harmless: the first transaction wins, and the blobs of the second run are swept.
  */
-export async function finaliseBatch(deps: Deps, batch: BatchRow, signal: AbortSignal): Promise<BatchRow> {
+export async function finaliseBatch(
+  deps: Deps,
+  batch: BatchRow,
+  signal: AbortSignal,
+  /** How often the job was tried before. */
+  retries = 0,
+): Promise<BatchRow> {
   if (batch.status !== 'finalizing') return batch;
   const batchId = batch.id;
   const files = { output: createResultFile(deps.blobs), error: createResultFile(deps.blobs) };
   try {
-    await writeLines(deps, batch, files, signal);
+    await writeLines({ ...deps, needsInput: retries < retriesWithoutInput }, batch, files, signal);
     const unanswered = files.error.lines() - batch.failed;
     if (files.output.lines() !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
       throw new Error(
@@ -102,8 +109,11 @@ function createResultFile(blobs: BlobStore): ResultFile {
   };
 }
 
+/** From this retry on, lines without a result are written without their custom_id if the input file is lost. */
+const retriesWithoutInput = 2;
+
 async function writeLines(
-  deps: Deps,
+  deps: Deps & { needsInput: boolean },
   batch: BatchRow,
   files: { output: ResultFile; error: ResultFile },
   signal: AbortSignal,
@@ -176,20 +186,38 @@ async function* readParts(db: Kysely<Database>, batch: BatchRow, line: number): 
 }
 
 /** Error lines for requests that were never executed, with the custom_id of the input. */
-async function unansweredLines(deps: Deps, batch: BatchRow, missing: readonly number[]): Promise<Map<number, Buffer>> {
+async function unansweredLines(
+  deps: Deps & { needsInput: boolean },
+  batch: BatchRow,
+  missing: readonly number[],
+): Promise<Map<number, Buffer>> {
   const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
   const wanted = new Set(missing);
-  const [low, high] = [missing[0] as number, missing.at(-1) as number];
   const lines = new Map<number, Buffer>();
-  for (let first = low; first <= high;) {
-    first = await scanRequests(deps, batch, { first, end: high + 1 }, ({ line, bytes }) => {
-      if (!wanted.has(line)) return;
-      const customId = memberValue(bytes, 'custom_id') ?? Buffer.from('null');
-      lines.set(line, resultLine(batch.id, line, customId, { kind: 'error', code, message: unansweredMessages[code] }));
-    });
+  const add = (line: number, customId: Buffer): void => {
+    lines.set(line, resultLine(batch.id, line, customId, { kind: 'error', code, message: unansweredMessages[code] }));
+  };
+  const window = { first: missing[0] as number, end: (missing.at(-1) as number) + 1 };
+  try {
+    while (window.first < window.end) {
+      window.first = await scanRequests(deps, batch, window, ({ line, bytes }) => {
+        if (wanted.has(line)) add(line, memberValue(bytes, 'custom_id') ?? nullText);
+      });
+    }
+  } catch (error) {
+    if (deps.needsInput || !isLost(error)) throw error;
+    deps.logger.error(
+      { err: error, batch_id: batch.id },
+      'lines are written without custom_id: the input file is lost',
+    );
+    for (const line of missing) if (!lines.has(line)) add(line, nullText);
   }
   return lines;
 }
+
+const nullText = Buffer.from('null');
+
+const isLost = (error: unknown): boolean => error instanceof GatewayError && error.code === 'blob_not_found';
 
 async function finish(
   deps: Deps,

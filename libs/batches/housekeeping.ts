@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import { isTransient } from '#libs/database/database-error.ts';
+import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -17,6 +18,7 @@ const repairEveryMs = 60_000;
 type Deps = {
   db: Kysely<Database>;
   queue: JobQueue;
+  clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>;
   /** What else than batches gets a new job when its own is lost. */
   otherWork: readonly WorkedOn[];
   logger: Logger;
@@ -27,7 +29,7 @@ type Deps = {
  * that no chunk waits for it, however long it takes. Every worker runs it.
  */
 export function createHousekeeping(deps: Deps): Part {
-  const { db, queue, logger } = deps;
+  const { db, queue, clock, logger } = deps;
   const stopped = new AbortController();
   let overdue: Promise<void> | undefined;
   let repair: Promise<void> | undefined;
@@ -47,7 +49,7 @@ export function createHousekeeping(deps: Deps): Part {
   return {
     name: 'batch housekeeping',
     start() {
-      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue));
+      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue, clock));
       repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairExclusively(deps));
     },
     async stop() {

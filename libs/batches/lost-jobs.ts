@@ -88,7 +88,7 @@ const batchesIn = (status: BatchStatus, jobs: QueueDefinition<BatchPayload>): Wo
       where status = ${status} and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
         select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
       ) limit ${max} for update skip locked`.execute(tx);
-    return rows.map(({ id }) => ({ id, enqueue: (queue) => queue.enqueue(tx, jobs, { batch_id: id }) }));
+    return rows.map(({ id }) => ({ id, enqueue: (queue) => queue.enqueue(tx, jobs, { batch_id: id }, { group: id }) }));
   },
 });
 

@@ -47,25 +47,49 @@ export async function remakeResultsPartition(db: Kysely<Database>, bucket: strin
 }
 
 /**
- * Drops the result partitions of days before `before` whose batches have all ended; their lines are in the files. Dropping
- * whole partitions costs the same for a thousand rows and for a billion. Returns the days dropped.
+ * Drops the result partitions of days before `before` whose batches have all ended, with the chunks of these batches; their
+ * lines are in the files. Dropping whole partitions costs the same for a thousand rows and for a billion. Returns the days
+ * dropped.
  */
 export async function dropOldResults(db: Kysely<Database>, before: Date): Promise<string[]> {
-  const { rows } = await sql<{ bucket: string; partition: string }>`
-    select to_char(day, 'YYYY-MM-DD') as bucket, relname as partition from (
+  const { rows: old } = await sql<{ bucket: string; partition: string; open: boolean }>`
+    select to_char(day, 'YYYY-MM-DD') as bucket, relname as partition, exists (
+        select from batch where (created_at at time zone 'UTC')::date = day
+          and status in ('validating', 'in_progress', 'finalizing', 'cancelling')
+      ) as open
+    from (
       select relname, to_date(right(relname, 8), 'YYYYMMDD') as day
       from pg_inherits join pg_class on pg_class.oid = inhrelid
       where inhparent = 'batch_result'::regclass
     ) as partitions
     where day < ${resultsBucket({ created_at: before })}::date
-      and not exists (
-        select from batch where (created_at at time zone 'UTC')::date = day
-          and status in ('validating', 'in_progress', 'finalizing', 'cancelling')
-      )
     order by day`.execute(db);
-  for (const { bucket, partition } of rows) {
+  const dropped = old.filter(({ open }) => !open);
+  for (const { bucket, partition } of dropped) {
     await sql`drop table ${sql.table(partition)}`.execute(db);
     seenBuckets(db).delete(bucket);
   }
-  return rows.map((row) => row.bucket);
+  await deleteOldChunks(
+    db,
+    before,
+    old.filter(({ open }) => open).map(({ bucket }) => bucket),
+  );
+  return dropped.map((row) => row.bucket);
+}
+
+const deletedMax = 10_000;
+
+/** Deletes the chunks of batches that ended and are of days before `before`, except for days whose results are kept. */
+async function deleteOldChunks(db: Kysely<Database>, before: Date, kept: readonly string[]): Promise<void> {
+  for (;;) {
+    const { numAffectedRows = 0n } = await sql`
+      delete from batch_chunk where ctid = any(array(
+        select batch_chunk.ctid from batch_chunk join batch on batch.id = batch_chunk.batch_id
+        where batch.created_at < ${resultsBucket({ created_at: before })}::date at time zone 'UTC'
+          and (batch.created_at at time zone 'UTC')::date <> all(${kept}::date[])
+          and batch.status in ('completed', 'failed', 'cancelled', 'expired')
+        limit ${deletedMax}
+      ))`.execute(db);
+    if (numAffectedRows < deletedMax) return;
+  }
 }

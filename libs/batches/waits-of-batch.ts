@@ -5,6 +5,7 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, validateQueue } from './batch-queues.ts';
+import { chunkJobId } from './dispatch-chunks.ts';
 
 /** Reports are written every two seconds. Older ones are of a process that has ended or has lost its database. */
 const reportAge = sql`interval '15 seconds'`;
@@ -26,17 +27,16 @@ export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promi
   }
   if (batch.status !== 'in_progress') return [];
   const ofLines = await lineWaits(db, batch);
-  const [jobs] = await chunkJobs(db, batch.id);
-  if (ofLines.length > 0 || jobs === undefined) return ofLines;
-  const { active, ready, snoozed, due, ahead } = jobs;
+  if (ofLines.length > 0) return ofLines;
+  const { active, ready, snoozed, due } = await chunkJobs(db, batch.id);
   if (active > 0) return [];
-  if (ready === 0 && snoozed > 0) {
+  if (ready === 0 && snoozed > 0 && due !== null) {
     const message =
       `All lines of ${snoozed} chunks wait, for a rate limit, an open circuit, a budget or a secret. ` +
       'They gave their place to other batches and are called again then, or soon after.';
     return [{ ...nothing, reason: 'snoozed', message, until: toUnixSeconds(due) }];
   }
-  const message = `No worker has room for a chunk of this batch yet: ${ahead} chunks of batches are being run.`;
+  const message = 'No worker has room for this batch yet.';
   return [{ ...nothing, reason: 'queued', message }];
 }
 
@@ -81,23 +81,32 @@ const texts = {
 async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<boolean> {
   const query = sql`
     select from pgboss.job
-    where name = ${validateQueue.name} and state = 'active' and data ->> 'batch_id' = ${batchId} limit 1`;
+    where name = ${validateQueue.name} and state = 'active' and group_id = ${batchId} limit 1`;
   return (await asSystem(() => query.execute(db))).rows.length > 0;
 }
 
-type ChunkJobs = { active: number; ready: number; snoozed: number; due: Date | null; ahead: number };
+type ChunkJobs = { active: number; ready: number; snoozed: number; due: Date | null };
 
-/** The jobs of the batch's chunks, and how many chunks of all batches are running. The counts name no other batch. */
-async function chunkJobs(db: Kysely<Database>, batchId: string): Promise<ChunkJobs[]> {
+/** Enqueued chunks that are looked at: more than a batch has, unless hundreds of workers run it. */
+const chunksMax = 1_000;
+
+/** The jobs of the batch's chunks, found by their ids, so that those of other batches are not read. */
+async function chunkJobs(db: Kysely<Database>, batchId: string): Promise<ChunkJobs> {
+  const chunks = await db
+    .selectFrom('batch_chunk')
+    .select(['chunk', 'generation'])
+    .where('batch_id', '=', batchId)
+    .where('state', '=', 'released')
+    .orderBy('chunk')
+    .limit(chunksMax)
+    .execute();
+  const ids = chunks.map(({ chunk, generation }) => chunkJobId(batchId, chunk, generation));
   const query = sql<ChunkJobs>`
-    select count(*) filter (where own and state = 'active')::int as active,
-      count(*) filter (where own and state < 'active' and start_after <= now())::int as ready,
-      count(*) filter (where own and state < 'active' and start_after > now())::int as snoozed,
-      min(start_after) filter (where own and state < 'active' and start_after > now()) as due,
-      count(*) filter (where state = 'active')::int as ahead
-    from (
-      select state, start_after, group_id = ${batchId} as own from pgboss.job
-      where name = ${chunkQueue.name} and state <= 'active'
-    ) as job`;
-  return (await asSystem(() => query.execute(db))).rows;
+    select count(*) filter (where state = 'active')::int as active,
+      count(*) filter (where state < 'active' and start_after <= now())::int as ready,
+      count(*) filter (where state < 'active' and start_after > now())::int as snoozed,
+      min(start_after) filter (where state < 'active' and start_after > now()) as due
+    from pgboss.job where name = ${chunkQueue.name} and id = any(${ids}::uuid[])`;
+  const { rows } = await asSystem(() => query.execute(db));
+  return rows[0] as ChunkJobs;
 }

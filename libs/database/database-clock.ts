@@ -1,4 +1,6 @@
+import { sql, type Kysely } from 'kysely';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { Database } from './schema.ts';
 
 /**
  * The clock of the database, as far as this process knows it. All deadlines use it, so that a process with a wrong clock
@@ -12,24 +14,50 @@ export type DatabaseClock = Clock & {
   set(databaseMs: number, askedAtMs: number, answeredAtMs: number): void;
   /** Converts a time of the database into one of this process's own clock, to compare it with that. */
   toOwnTime(databaseMs: number): number;
+  /**
+   * Whether the clock jumped ahead less than two minutes ago. It may be wrong and be set right again, so nothing is deleted
+   * or expired meanwhile.
+   */
+  jumpedAhead(): boolean;
 };
 
 const slowAnswerMs = 1_000;
 /** Smaller differences come from the round trip, and do not adjust the clock. */
 const toleranceMs = 50;
+/** A jump by less than this has no noticeable effect on deadlines. */
+const jumpMs = 5_000;
+const believedAfterMs = 120_000;
 
 /**
  * Between two results, and during outages, the clock advances with the monotonic clock. Before the first result it is the
  * process's own clock.
  */
 export function createDatabaseClock(
-  deps: { ownTime: () => number; monotonicMs: () => number } = {
+  deps: {
+    ownTime: () => number;
+    monotonicMs: () => number;
+    /** How long a jump ahead is doubted. */
+    believedAfterMs?: number | undefined;
+  } = {
     ownTime: Date.now,
     monotonicMs: () => performance.now(),
   },
 ): DatabaseClock {
   /** The database's time at zero of the monotonic clock. */
   let zeroMs: number | undefined;
+  /** Before the last jump ahead, and when that is believed. */
+  let doubted: { zeroMs: number; untilMs: number } | null = null;
+
+  const jumpedAhead = (): boolean => doubted !== null && deps.monotonicMs() < doubted.untilMs;
+
+  const noteJump = (beforeMs: number, measuredMs: number): void => {
+    if (doubted !== null && measuredMs - doubted.zeroMs <= jumpMs) doubted = null;
+    if (measuredMs - beforeMs > jumpMs) {
+      const untilMs = deps.monotonicMs() + (deps.believedAfterMs ?? believedAfterMs);
+      doubted = { zeroMs: jumpedAhead() && doubted ? doubted.zeroMs : beforeMs, untilMs };
+    }
+  };
+
   const now = (): number => (zeroMs === undefined ? deps.ownTime() : Math.floor(zeroMs + deps.monotonicMs()));
   return {
     now,
@@ -38,8 +66,20 @@ export function createDatabaseClock(
       const measuredMs = databaseMs - askedAtMs - tookMs / 2;
       if (zeroMs !== undefined && (tookMs > slowAnswerMs || Math.abs(measuredMs - zeroMs) <= toleranceMs + tookMs / 2))
         return;
+      // At the first time, the own clock is all that there is to compare it with.
+      noteJump(zeroMs ?? deps.ownTime() - answeredAtMs, measuredMs);
       zeroMs = measuredMs;
     },
-    toOwnTime: (databaseMs) => databaseMs - now() + deps.ownTime(),
+    // By what is believed, so that lines are still retried after a jump past the deadline of their batch.
+    toOwnTime: (databaseMs) =>
+      databaseMs - (jumpedAhead() ? (doubted?.zeroMs ?? 0) + deps.monotonicMs() : now()) + deps.ownTime(),
+    jumpedAhead,
   };
+}
+
+/** Reads the clock, for code that is about to expire or delete something by it. */
+export async function readClock(db: Kysely<Database>, clock: Pick<DatabaseClock, 'set'>): Promise<void> {
+  const askedMs = performance.now();
+  const { rows } = await sql<{ now: Date }>`select clock_timestamp() as now`.execute(db);
+  clock.set((rows[0] as { now: Date }).now.getTime(), askedMs, performance.now());
 }

@@ -191,8 +191,9 @@ export async function admitUpload(
 ): Promise<void> {
   const { rows } = await sql<{ bytes: number }>`
     select (
-      (select coalesce(sum(bytes), 0) from file where workspace_id = ${workspaceId}
-        and (deleted_at is null or deleted_at > (select clock_timestamp()) - ${sweptAfter}::interval))
+      (select coalesce(sum(bytes), 0) from stored_bytes where workspace_id = ${workspaceId})
+      + (select coalesce(sum(bytes), 0) from file
+         where workspace_id = ${workspaceId} and deleted_at > (select clock_timestamp()) - ${sweptAfter}::interval)
       + (select coalesce(sum(bytes), 0) from upload where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp())
     )::int8 as bytes`.execute(db);
   const bytes = rows[0]?.bytes ?? 0;

@@ -10,11 +10,21 @@ import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
-/** Enough to complete or schedule jobs, where the payload does not matter. */
+/** Enough to complete jobs, where the payload does not matter. */
 type QueueName = { name: string };
 
-/** `group`: `workInGroups` limits the jobs of one group together. */
-type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number; group?: string };
+/**
+ * `group`: `workInGroups` limits the jobs of one group together. `singletonSeconds`: does nothing if a job with the same
+ * `singletonKey` was enqueued in the current interval of this length.
+ */
+type EnqueueOptions = {
+  id?: string;
+  startAfter?: Date;
+  singletonKey?: string;
+  singletonSeconds?: number;
+  priority?: number;
+  group?: string;
+};
 
 /** Both ends are included. */
 type Priorities = { minPriority?: number; maxPriority?: number };
@@ -61,7 +71,6 @@ export type JobQueue = Part & {
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Hands a job back for immediate redelivery, because the worker stops. False when the claim was lost. */
   handBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
-  schedule(queue: QueueName, cron: string): Promise<void>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
 
@@ -185,9 +194,6 @@ export function createJobQueue(deps: {
       const response = await boss.fail(queue.name, job, { reason });
       return Affected.parse(response).affected === 1;
     },
-    async schedule(queue, cron) {
-      await boss.schedule(queue.name, cron);
-    },
     async depths() {
       return await boss.getQueues(queues.map((queue) => queue.name));
     },
@@ -223,7 +229,7 @@ function bossOptions(deps: {
     application_name: `sluice-queue-${deps.role}`,
     max: deps.poolSizeMax,
     supervise: working,
-    schedule: working,
+    schedule: false,
     // A dead worker is noticed when its heartbeat (10 s, the least that pg-boss allows) is overdue, which takes up to two
     // passes. With passes 5 s apart this took 22 s after everything had been killed and the database needed 10 s to come
     // back. The job table is small enough to be checked every 2 s.

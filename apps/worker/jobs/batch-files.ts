@@ -36,7 +36,7 @@ type Deps = {
 
 export type BatchFileJobs = {
   /** Writes the files of a `finalizing` batch and ends it. Does nothing with a batch in any other status. Returns its status. */
-  finalise(batch: BatchRow, signal: AbortSignal): Promise<BatchStatus>;
+  finalise(batch: BatchRow, signal: AbortSignal, retries?: number): Promise<BatchStatus>;
   /** Starts to work on the queues. `stopping` aborts what is running. */
   work(stopping: AbortSignal): Promise<void>;
 };
@@ -89,7 +89,7 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
     return batch?.status;
   }
 
-  async function finalise(batch: BatchRow, signal: AbortSignal): Promise<BatchStatus> {
+  async function finalise(batch: BatchRow, signal: AbortSignal, retries = 0): Promise<BatchStatus> {
     const after = await finaliseBatch(
       {
         db,
@@ -104,6 +104,7 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
       },
       batch,
       signal,
+      retries,
     );
     const { id, status, completed, failed } = after;
     if (isTerminal(status)) logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
@@ -115,19 +116,19 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
     async work(stopping) {
       const workOn = async (
         jobs: QueueDefinition<BatchPayload>,
-        handler: (batchId: string, signal: AbortSignal) => Promise<BatchStatus | undefined>,
+        handler: (batchId: string, signal: AbortSignal, retries: number) => Promise<BatchStatus | undefined>,
       ): Promise<void> => {
         for (const lane of lanes) {
           await queue.work(jobs, { ...lane, retryOutages: true }, async (job) => {
-            const status = await handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping]));
+            const status = await handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping]), job.retryCount);
             if (status !== undefined) job.note?.(status);
           });
         }
       };
       await workOn(validateQueue, validate);
-      await workOn(finaliseQueue, async (batchId, signal) => {
+      await workOn(finaliseQueue, async (batchId, signal, retries) => {
         const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-        return batch && (await finalise(batch, signal));
+        return batch && (await finalise(batch, signal, retries));
       });
     },
   };

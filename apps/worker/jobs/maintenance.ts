@@ -1,24 +1,82 @@
-export type MaintenanceTask = { name: string; everyMs: number; run: () => Promise<unknown> };
+import type { Kysely } from 'kysely';
+import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { maintenanceQueue, quickTaskPriority } from '../../platform/queues.ts';
+
+export type MaintenanceTask = {
+  name: string;
+  everySeconds: number;
+  run: () => Promise<unknown>;
+  /** Whether it deletes or expires nothing by the database's clock. */
+  ignoresClock?: true;
+};
+
+const offerEveryMs = 30_000;
+/** Tasks that are due this often are quick. They have a slot of their own, so that none waits for a sweep of all files. */
+const quickSeconds = 60;
 
 /**
- * Runs the tasks that are due, and starts none once the signal has aborted. Their times are only kept in this process: it
- * does no harm to run a task too often, and a restarted process runs all of them.
+ * Runs each task once per interval in the whole installation: every worker offers its job to the queue, which takes the first
+ * one of each interval. So one slow task delays no other one, and a task that is still running is not started again.
  */
 export function createMaintenance(
   tasks: readonly MaintenanceTask[],
-  deps: { now: () => number; onError: (task: string, error: unknown) => void },
-): (signal: AbortSignal) => Promise<void> {
-  const lastRun = new Map<string, number>();
-  return async (signal) => {
-    for (const task of tasks) {
-      if (signal.aborted) return;
-      if (deps.now() - (lastRun.get(task.name) ?? Number.NEGATIVE_INFINITY) < task.everyMs) continue;
-      lastRun.set(task.name, deps.now());
-      try {
-        await task.run();
-      } catch (error) {
-        deps.onError(task.name, error);
+  deps: { db: Kysely<Database>; queue: JobQueue; clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>; logger: Logger },
+): Part & { work: (stopping: AbortSignal) => Promise<void> } {
+  const { db, queue, clock, logger } = deps;
+  let timer: NodeJS.Timeout | undefined;
+  let offering = Promise.resolve();
+
+  async function offer(): Promise<void> {
+    try {
+      for (const { name, everySeconds } of tasks) {
+        const priority = everySeconds <= quickSeconds ? quickTaskPriority : 0;
+        const options = { singletonKey: name, singletonSeconds: everySeconds, priority };
+        await queue.enqueue(db, maintenanceQueue, { task: name }, options);
       }
+    } catch (error) {
+      logger.warn({ err: error }, 'maintenance tasks could not be enqueued; this is tried again');
     }
+  }
+
+  async function run(name: string): Promise<void> {
+    const task = tasks.find((each) => each.name === name);
+    if (task === undefined) return;
+    try {
+      if (task.ignoresClock !== true) {
+        await readClock(db, clock);
+        if (clock.jumpedAhead())
+          return logger.warn({ task: name }, 'task is left out: the clock of the database jumped ahead');
+      }
+      await task.run();
+    } catch (error) {
+      logger.error({ err: error, task: name }, 'maintenance task failed');
+    }
+  }
+
+  return {
+    name: 'maintenance',
+    start() {
+      const offerTasks = (): void => {
+        offering = offering.then(offer);
+      };
+      timer ??= setInterval(offerTasks, offerEveryMs).unref();
+      offerTasks();
+    },
+    async stop() {
+      clearInterval(timer);
+      timer = undefined;
+      await offering;
+    },
+    async work(stopping) {
+      const handler = async ({ payload }: { payload: { task: string } }): Promise<void> => {
+        if (!stopping.aborted) await run(payload.task);
+      };
+      const lanes = [{ minPriority: quickTaskPriority }, { maxPriority: quickTaskPriority - 1 }];
+      for (const priorities of lanes) await queue.work(maintenanceQueue, { concurrency: 1, priorities }, handler);
+    },
   };
 }

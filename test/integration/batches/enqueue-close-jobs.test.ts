@@ -1,9 +1,11 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { closeQueue } from '#libs/batches/batch-queues.ts';
+import { decideBatch } from '#libs/batches/batch.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
 import { enqueueCloseJobs, deleteOldCloseJobs } from '#libs/batches/enqueue-close-jobs.ts';
+import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, closeLate, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 
@@ -11,6 +13,7 @@ const database = useTestDatabase();
 const engine = useBatchEngine(database);
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 const releaseTarget = async (): Promise<void> => {};
+const clock = createDatabaseClock();
 const limits = { openBatchesMax: 100, queuedLinesMax: 1_000 };
 
 async function closeJobsOf(batchId: string): Promise<number> {
@@ -56,15 +59,33 @@ test('a batch has no job for its deadline, and gets one a minute once the deadli
     },
   );
   expect(await closeJobsOf(batch.id)).toBe(0);
-  await enqueueCloseJobs(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue, clock);
   expect(await closeJobsOf(batch.id)).toBe(0);
   await age(batch.id, '61 minutes');
-  await enqueueCloseJobs(db, engine.queue);
-  await enqueueCloseJobs(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue, clock);
+  await enqueueCloseJobs(db, engine.queue, clock);
   // Two if the minute ended between the two checks.
   expect([1, 2]).toContain(await closeJobsOf(batch.id));
   await close(batch.id);
   expect(await readBatch(database, batch.id)).toMatchObject({ status: 'expired' });
+});
+
+test('a clock that was set ahead expires nothing, neither by a check nor by the next results', async () => {
+  const { db } = database;
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  // For a process whose own clock is a day behind, that of the database is a day ahead.
+  const dayBefore = () => Date.now() - 24 * 3_600_000;
+  const doubting = createDatabaseClock({ ownTime: dayBefore, monotonicMs: () => performance.now() });
+  await age(id, '25 hours');
+  await enqueueCloseJobs(db, engine.queue, doubting);
+  expect(await closeJobsOf(id)).toBe(0);
+  const row = await readBatch(database, id);
+  const settled = { chunks: [], completed: 1, failed: 0, usage: [], results_root: '' };
+  const events = decideBatch(row, { type: 'settle', settled, openChunks: 1 }, new Date());
+  expect(events.map(({ type }) => type)).toEqual(['batch.lines_settled']);
+  await enqueueCloseJobs(db, engine.queue, clock);
+  expect(await closeJobsOf(id)).toBe(1);
+  await sql`delete from batch where id = ${id}`.execute(db);
 });
 
 // A fail-over to a standby whose clock is two seconds behind: the events of the last two seconds are in the future, so
@@ -81,10 +102,10 @@ test('a batch that is cancelled just after the clock was set back ends ten minut
   );
   await sql`delete from pgboss.job where name = ${closeQueue.name}`.execute(db);
   await age(id, '10 minutes');
-  await enqueueCloseJobs(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue, clock);
   expect(await closeJobsOf(id)).toBe(0);
   await age(id, '2 seconds');
-  await enqueueCloseJobs(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue, clock);
   expect(await closeJobsOf(id)).toBe(1);
   await close(id);
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });

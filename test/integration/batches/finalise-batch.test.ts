@@ -50,7 +50,7 @@ async function createFinalizing(lines: number, rows: readonly Row[], reason: Fin
   return id;
 }
 
-async function finalise(id: string, input = 'unused'): Promise<Map<string, StoredBlob>> {
+async function finalise(id: string, input = 'unused', retries = 0): Promise<Map<string, StoredBlob>> {
   const files = new Map<string, StoredBlob>();
   await finaliseBatch(
     {
@@ -67,6 +67,7 @@ async function finalise(id: string, input = 'unused'): Promise<Map<string, Store
     },
     await readBatch(database, id),
     new AbortController().signal,
+    retries,
   );
   return files;
 }
@@ -114,6 +115,29 @@ test('lines without a result are written in input order, over any number of page
   expect(await readBatch(database, id)).toMatchObject({ status: 'expired' });
   expect((await readChunks(database, id)).map(({ state }) => state)).toEqual(['done']);
 });
+
+test.each(['expired', 'cancelled'] as const)(
+  'a batch that is %s and has lost its input ends at the third attempt, with the results that it has',
+  async (reason) => {
+    const rows = [
+      { line: 1, succeeded: true, data: Buffer.from('{"custom_id":"line-1"}') },
+      { line: 3, succeeded: false, data: Buffer.from('{"custom_id":"line-3"}') },
+    ];
+    const id = await createFinalizing(4, rows, reason);
+    const lost = 'f'.repeat(32);
+    for (const retries of [0, 1]) await expect(finalise(id, lost, retries)).rejects.toThrow('no longer exists');
+    const files = await finalise(id, lost, 2);
+    expect((await contentOf(files.get('output'))).toString()).toBe('{"custom_id":"line-1"}\n');
+    const errors = (await contentOf(files.get('error'))).toString().trimEnd().split('\n');
+    const code = `batch_${reason}`;
+    expect(errors.map((line) => JSON.parse(line) as object)).toMatchObject([
+      { custom_id: null, error: { code } },
+      { custom_id: 'line-3' },
+      { custom_id: null, error: { code } },
+    ]);
+    expect(await readBatch(database, id)).toMatchObject({ status: reason });
+  },
+);
 
 test('when two finalise a batch at the same time, one of them ends it', async () => {
   const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];

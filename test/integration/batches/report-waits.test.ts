@@ -1,8 +1,10 @@
+import { sql } from 'kysely';
 import { expect, test } from 'vitest';
+import { chunkQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { writeReport } from '#libs/batches/report-waits.ts';
 import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
+import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
@@ -35,4 +37,39 @@ test('the waits of all workers are added up, each report replaces the one before
   await db.updateTable('batch_line_wait').set(age(120_000)).where('process_id', '=', 'process_1').execute();
   await writeReport(db, 'process_2', []);
   expect(await db.selectFrom('batch_line_wait').selectAll().execute()).toEqual([]);
+});
+
+test('what a batch waits for is found without reading the jobs of others', async () => {
+  const { db } = database;
+  const id = await createRunningBatch(database, engine, { lines: 2, linesPerChunk: 1 });
+  await claimChunk(database, engine, id, 0);
+  await sql`update pgboss.job set state = 'created' where group_id = ${id}`.execute(db);
+  for (const [name, state, count] of [
+    [chunkQueue.name, 'created', 10_000],
+    [chunkQueue.name, 'completed', 9_000],
+    [chunkQueue.name, 'active', 300],
+    [validateQueue.name, 'created', 500],
+    [validateQueue.name, 'completed', 500],
+  ] as const) {
+    await sql`
+      insert into pgboss.job (name, data, state, group_id, expire_seconds, deletion_seconds, keep_until)
+      select ${name}, jsonb_build_object('batch_id', 'other-' || n), ${state}::pgboss.job_state, 'other-' || n, 60, 60,
+        now() + interval '1 day'
+      from generate_series(1, ${count}::int) as n`.execute(db);
+  }
+  await sql`analyze pgboss.job`.execute(db);
+  const batch = await readBatch(database, id);
+  const read = await db.transaction().execute(async (tx) => {
+    const rowsRead = async (): Promise<number> => {
+      const { rows } = await sql<{ rows: number }>`
+        select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows from pg_stat_xact_all_tables
+        where schemaname = 'pgboss' and relname like 'job%'`.execute(tx);
+      return rows[0]?.rows ?? 0;
+    };
+    const before = await rowsRead();
+    expect(await waitsOfBatch(tx, batch)).toMatchObject([{ reason: 'queued' }]);
+    expect(await waitsOfBatch(tx, { ...batch, status: 'validating' })).toMatchObject([{ reason: 'queued' }]);
+    return (await rowsRead()) - before;
+  });
+  expect(read).toBeLessThanOrEqual(10);
 });

@@ -16,7 +16,7 @@ test('a partition is created once, however many processes need it at the same ti
   expect(rows).toEqual([{ storage: 'e' }]);
 });
 
-test('old partitions are dropped, but not one of a day with an unfinished batch', async () => {
+test('old partitions are dropped with the chunks of their batches, but not those of a day with an unfinished batch', async () => {
   const today = new Date();
   const bucket = today.toISOString().slice(0, 10);
   await ensureResultsPartition(database.db, '2020-05-01');
@@ -40,10 +40,33 @@ test('old partitions are dropped, but not one of a day with an unfinished batch'
       },
     ]);
   });
+  const chunks = async (): Promise<string[]> =>
+    (await database.db.selectFrom('batch_chunk').select('batch_id').orderBy('batch_id').execute()).map(
+      (row) => row.batch_id,
+    );
+  // One that ended on the same day as the unfinished one, and one of a day without results.
+  for (const [ended, created] of [
+    ['batch_ended', today],
+    ['batch_without_results', new Date('2020-06-01')],
+  ] as const) {
+    await sql`
+      insert into batch select (jsonb_populate_record(batch, jsonb_build_object(
+        'id', ${ended}::text, 'status', 'cancelled', 'created_at', ${created}::timestamptz))).*
+      from batch where id = ${id}`.execute(database.db);
+  }
+  for (const batch of [id, 'batch_ended', 'batch_without_results']) {
+    await sql`
+      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count)
+      values (${batch}, 0, 0, 1, 1, 1, 1), (${batch}, 1, 1, 1, 2, 2, 1)`.execute(database.db);
+  }
   const farAhead = new Date(today.getTime() + 10 * 86_400_000);
-  expect(await dropOldResults(database.db, farAhead)).toEqual(['2020-05-01']);
+  expect(await dropOldResults(database.db, today)).toEqual(['2020-05-01']);
+  expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
+  expect(await dropOldResults(database.db, farAhead)).toEqual([]);
+  expect(await chunks()).toEqual(['batch_ended', 'batch_ended', id, id]);
   await sql`update batch set status = 'completed'`.execute(database.db);
   expect(await dropOldResults(database.db, farAhead)).toEqual([bucket]);
+  expect(await chunks()).toEqual([]);
   // A late settle of the same process creates it again instead of failing.
   await ensureResultsPartition(database.db, bucket);
 });

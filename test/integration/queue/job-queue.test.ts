@@ -207,7 +207,6 @@ test.concurrent.each([1, 2, 4, 7, 11, 16, 22, 30])(
       await wait.outlasting(queue).start?.();
       const done = Promise.withResolvers<number>();
       await queue.work(definition, { concurrency: 1 }, (job) => Promise.resolve(done.resolve(job.payload.n)));
-      await wait.outlasting({ name: 'schedule', start: () => queue.schedule(definition, '* * * * *') }).start?.();
       await queue.enqueue(database.db, definition, { n: answer });
       expect(await done.promise).toBe(answer);
     } finally {
