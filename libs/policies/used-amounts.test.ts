@@ -33,6 +33,7 @@ function requestOf(body: object, over: Partial<AdmissionRequest> = {}): Admissio
     prompt: null,
     waitsForBudget: false,
     estimate: () => estimateUsage({ operation, body: bytes, parsed: body as Record<string, unknown> }),
+    otherModels: () => ({ names: [], chooses: null }),
     ...over,
   };
 }

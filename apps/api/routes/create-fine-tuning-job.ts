@@ -3,6 +3,7 @@ import type { BatchTargets } from '#libs/access/batch-target.ts';
 import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
 import { noDefaults, refuseConfigOverride } from '#libs/access/config-override.ts';
 import { credentialHeaders, credentialsOf, slugOfModel, fingerprintOfCall } from '#libs/access/request-credentials.ts';
+import { otherModelsIn } from '#libs/calls/allowed-models.ts';
 import { unknownEnd, type Admission, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
@@ -121,6 +122,7 @@ function trainingOf(
     prompt: null,
     waitsForBudget: false,
     estimate: () => estimate,
+    otherModels: () => otherModelsIn({}),
   };
 }
 
