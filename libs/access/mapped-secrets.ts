@@ -3,13 +3,14 @@ import type { SecretMapping } from '#libs/contracts/secret-references.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
+import { mayTakeMember, memberNotAllowed } from '#libs/resources/secret-reference-data.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
-import { assertSendable, isSecretSetting } from '#libs/targets/provider-settings.ts';
+import { assertSendable, isSecretSetting, refuseUnmappable } from '#libs/targets/provider-settings.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 
 export type MappedSecrets = {
@@ -30,16 +31,26 @@ export function createMappedSecrets({
   snapshot: Pick<AccessSnapshot, 'live'>;
   cache: Pick<SecretCache, 'read' | 'renew'>;
 }): MappedSecrets {
-  const referenceOf = (mapping: SecretMapping, ownerId: string): Mapped => {
-    const reference = snapshot.live(secretReferenceKind).byId.get(mapping.secret_reference_id);
+  // Everything is checked again: the reference, or the rules of mappings, may be newer than the mapping.
+  const referenceOf = (
+    mapping: SecretMapping,
+    { provider, ownerId }: { provider: string; ownerId: string },
+  ): Mapped => {
+    const { target_field: field, secret_reference_id: id } = mapping;
+    refuseUnmappable(provider, field, `secret_mappings.${field}`);
+    const reference = snapshot.live(secretReferenceKind).byId.get(id);
     if (reference === undefined) throw deleted(mapping);
     if (!mayMap(reference, ownerId)) throw notAllowed(reference);
+    const secretKey = mapping.secret_key ?? reference.key;
+    if (!mayTakeMember(reference, ownerId, secretKey)) throw memberNotAllowed(reference, secretKey, null);
     return { mapping, reference };
   };
 
   const complete: MappedSecrets['complete'] = (target, { mapped }) => {
     if (mapped === undefined) return target;
-    const found = mapped.mappings.map((mapping) => referenceOf(mapping, mapped.ownerId));
+    const { ownerId } = mapped;
+    const { provider } = target;
+    const found = mapped.mappings.map((mapping) => referenceOf(mapping, { provider, ownerId }));
     // A refusal of one is a promise too: thrown at once, it would leave those of the others without anybody who waits.
     const read = found.map(({ reference }) => {
       try {
@@ -97,13 +108,17 @@ function fill(target: Target, found: readonly Mapped[], fetched: readonly Fetche
     const value = (fetched[index] as FetchedSecret).pick(key, format ?? 'string');
     refuseUnsendable(reference.slug, field, value);
     if (field === 'key') apiKey = value;
-    if (isSecretSetting(field)) secrets[field] = value;
-    else settings[field] = value.reveal();
+    // Whatever comes from a reference counts as a secret, so that it is removed from answers and errors.
+    secrets[field] = value;
+    if (!isSecretSetting(field)) settings[field] = value.reveal();
   }
   return { apiKey, settings, secrets };
 }
 
 function refuseUnsendable(slug: string, field: string, value: Secret): void {
+  if (!isSecretSetting(field) && !/^\w+$/.test(value.reveal())) {
+    throw new SecretError('malformed', slug, `holds a value for '${field}' with more than letters, digits and '_'`);
+  }
   try {
     assertSendable(field, value.reveal(), field);
   } catch (error) {

@@ -6,7 +6,13 @@ import { addBreach, anyMetadata, anyObject, text } from './scalars.ts';
 export const managerTypes = ['hashicorp_vault', 'aws_sm', 'azure_kv', 'environment', 'file'] as const;
 export type ManagerType = (typeof managerTypes)[number];
 
-export const secretReferenceLimits = { ofOwnerMax: 500, workspacesMax: 1_000, hostsMax: 100, mappingsMax: 20 };
+export const secretReferenceLimits = {
+  ofOwnerMax: 500,
+  workspacesMax: 1_000,
+  hostsMax: 100,
+  secretKeysMax: 100,
+  mappingsMax: 20,
+};
 
 const secretName = () => text({ min: 1, max: 255 });
 
@@ -18,6 +24,11 @@ export const secretReferenceFields = {
   auth_config: anyObject().optional(),
   secret_path: text({ min: 1, max: 1_024 }),
   secret_key: secretName().nullish(),
+  allowed_secret_keys: z
+    .array(secretName())
+    .max(secretReferenceLimits.secretKeysMax)
+    .optional()
+    .describe('members of the secret, in addition to secret_key, that mappings of a workspace can name'),
   allow_all_workspaces: z.boolean().optional(),
   allowed_workspaces: z
     .array(text({ min: 1, max: 200 }))
@@ -156,6 +167,7 @@ export const SecretReferenceObject = z.object({
   auth_config: z.record(z.string(), z.string()),
   secret_path: z.string(),
   secret_key: z.string().nullable(),
+  allowed_secret_keys: z.array(z.string()),
   allow_all_workspaces: z.boolean(),
   allowed_workspaces: z.array(z.string()),
   allowed_hosts: z.array(z.string()),

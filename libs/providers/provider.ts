@@ -40,6 +40,11 @@ export type SettingField = {
   portkeyName?: string;
   /** One credential may serve several deployments: `name` names the deployment, and each may set `detail` for itself. */
   ofDeployment?: 'name' | 'detail';
+  /**
+   * A secret reference can fill it although it is not a secret, because it changes whenever the secret does. It is sent as
+   * part of a longer text, so only letters, digits and underscores are accepted from a reference.
+   */
+  mappable?: true;
   /** Accepted because clients of Portkey's API store it. Nothing reads it. */
   unused?: true;
 };

@@ -5,15 +5,18 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import { refuseUnmappable } from '#libs/targets/provider-settings.ts';
-import { isReferenceFor } from './secret-reference-data.ts';
+import { isReferenceFor, mayTakeMember, memberNotAllowed } from './secret-reference-data.ts';
 
+type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key' | 'allowedKeys'>;
 type Given = z.output<ReturnType<typeof secretMappings>>;
 
 /**
  * The mappings of a request as they are stored; undefined where it has none. `ownerId`: the workspace that owns the
  * credential, or the organisation. The references stay until the transaction ends. Throws invalid_request for a field
- * that cannot be mapped, or is mapped twice, and for a reference that the owner may not map.
+ * that cannot be mapped, or is mapped twice, and for a reference that the owner may not map; forbidden for a member of the
+ * secret that the organisation does not share.
  */
 export async function checkMappings(
   { tx }: Pick<UnitOfWork, 'tx'>,
@@ -31,11 +34,15 @@ export async function checkMappings(
       const message = `Invalid '${place}.target_field': '${field}' is mapped twice. Map each field once.`;
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: `${place}.target_field` });
     }
-    const id = await findReference(tx, ownerId, secret_reference_id);
-    if (id === null) throw noSuchReference(secret_reference_id, `${place}.secret_reference_id`);
+    const reference = await findReference(tx, ownerId, secret_reference_id);
+    if (reference === null) throw noSuchReference(secret_reference_id, `${place}.secret_reference_id`);
+    const secretKey = secret_key ?? reference.key;
+    if (!mayTakeMember(reference, ownerId, secretKey)) {
+      throw memberNotAllowed(reference, secretKey, `${place}.secret_key`);
+    }
     mappings.push({
       target_field: field,
-      secret_reference_id: id,
+      secret_reference_id: reference.id,
       secret_key: secret_key ?? null,
       value_format: value_format ?? null,
     });
@@ -44,15 +51,17 @@ export async function checkMappings(
 }
 
 /** The lock keeps the reference from being deleted before the mapping is committed: see `refuseMappedReference`. */
-async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string): Promise<string | null> {
-  const find = sql<{ id: string }>`
-    select id from resource
+async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string): Promise<FoundReference | null> {
+  const find = sql<FoundReference>`
+    select id, coalesce(slug, id) as slug, workspace_id as "ownerId", data ->> 'secret_key' as key,
+      coalesce(data -> 'allowed_secret_keys', '[]') as "allowedKeys"
+    from resource
     where kind = 'secret_reference' and deleted_at is null and (id = ${name} or slug = ${name})
       and (workspace_id = ${ownerId} or (workspace_id = ${organisationId} and ${isReferenceFor(ownerId)}))
     order by id = ${name} desc limit 1 for share`;
   // A workspace sees references of the organisation, but Postgres lets only those lock a row who may change it.
   const { rows } = await asSystem(() => find.execute(tx));
-  return rows[0]?.id ?? null;
+  return rows[0] ?? null;
 }
 
 /**

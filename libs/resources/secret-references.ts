@@ -74,7 +74,12 @@ export const secretReferenceKind = defineResource<
       path: whole.secret_path ?? '',
     });
     return {
-      data: { ...data, ...(await checkWorkspaces(input, context)), ...checkHosts(input, context) },
+      data: {
+        ...data,
+        ...(await checkWorkspaces(input, context)),
+        ...checkHosts(input, context),
+        ...checkKeys(input, context),
+      },
       ...(secrets && { secrets }),
     };
   },
@@ -95,6 +100,7 @@ export const secretReferenceKind = defineResource<
       auth_config: { ...data.auth_config, ...Object.fromEntries(secretNamesOf(data).map((name) => [name, mask])) },
       secret_path: data.secret_path,
       secret_key: data.secret_key,
+      allowed_secret_keys: data.allowed_secret_keys ?? [],
       allow_all_workspaces: data.allow_all_workspaces,
       allowed_workspaces: data.allowed_workspaces,
       allowed_hosts: data.allowed_hosts ?? [],
@@ -116,6 +122,7 @@ export const secretReferenceKind = defineResource<
       secrets,
       path: data.secret_path,
       key: data.secret_key,
+      allowedKeys: data.allowed_secret_keys ?? [],
       workspaces: data.allow_all_workspaces ? null : new Set(data.allowed_workspaces),
     }),
   },
@@ -154,6 +161,7 @@ async function checkAuth(input: Input, context: Context): Promise<Checked<Secret
     allow_all_workspaces: _all,
     allowed_workspaces: _some,
     allowed_hosts: _hosts,
+    allowed_secret_keys: _keys,
     ...fields
   } = input;
   const { row } = context;
@@ -254,6 +262,18 @@ function checkHosts(
     throw invalid(`allowed_hosts[${index}]`, 'expected an origin like https://llm.example.com:8443, without a path');
   });
   return { allowed_hosts: [...new Set(origins)] };
+}
+
+/** Throws invalid_request for the reference of one workspace. */
+function checkKeys(
+  { allowed_secret_keys: keys }: Input,
+  { workspaceId }: Context,
+): Pick<SecretReferenceData, 'allowed_secret_keys'> {
+  if (keys === undefined) return {};
+  if (workspaceId !== organisationId && keys.length > 0) {
+    throw invalid('allowed_secret_keys', 'this reference belongs to one workspace, which can map any member');
+  }
+  return { allowed_secret_keys: [...new Set(keys)] };
 }
 
 const ofOneWorkspace = { allow_all_workspaces: false, allowed_workspaces: [] };

@@ -14,6 +14,7 @@ const reference = (more: Partial<LiveSecretReference> = {}): LiveSecretReference
   auth: {},
   secrets: {},
   path: 'secret/openai',
+  allowedKeys: [],
   key: null,
   workspaces: null,
   ...more,

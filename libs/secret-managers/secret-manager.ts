@@ -18,6 +18,8 @@ export type LiveSecretReference = {
   readonly path: string;
   /** The member of the secret that is meant where a mapping names none; null for the whole secret. */
   readonly key: string | null;
+  /** Further members that a workspace may take from a reference of the organisation. */
+  readonly allowedKeys: readonly string[];
   /** Which workspaces may map it: null for all. */
   readonly workspaces: ReadonlySet<string> | null;
 };

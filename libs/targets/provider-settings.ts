@@ -59,17 +59,24 @@ export const isDocument = (setting: string): boolean => forms[setting]?.json ===
 export const isSecretSetting = (name: string): boolean => name === 'key' || forms[name]?.secret === true;
 
 /**
- * Throws invalid_request for a field that a secret cannot fill: one that the provider does not have, or that decides which
- * server is called. `param` is where it stands.
+ * The fields of a provider's credential that a secret reference can fill: its secrets, and what belongs to them. Any other
+ * setting may be repeated by the provider, and a caller would then read a secret that was only shared for calls.
  */
-export function refuseUnmappable(provider: string, field: string, param: string): void {
-  if (field === 'key') return;
+export function mappableFields(provider: string): string[] {
   const { settings = {}, address = '' } = findProvider(provider) ?? {};
-  const names = Object.entries(settings).flatMap(([name, { unused, destination }]) =>
-    unused === true || destination === true || address?.includes(`{${name}}`) ? [] : [name],
-  );
+  const names = Object.entries(settings).flatMap(([name, { secret, mappable, unused, destination }]) => {
+    const isCredential = secret === true || mappable === true;
+    const choosesServer = destination === true || (address ?? '').includes(`{${name}}`);
+    return isCredential && unused !== true && !choosesServer ? [name] : [];
+  });
+  return ['key', ...names];
+}
+
+/** Throws invalid_request for a field that a secret reference cannot fill. `param` names the field in the request. */
+export function refuseUnmappable(provider: string, field: string, param: string): void {
+  const names = mappableFields(provider);
   if (names.includes(field)) return;
-  const message = `Invalid '${param}': '${field.slice(0, 100)}' cannot be mapped. For ${provider} these can: ${['key', ...names].join(', ')}.`;
+  const message = `Invalid '${param}': '${field.slice(0, 100)}' cannot be mapped. Only credentials can. For ${provider}: ${names.join(', ')}.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param });
 }
 

@@ -77,13 +77,22 @@ const byAppRole = () => ({
 /** A reference of the organisation to a secret in Vault, which is written there. */
 async function reference(slug: string, data: object, more: object = {}): Promise<string> {
   vault.put(slug, data);
-  const body = { name: slug, slug, manager_type: 'hashicorp_vault', auth_config: byAppRole(), ...toUpstream() };
+  const body = {
+    name: slug,
+    slug,
+    manager_type: 'hashicorp_vault',
+    auth_config: byAppRole(),
+    ...toUpstream(),
+    ...shared,
+  };
   const made = await ask('POST', '/secret-references', { ...body, secret_path: `secret/${slug}`, ...more });
   expect(made).toMatchObject({ status: 200, body: { slug } });
   return made.body['id'] ?? '';
 }
 
 const toUpstream = () => ({ allowed_hosts: [upstream.url.origin] });
+/** Members of the secrets of these tests that workspaces can take. */
+const shared = { allowed_secret_keys: ['key', 'k', 'id', 'secret', 'object', 'spaced', 'other'] };
 const openai = () => ({ provider: 'openai', custom_host: upstream.url.href });
 /** A virtual key whose `key` is taken from a reference. */
 async function mapped(slug: string, secretReferenceId: string, more: object = {}): Promise<void> {
@@ -299,7 +308,7 @@ describe('a call', () => {
   test.each([
     ['whose secret is not there', { secret_path: 'secret/nowhere' }, {}, 424, 'secret_not_found'],
     ['whose secret has no such member', {}, { secret_key: 'other' }, 424, 'secret_not_found'],
-    ['that names no member of several', {}, {}, 424, 'secret_malformed'],
+    ['that names no member of several', { allowed_secret_keys: [] }, {}, 424, 'secret_malformed'],
     ['whose member is no text', {}, { secret_key: 'object' }, 424, 'secret_malformed'],
     ['whose member no header can hold', {}, { secret_key: 'spaced' }, 424, 'secret_malformed'],
     [
@@ -418,7 +427,7 @@ describe('who may map', () => {
     const body = {
       name: 'mine',
       ...openai(),
-      secret_mappings: [{ target_field: 'key', secret_reference_id: 'for-one' }],
+      secret_mappings: [{ target_field: 'key', secret_reference_id: 'for-one', secret_key: 'key' }],
     };
     expect(await ask('POST', '/virtual-keys', body, workspaceKey)).toMatchObject({
       status: 400,
@@ -459,11 +468,35 @@ describe('who may map', () => {
     expect(await ask('DELETE', '/secret-references/own', undefined, workspaceKey)).toMatchObject({ status: 200 });
   });
 
+  test('a workspace takes only the members of a secret that its reference names, also after a change', async () => {
+    await reference('members', { k: 'sk-k-0123456789', other: 'x' }, { secret_key: 'k', allowed_secret_keys: [] });
+    const make = (slug: string, secret_key?: string) => {
+      const secret_mappings = [{ target_field: 'key', secret_reference_id: 'members', secret_key }];
+      return ask('POST', '/virtual-keys', { name: slug, slug, ...openai(), secret_mappings }, workspaceKey);
+    };
+    expect(await make('member-k')).toMatchObject({ status: 200 });
+    expect(await make('member-other', 'other')).toMatchObject({
+      status: 403,
+      body: { error: { code: 'secret_key_not_allowed', param: 'secret_mappings[0].secret_key' } },
+    });
+    const change = (allowed_secret_keys: string[], key?: string) =>
+      ask('PUT', '/secret-references/members', { allowed_secret_keys }, key);
+    expect(await change(['other'], workspaceKey)).not.toMatchObject({ status: 200 });
+    expect(await change(['other'])).toMatchObject({ status: 200, body: { allowed_secret_keys: ['other'] } });
+    expect(await make('member-other', 'other')).toMatchObject({ status: 200 });
+    expect(await change([])).toMatchObject({ status: 200 });
+    const refused = await eventually(
+      () => chat('member-other', workspaceKey),
+      ({ status }) => status === 403,
+    );
+    expect(refused).toMatchObject({ body: { error: { code: 'secret_key_not_allowed' } } });
+  });
+
   test('a reference is not deleted while somebody maps it', async () => {
     for (let round = 0; round < 5; round += 1) {
       const slug = `race-${round}`;
       await reference(slug, { key: 'x' });
-      const secret_mappings = [{ target_field: 'key', secret_reference_id: slug }];
+      const secret_mappings = [{ target_field: 'key', secret_reference_id: slug, secret_key: 'key' }];
       const [mapping, deletion] = await Promise.all([
         ask('POST', '/virtual-keys', { name: slug, ...openai(), secret_mappings }),
         ask('DELETE', `/secret-references/${slug}`),
@@ -548,11 +581,12 @@ describe('what is refused', () => {
 
   test('a mapping of a field that is given, unknown, mapped twice or chooses the server', async () => {
     await reference('fields', { key: 'x' });
-    const to = (target_field: string) => ({ target_field, secret_reference_id: 'fields' });
+    const to = (target_field: string) => ({ target_field, secret_reference_id: 'fields', secret_key: 'key' });
     const create = (body: object) => ask('POST', '/virtual-keys', { name: 'fields', ...openai(), ...body });
     const cases: [object, string][] = [
       [{ key: 'sk-1', secret_mappings: [to('key')] }, 'key'],
       [{ secret_mappings: [to('custom_host')] }, 'secret_mappings[0].target_field'],
+      [{ key: 'sk-1', secret_mappings: [to('openai_organization')] }, 'secret_mappings[0].target_field'],
       [{ secret_mappings: [to('__proto__')] }, 'secret_mappings[0].target_field'],
       [{ secret_mappings: [to('key'), to('key')] }, 'secret_mappings[1].target_field'],
       [{ provider: 'bedrock', secret_mappings: [to('aws_region')] }, 'secret_mappings[0].target_field'],

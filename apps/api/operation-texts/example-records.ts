@@ -77,6 +77,7 @@ const records: Readonly<Record<string, object>> = {
     secret_key: 'api_key',
     allow_all_workspaces: true,
     allowed_workspaces: [],
+    allowed_secret_keys: [],
     allowed_hosts: [],
     tags: null,
     status: 'ACTIVE',

@@ -76,6 +76,7 @@ export function recordTexts(kind: AnyResource): OperationTexts {
 
 const referenceErrors = {
   secret_reference_not_found: 'a member of `secret_mappings` names none',
+  secret_key_not_allowed: 'the organisation does not share this member of its secret',
   host_not_allowed: 'the secret reference may not be sent to this host',
 };
 const policyErrors = {

@@ -24,7 +24,7 @@ export const bedrock: Provider = {
   aliases: ['aws-bedrock'],
   settings: {
     aws_region: {},
-    aws_access_key_id: {},
+    aws_access_key_id: { mappable: true },
     aws_secret_access_key: { secret: true, authenticates: true },
     aws_session_token: { secret: true },
     aws_role_arn: { authenticates: true },
