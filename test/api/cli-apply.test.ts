@@ -146,6 +146,10 @@ test('a secret in a file, a missing variable and a wrong document are refused be
 });
 
 test('export writes files that apply takes without a change, and no secrets', async () => {
+  // A member may write this; whoever exports and applies it must not publish a file of their own.
+  const stolen = path.join(at.cli.folder, 'id_rsa');
+  await writeFile(stolen, 'PRIVATE KEY');
+  await run('partials', 'create', '--set', 'name=Stolen', '--set', 'slug=stolen', '--set', `string=\${file:${stolen}}`);
   expect(await run('export', '-d', 'exported')).toMatchObject({ code: 0 });
   const files = await readdir(path.join(at.cli.folder, 'exported'), { recursive: true });
   expect(files).toEqual(
@@ -167,6 +171,8 @@ test('export writes files that apply takes without a change, and no secrets', as
     env: { SLUICE_API_KEY: value, VIRTUAL_KEY_PROVIDER_KEY: secret },
   });
   expect(copied.stderr).toMatch(/^done: \d+ created, 0 changed, 0 deleted, 1 unchanged\n$/);
+  const partial = await at.cli.run(['partials', 'get', 'stolen'], { env: { SLUICE_API_KEY: value } });
+  expect(JSON.parse(partial.stdout)).toMatchObject({ string: `\${file:${stolen}}` });
 });
 
 async function idOfLabel(): Promise<string> {

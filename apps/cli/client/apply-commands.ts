@@ -10,9 +10,15 @@ import { sessionOf } from './login-commands.ts';
 import { note, print, showsTable } from './output.ts';
 import { printable } from './table.ts';
 import { isObject } from './read-documents.ts';
-import { appliedKinds, nameOf, readRecordFiles } from './record-files.ts';
+import { appliedKinds, isCredential, mapMembers, nameOf, readRecordFiles, writeSpec } from './record-files.ts';
 
-type Options = ClientOptions & { file: string; prune?: boolean; sendSecrets?: boolean; exitCode?: boolean };
+type Options = ClientOptions & {
+  file: string;
+  prune?: boolean;
+  sendSecrets?: boolean;
+  allowFiles?: string[];
+  exitCode?: boolean;
+};
 
 /** Adds `sluice apply`, `diff` and `export`: records as files. */
 export function addApplyCommands(program: Command): void {
@@ -33,17 +39,17 @@ export function addApplyCommands(program: Command): void {
       if (options.exitCode === true && steps.some(({ action }) => action !== 'keep')) process.exitCode = 1;
     });
 
-  withFiles(clientCommand(program, 'apply', 'make records what the files of a folder say')).action(
-    async (options: Options) => {
+  withFiles(clientCommand(program, 'apply', 'make records what the files of a folder say'))
+    .option('--allow-files <folders...>', 'folders whose files ${file:/path} can read for secrets; none without it')
+    .action(async (options: Options) => {
       const client = await connect(options);
       const { steps, state } = await plan(client, options);
       for (const step of steps) {
-        await applyStep(client, step, state);
+        await applyStep(client, step, state, options.allowFiles ?? []);
         show(step, options);
       }
       note(`done: ${countsOf(steps, ['created', 'changed', 'deleted'])}`);
-    },
-  );
+    });
 
   clientCommand(program, 'export', 'write what is there as files that apply reads, without secrets')
     .requiredOption('-d, --dir <folder>', 'made if it is not there; files in it are overwritten')
@@ -102,12 +108,18 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
       const record = await withSlugs(client, await client.json<Record<string, unknown>>('GET', at), slugs);
       const settings = isObject(record['settings']) ? record['settings'] : {};
       const has = { ...settings, ...record };
-      const spec = Object.fromEntries(
+      const shown = Object.fromEntries(
         fields.filter((field) => has[field] !== null && has[field] !== undefined).map((field) => [field, has[field]]),
       );
       const name = String(kind.address === 'slug' ? (record['slug'] ?? slug) : record['name']);
-      if (fields.includes('key') && (record['last_four'] || record['masked_key']))
-        spec['key'] = `\${env:${`${kind.kind}_${name}_key`.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}}`;
+      const variableFor = (member: string): string =>
+        `\${env:${`${kind.kind}_${name}_${member}`.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}}`;
+      const withReferences = (value: unknown, member: string): unknown =>
+        isCredential(kind.kind, member)
+          ? variableFor(member.split('/').at(-1) ?? '')
+          : mapMembers(value, member, withReferences);
+      const spec = withReferences(writeSpec(shown), '') as Record<string, unknown>;
+      if (fields.includes('key') && (record['last_four'] || record['masked_key'])) spec['key'] = variableFor('key');
       if (kind.address === 'id') delete spec['name'];
       const text = stringify({ kind: kind.kind, [kind.address === 'slug' ? 'slug' : 'name']: name, spec });
       const file = path.join(folder, kind.command, `${name.replaceAll(/[^\w.-]/g, '_')}.yaml`);

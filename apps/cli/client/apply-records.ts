@@ -94,8 +94,12 @@ export async function planRecords(
   return { steps, orphans };
 }
 
-/** Does one step, and remembers it in the state. Throws ApiError, and CliError for a secret that is not there. */
-export async function applyStep(client: Client, step: Step, state: State): Promise<void> {
+/**
+ * Does one step, and remembers it in the state. Secrets are read from files below `folders` only. Throws ApiError, and
+ * CliError for a secret that is not there.
+ */
+export async function applyStep(client: Client, step: Step, state: State, folders: readonly string[]): Promise<void> {
+  const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec, folders)) as object;
   const { action, kind, wanted } = step;
   const key = nameOf(step);
   const made = (state.all[state.place] ??= {});
@@ -124,8 +128,6 @@ export async function applyStep(client: Client, step: Step, state: State): Promi
     throw cannotWrite(state.file, error, `${key} is done, and --prune will not know that it was made here.`);
   });
 }
-
-const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec)) as object;
 
 /** A change of these makes a version that is not in use before it is published. */
 const hasVersionsOnRequest = ({ kind }: RecordKind): boolean => kind === 'prompt' || kind === 'prompt_partial';

@@ -1,5 +1,6 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { settingFields } from '#libs/providers/setting-fields.ts';
 import { CliError } from './cli-error.ts';
 import { variableOf } from './config.ts';
 import { cannotRead } from './file-problem.ts';
@@ -31,11 +32,45 @@ export const appliedKinds: readonly RecordKind[] = [
 ].flatMap((wanted) => recordKinds.filter(({ kind }) => kind === wanted));
 
 const filesMax = 2_000;
+const secretBytesMax = 65_536;
+
+/** A reference to a secret of whoever applies the file. */
 const reference = /^\$\{(env|file):([^}]+)\}$/;
 
-/** Members that are credentials, of the kinds that have any. They are in files as references only. */
-const secretName = /^key$|secret_access_key|session_token|client_secret|ad_token|service_account_json|password/;
-const secretKinds: ReadonlySet<string> = new Set(['virtual_key', 'integration', 'secret_reference']);
+const secretSettings = Object.entries(settingFields).flatMap(([name, form]) => ('secret' in form ? [name] : []));
+const credential = `(?:key|${secretSettings.join('|')})`;
+const webhook = '(?:webhookURL|headers|headers/[^/]+)';
+const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hooks|after_request_hooks)';
+
+/**
+ * Where a record holds secrets, as a path of its members. References are resolved there and nowhere else: other members
+ * are shown to everyone who can read the record, so a record written by somebody else could publish the files of
+ * whoever applies it.
+ */
+const secretPaths: Readonly<Record<string, RegExp>> = {
+  virtual_key: new RegExp(`^${credential}$`),
+  integration: new RegExp(`^(?:key|configurations/${credential})$`),
+  secret_reference: /^auth_config\/\w*(?:token|secret|secret_id|access_key)$/,
+  guardrail: new RegExp(`^checks/\\d+/parameters/${webhook}$`),
+  config: new RegExp(`^config(?:/targets/\\d+)*/${guardrailLists}/\\d+/(?:checks/\\d+/parameters|[^/]+)/${webhook}$`),
+};
+/** Kinds whose secrets cannot be written into the file itself. */
+const credentialKinds: ReadonlySet<string> = new Set(['virtual_key', 'integration', 'secret_reference']);
+
+/** Whether the member at a path of a record is a credential. */
+export const isCredential = (kind: string, path: string): boolean =>
+  credentialKinds.has(kind) && secretPaths[kind]?.test(path) === true;
+
+/** A secret that is read when its record is applied. */
+class SecretSource {
+  readonly from: 'env' | 'file';
+  readonly name: string;
+
+  constructor(from: 'env' | 'file', name: string) {
+    this.from = from;
+    this.name = name;
+  }
+}
 
 /**
  * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for a document that is not one,
@@ -83,43 +118,89 @@ function toRecord(document: unknown, file: string): WantedRecord {
   const label = kind.address === 'slug' ? 'slug' : 'name';
   if (typeof given !== 'string' || given === '') throw wrong(`a ${kind.kind} needs a ${label}.`);
   if (!isObject(spec)) throw wrong('spec must be an object.');
-  if (secretKinds.has(kind.kind)) refuseSecrets(spec, wrong);
   const full = kind.address === 'slug' && typeof name === 'string' ? { name, ...spec } : spec;
-  return { kind, name: given, spec: full, file };
+  return { kind, name: given, spec: readSpec(kind.kind, full, wrong), file };
 }
 
-function refuseSecrets(value: Record<string, unknown>, wrong: (text: string) => CliError): void {
-  for (const [name, member] of Object.entries(value)) {
-    if (isObject(member)) refuseSecrets(member, wrong);
-    else if (secretName.test(name) && typeof member === 'string' && !reference.test(member)) {
+/** The members of a record's file: references where it holds secrets, and texts without their escapes elsewhere. */
+export function readSpec(
+  kind: string,
+  spec: Record<string, unknown>,
+  wrong: (text: string) => CliError = (text) => new CliError(text),
+): Record<string, unknown> {
+  const read = (value: unknown, at: string): unknown => {
+    const isSecret = secretPaths[kind]?.test(at) === true;
+    const [, from, name = ''] = (typeof value === 'string' && reference.exec(value)) || [];
+    if (isSecret && from !== undefined) return new SecretSource(from as SecretSource['from'], name);
+    if (from !== undefined) {
       throw wrong(
-        `${name} is a secret, and must be a reference: \${env:NAME} or \${file:/path}, read when it is applied.`,
+        `${at} is not a secret, so it cannot be read from a variable or file. Write $\${... for the text itself.`,
       );
     }
-  }
+    if (isCredential(kind, at) && value !== null) {
+      throw wrong(
+        `${at} is a secret, and must be a reference: \${env:NAME} or \${file:/path}, read when it is applied.`,
+      );
+    }
+    return typeof value === 'string' ? value.replaceAll('$${', () => '${') : mapMembers(value, at, read);
+  };
+  return read(spec, '') as Record<string, unknown>;
+}
+
+/** The members of a record as its file has them: the inverse of `readSpec`, for a record without secrets. */
+export function writeSpec(spec: Record<string, unknown>): Record<string, unknown> {
+  const write = (value: unknown, at: string): unknown =>
+    typeof value === 'string' ? value.replaceAll('${', () => '$${') : mapMembers(value, at, write);
+  return write(spec, '') as Record<string, unknown>;
+}
+
+/** A value with each of its members mapped. `at` is its path; the names in it have no slash. */
+export function mapMembers(value: unknown, at: string, map: (member: unknown, at: string) => unknown): unknown {
+  const below = (name: string | number): string => `${at === '' ? '' : `${at}/`}${encodeURIComponent(name)}`;
+  if (Array.isArray(value)) return value.map((member, index) => map(member, below(index)));
+  if (!isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, map(member, below(name))]));
 }
 
 /** Whether a value has a reference to a secret, so that it is not known and cannot be compared. */
 export const hasReference = (value: unknown): boolean =>
-  typeof value === 'string'
-    ? reference.test(value)
-    : typeof value === 'object' && value !== null && Object.values(value).some(hasReference);
+  value instanceof SecretSource ||
+  (typeof value === 'object' && value !== null && Object.values(value).some(hasReference));
 
-/** The value with what its references stand for. Throws CliError, without the secret, if there is none. */
-export async function resolveReferences(value: unknown): Promise<unknown> {
-  if (typeof value === 'string') {
-    const [, source, name = ''] = reference.exec(value) ?? [];
-    if (source === undefined) return value;
-    const secret = source === 'env' ? variableOf(name) : (await readFile(name, 'utf8').catch(() => undefined))?.trim();
+/** The value with its secrets. Files are read below `folders` only. Throws CliError, without the secret, if one is missing. */
+export async function resolveReferences(value: unknown, folders: readonly string[]): Promise<unknown> {
+  if (value instanceof SecretSource) {
+    const { from, name } = value;
+    const secret = from === 'env' ? variableOf(name) : await readSecretFile(name, folders);
     if (secret !== undefined && secret !== '') return secret;
-    throw new CliError(source === 'env' ? `The variable ${name} is not set.` : `${name} is empty or not readable.`, {
+    throw new CliError(from === 'env' ? `The variable ${name} is not set.` : `${name} is empty or not readable.`, {
       hint: 'A record refers to it for a secret.',
     });
   }
-  if (Array.isArray(value)) return await Promise.all(value.map(resolveReferences));
+  if (Array.isArray(value)) return await Promise.all(value.map((member) => resolveReferences(member, folders)));
   if (!isObject(value)) return value;
   const members = await Promise.all(
-    Object.entries(value).map(async ([name, member]) => [name, await resolveReferences(member)] as const),
+    Object.entries(value).map(async ([name, member]) => [name, await resolveReferences(member, folders)] as const),
   );
   return Object.fromEntries(members);
+}
+
+async function readSecretFile(name: string, folders: readonly string[]): Promise<string | undefined> {
+  // The real path, because a folder of records may contain links.
+  const file = await realpath(name).catch(() => undefined);
+  if (file === undefined) return undefined;
+  const allowed = await Promise.all(folders.map((folder) => realpath(folder).catch(() => null)));
+  if (!allowed.some((folder) => folder !== null && isBelow(folder, file))) {
+    throw new CliError(`A record refers to the file ${name}, which is not in a folder that may be read.`, {
+      hint: `Check the record. To allow it: --allow-files ${path.dirname(name)}`,
+    });
+  }
+  const { size } = await stat(file);
+  if (size > secretBytesMax) throw new CliError(`${name} has more than 64 KiB, too much for a secret.`);
+  return (await readFile(file, 'utf8').catch(() => undefined))?.trim();
+}
+
+function isBelow(folder: string, file: string): boolean {
+  const relative = path.relative(folder, file);
+  return relative !== '' && relative.split(path.sep)[0] !== '..' && !path.isAbsolute(relative);
 }
