@@ -19,11 +19,60 @@ test.each([
   expect(scrub(text)).toBe(clean);
 });
 
+/** Letters and digits as random as those of a credential, and not one that a scanner of secrets would report. */
+const random = (length: number): string => 'aB3dE6gH9jK2mN5pQ8sT1vW4xY7z'.repeat(10).slice(0, length);
+const hex = (length: number): string => '0a1b2c3d4e5f6789'.repeat(10).slice(0, length);
+
+const prefixes =
+  'sk-ant-api03- sk-proj- gsk_ xai- pplx- hf_ r8_ sk_live_ rk_test_ whsec_ ghp_ gho_ ghu_ ghs_ ghr_ ' +
+  'github_pat_ glpat- gldt- glrt- GR1348941 npm_ rubygems_ xoxb-1234567890- xoxp- xoxe- xapp-1- SG. ' +
+  'xkeysib- ATATT3 lin_api_ ntn_ PMAK- shpat_ hvs. hvb. dp.pt. dapi glsa_ glc_ dop_v1_ pscale_tkn_ pnu_ ' +
+  'NRAK- sha256~ LTAI AKIA ASIA AIza GOCSPX- ya29. sq0atp- EZAK shippo_live_ duffel_test_ ' +
+  'AGE-SECRET-KEY-1';
+
+test.each(prefixes.split(' '))('a credential that begins with %s is removed', (prefix) => {
+  const key = prefix + (/^A[KS]IA$/.test(prefix) ? random(40).toUpperCase() : random(40));
+  expect(scrub(`it is ${key}, really`)).toBe('it is [redacted], really');
+  expect(scrub(`{"a":"${key}"}`)).toBe('{"a":"[redacted]"}');
+});
+
+test.each([
+  ['a JWT', `eyJ${random(20)}.eyJ${random(30)}.${random(40)}`],
+  ['a private key', `-----BEGIN RSA PRIVATE KEY-----\n${random(64)}\n${random(64)}\n-----END RSA PRIVATE KEY-----`],
+  ['a private key in JSON', `-----BEGIN PRIVATE KEY-----\\n${random(64)}\\n-----END PRIVATE KEY-----\\n`.slice(0, -2)],
+  ['a private key that is cut', `-----BEGIN OPENSSH PRIVATE KEY-----\n${random(64)}`],
+  ['a client secret of Azure', `abc8Q~${random(33)}`],
+  ['a key of Mailchimp', `${hex(32)}-us12`],
+  ['a token of a Telegram bot', `123456789:AA${random(33)}`],
+  ['basic authentication', `Basic ${random(24)}=`],
+])('%s is removed', (_what, text) => {
+  expect(scrub(text)).toBe('[redacted]');
+});
+
+test.each([
+  [`https://hooks.slack.com/services/T0123/B0123/${random(24)}`, 'https://hooks.slack.com/services/[redacted]'],
+  [`https://discord.com/api/webhooks/123456789/${random(60)}`, 'https://discord.com/api/webhooks/[redacted]'],
+  [`https://x.webhook.office.com/webhookb2/${random(30)}/y`, 'https://x.webhook.office.com/[redacted]'],
+  [`AccountKey=${random(86)}==;EndpointSuffix=x`, 'AccountKey=[redacted];EndpointSuffix=x'],
+  ['redis://:hunter2@cache:6379', 'redis://:[redacted]@cache:6379'],
+  [`api_key = "${random(20)}"`, 'api_key = "[redacted]"'],
+  [`MY_SECRET=${random(20)}`, 'MY_SECRET=[redacted]'],
+  [`{"db_password":"${random(14)}"}`, '{"db_password":"[redacted]"}'],
+  [`x-auth-token: ${hex(32)}`, 'x-auth-token: [redacted]'],
+])('%j becomes %j', (text, clean) => {
+  expect(scrub(text)).toBe(clean);
+});
+
 test.each([
   'The model `gpt-5-mini` does not exist or you do not have access to it.',
   'risk-adjusted returns are task-specific',
   'Rate limit reached for requests per min (RPM): Limit 3, Used 3. Visit https://host/account?tab=limits',
   'the token limit is 8192; https://host:8080/path',
+  'password: correct-horse-battery-staple, token = placeholder_value, secret: your-secret-here',
+  'max_tokens: 100000000000, token=1234567890123456',
+  'desk-chairs, key-value pairs, skill_level, pull requests, secret_santa, sha256 of it',
+  '-----BEGIN CERTIFICATE-----',
+  'https://discord.com/channels/1/2 and eyJhbGciOi',
   '',
 ])('a text without a credential stays as it is: %j', (text) => {
   expect(scrub(text)).toBe(text);
@@ -55,7 +104,15 @@ test('a cut never leaves half a character, which jsonb would reject', () => {
 
 test('a long text of near matches is fast', () => {
   const text =
-    'sk-short '.repeat(100_000) + 'Bearer '.repeat(100_000) + '?key'.repeat(100_000) + '://a'.repeat(100_000);
+    'sk-short '.repeat(100_000) +
+    'Bearer '.repeat(100_000) +
+    '?key'.repeat(100_000) +
+    '://a'.repeat(100_000) +
+    'eyJ-'.repeat(100_000) +
+    'token = '.repeat(50_000) +
+    '-----BEGIN PRIVATE KEY-----'.repeat(10_000) +
+    'secret_'.repeat(50_000) +
+    'x~'.repeat(100_000);
   const scrubbed = scrub(text);
   expect(scrubbed.length).toBe(2_001);
 });

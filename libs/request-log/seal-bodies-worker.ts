@@ -3,8 +3,7 @@ import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { deflateRawSync } from 'node:zlib';
 import { move, transferableSymbol, valueSymbol } from 'piscina';
-import { RE2JS } from 're2js';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { createRedaction } from './redact-body.ts';
 
 if (!isMainThread && process.platform === 'linux') setPriority(0, 10);
 
@@ -28,12 +27,11 @@ export const documentBytesMax = 2 * 6 * redactedCharsMax + 1_024;
 
 /** Runs in a thread: redacts, compresses and encrypts the bodies of many calls. */
 export default function sealBodies({ identity, key, redact, bodies }: BodiesToSeal): unknown {
-  const patterns = redact.map((rule) => RE2JS.compile(rule));
+  const redactBody = createRedaction(redact);
   const clean = (bytes: Uint8Array | null): string | null => {
     if (bytes === null) return null;
-    const text = scrub(Buffer.from(bytes).toString(), [], Number.POSITIVE_INFINITY);
-    const redacted = patterns.reduce((left, pattern) => pattern.matcher(left).replaceAll('[redacted]'), text);
-    // A pattern that matches every character makes ten of each.
+    const redacted = redactBody(Buffer.from(bytes).toString());
+    // A pattern that matches single characters makes ten of each.
     return redacted.length > redactedCharsMax ? null : redacted;
   };
   const offsets: number[] = [];

@@ -1,4 +1,5 @@
 import { configSecretNames } from '#libs/contracts/config.ts';
+import { hasCredentialName } from '#libs/kernel/credential-shapes.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 
@@ -13,10 +14,6 @@ export const redacted = '[redacted]';
 const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
 const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
 const paramLists = ['default_params', 'override_params'];
-// The end of the name, in any spelling (apiKey, x-api-key): `max_tokens` counts tokens and `prompt_cache_key` is no key.
-const secretName =
-  /(?:apikey|accesskey|secretkey|privatekey|secret|password|passwd|passphrase|authorization|token|bearer|credentials?|cookie|signature)$/;
-
 /**
  * Refuses a config that is to be stored with the credential of a provider in it: those are virtual keys, which can be
  * changed and revoked by themselves. Other secrets are encrypted (`splitSecrets`). Also refuses what is only shown in
@@ -137,7 +134,7 @@ function collectParams(value: unknown, path: Path, found: Found[]): void {
     const at = [...path, name];
     if (name === 'headers') collectHeaders(child, at, found);
     else if (typeof child !== 'string') collectParams(child, at, found);
-    else if (secretName.test(String(name).toLowerCase().replaceAll(/[-_.]/g, ''))) {
+    else if (hasCredentialName(String(name))) {
       found.push(secret(at, child, redacted));
     } else if (looksLikeUrl.test(child)) collectUrl(child, at, found);
   }
