@@ -133,7 +133,11 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     return route.scope;
   };
   const scopes = (): ReadonlySet<string> =>
-    new Set(routes.map(({ scope }) => scope).filter((scope) => scope !== 'public'));
+    new Set(
+      routes
+        .flatMap(({ scope, optionalScopes = [] }) => [scope, ...optionalScopes])
+        .filter((scope) => scope !== 'public'),
+    );
   const liveCalls: Route[] = [
     createChatCompletion(liveDeps),
     createCompletion(liveDeps),
@@ -180,6 +184,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     importLogs({ ...liveDeps, db: deps.db }),
     retrieveLog({
       ...deps,
+      eventLog: deps.resources.eventLog,
       readLineBodies: createLineBodiesReader({ ...deps, lines }),
       readBodies: (workspaceId, reference) =>
         createBodiesReader({ ...deps, secrets: deps.resources.secrets })(workspaceId, reference),

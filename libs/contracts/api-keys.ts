@@ -17,6 +17,7 @@ const scopeAreas = [
   'configs',
   'guardrails',
   'logs',
+  'bodies',
   'analytics',
   'feedback',
   'audit',

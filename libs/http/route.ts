@@ -51,6 +51,8 @@ export type Route = {
   summary: string;
   tag: string;
   scope: Scope | 'public';
+  /** With these scopes a caller gets more of the answer. */
+  optionalScopes?: readonly Scope[];
   /** Kept for clients that have it: there is a better way. */
   deprecated?: boolean;
   request?: RouteRequest;

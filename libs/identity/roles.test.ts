@@ -29,6 +29,7 @@ test.each([
   ['workspaces.read', true, true],
   ['workspaces.write', false, false],
   ['users.read', false, false],
+  ['bodies.read', false, false],
 ])('%s: an admin has it; a manager: %s; a member: %s', (scope, manager, member) => {
   expect([has('admin', scope), has('manager', scope), has('member', scope)]).toEqual([true, manager, member]);
 });

@@ -24,7 +24,8 @@ type Right = 'none' | 'read' | 'write';
  */
 const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Record<string, Right> }> = {
   // Administers the workspace, but cannot set the guardrails that no call can leave out: they belong to `workspaces`.
-  manager: { others: 'write', areas: { users: 'none', workspaces: 'read', audit: 'read' } },
+  // Recorded prompts and answers are for admins, and for keys that they give `bodies.read`.
+  manager: { others: 'write', areas: { users: 'none', workspaces: 'read', audit: 'read', bodies: 'none' } },
   // Uses the workspace: makes calls and batches, writes prompts, and sees where calls go and what they cost.
   member: {
     others: 'read',
@@ -33,6 +34,7 @@ const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Re
       users: 'none',
       api_keys: 'none',
       audit: 'none',
+      bodies: 'none',
       prompts: 'write',
       collections: 'write',
       labels: 'write',

@@ -72,6 +72,8 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
     rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
     request_refused: (data) => data,
+    /** note-bodies-read.ts */
+    bodies_read: (data) => data,
   },
 
   view: ({ id, workspace_id, data, created_at, updated_at }, nowMs) => ({

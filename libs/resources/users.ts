@@ -81,6 +81,8 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
   events: {
     /** Of requests with a token instead of a key (refusal-log.ts). */
     request_refused: (data) => data,
+    /** note-bodies-read.ts */
+    bodies_read: (data) => data,
     workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
       const time = recordedAt.toISOString();
       return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };

@@ -183,6 +183,32 @@ test('the record of a line of a batch shows what is in the files of the batch, t
   expect(hidden).toMatchObject({ id: row?.id, request: { body: null }, response: { body: null } });
 });
 
+test('recorded bodies need bodies.read, and reading them leaves an event', async () => {
+  await record({ bodies: true });
+  const { details } = await made('audited', say('an audited word'));
+  const keyWith = async (...scopes: string[]) => {
+    const { body } = await call('POST', '/api-keys', { name: scopes.join(' '), scopes });
+    return { id: String(body['id']), key: String(body['key']) };
+  };
+  const reader = await keyWith('logs.read', 'logs.write');
+  const shown = (await call('GET', `/logs/${details.id}`, undefined, reader.key)).body;
+  expect(shown).toMatchObject({ id: details.id, request: { body: null }, response: { body: null } });
+  const draft = { filters: { trace_id: 'audited' }, requested_data: ['trace_id', 'request'], format: 'ndjson' };
+  const refused = { status: 403, body: { error: { code: 'missing_scope' } } };
+  expect(await call('POST', '/logs/exports', draft, reader.key)).toMatchObject(refused);
+  const harmless = await call('POST', '/logs/exports', { ...draft, requested_data: ['trace_id'] }, reader.key);
+  expect(harmless.status).toBe(200);
+  const at = `/logs/exports/${String(harmless.body['id'])}`;
+  expect(await call('PUT', at, { requested_data: ['response'] }, reader.key)).toMatchObject(refused);
+  const auditor = await keyWith('logs.read', 'bodies.read');
+  const seen = (await call('GET', `/logs/${details.id}`, undefined, auditor.key)).body;
+  expect(seen).toMatchObject({ request: { body: say('an audited word') } });
+  const { body: events } = await call('GET', `/events?stream=${auditor.id}&type=api_key.bodies_read`);
+  expect(events['data']).toMatchObject([{ type: 'api_key.bodies_read', data: { log_id: details.id } }]);
+  const { body: none } = await call('GET', `/events?stream=${reader.id}&type=api_key.bodies_read`);
+  expect(none['data']).toEqual([]);
+});
+
 test('an export has the recorded bodies where its columns are the request and the answer', async () => {
   await record({ bodies: true });
   const long = await made('exported-1', say('z'.repeat(900_000)));
@@ -198,7 +224,11 @@ test('an export has the recorded bodies where its columns are the request and th
       () => call('GET', `/logs/exports/${String(draft['id'])}`),
       ({ body }) => body['status'] === 'success',
     );
-    const { body: link } = await call('GET', `/logs/exports/${String(draft['id'])}/download`);
+    const download = `/logs/exports/${String(draft['id'])}/download`;
+    const { body: reader } = await call('POST', '/api-keys', { name: 'no bodies', scopes: ['logs.read'] });
+    const status = requestedData.includes('request') ? 403 : 200;
+    expect((await call('GET', download, undefined, String(reader['key']))).status).toBe(status);
+    const { body: link } = await call('GET', download);
     return await (await fetch(String(link['signed_url']))).text();
   };
   const rows = (await exportOf(['trace_id', 'request', 'response'], 'ndjson'))

@@ -13,7 +13,7 @@ export const logTexts: OperationTexts = {
   },
   retrieveLog: {
     description:
-      'With the `steps` of the call, and its bodies where they were recorded. Bodies of batch lines need `batches.read` too.',
+      'With the `steps` of the call. Recorded bodies need the scope `bodies.read` (those of batch lines `batches.read`), and reading them leaves an event. Without the scope they are null.',
   },
   createLogs: {
     description:
@@ -32,7 +32,8 @@ export const logTexts: OperationTexts = {
     },
   },
   createLogExport: {
-    description: 'It is started by another operation; `total` says how many records match now.',
+    description:
+      'It is started by another operation; `total` says how many records match now. The columns `request` and `response` need the scope `bodies.read`, here and to download the file.',
     errors: {
       too_many_log_exports: 'the workspace has as many as it may have',
       workspace_not_found: '`workspace_id` names none that the key may use',

@@ -6,6 +6,7 @@ import { logExportFields } from '#libs/contracts/log-exports.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { requireScope } from '#libs/http/require-scope.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/send-pieces.ts';
@@ -19,6 +20,7 @@ import { countForExport, logExportQueue } from '#libs/request-log/run-log-export
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 import type { RecordName, StoreDeps } from '#libs/resources/define-resource.ts';
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
+import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
 import { createResourceStore } from '#libs/resources/resource-store.ts';
 import { viewOf, viewSchemaOf } from '#libs/resources/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
@@ -66,6 +68,7 @@ export function logExportRoutes(deps: Deps): Route[] {
     responses: { 200: { description: 'The export.', schema } },
     ...withInput({ body: z.strictObject({ ...logExportFields, ...place }) }, async ({ body }, request, response) => {
       const { workspace_id: wanted, ...input } = body;
+      if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
       const workspaceId = await chosenWorkspace(db, callerOf(request), wanted);
       const filters = givenFilters(request);
       const total = await countForExport(db, workspaceId, filters, countMax);
@@ -92,6 +95,7 @@ export function logExportRoutes(deps: Deps): Route[] {
           "Invalid 'export_id': the path of this request has another one. Leave it out, or send the same.";
         throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'export_id' });
       }
+      if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
       const record = await recordOf(request, wanted);
       const { workspace_id: workspaceId } = await store.get(record);
       const filters = input.filters && givenFilters(request);
@@ -160,6 +164,7 @@ export function logExportRoutes(deps: Deps): Route[] {
     summary: 'Get a link to the file of an export, which works for a short time and needs no key',
     tag: 'Log exports',
     scope: 'logs.read',
+    optionalScopes: ['bodies.read'],
     responses: {
       200: { description: 'The link.', schema: z.object({ signed_url: z.url(), expires_at: z.iso.datetime() }) },
     },
@@ -167,6 +172,10 @@ export function logExportRoutes(deps: Deps): Route[] {
       const { id, data } = await store.get(await recordOf(request, query.workspace_id));
       if (data.status !== 'success') throw wrongState(id, data.status ?? 'a draft', 'downloaded');
       if ((await partsOf(id)).length === 0) throw expired(id);
+      if (hasBodies(data)) {
+        requireScope(callerOf(request), 'bodies.read');
+        await noteBodiesRead(deps.resources.eventLog, request, { export_id: id });
+      }
       const expiresAtMs = clock.now() + deps.exports.linkTtlMs;
       const url = new URL(`${deps.baseUrl()}/v1/logs/exports/${id}/content`);
       url.searchParams.set('token', downloadLinks.sign(id, expiresAtMs));
@@ -216,6 +225,10 @@ export function logExportRoutes(deps: Deps): Route[] {
 
   return [create, update, start, cancel, download, content];
 }
+
+/** Whether the file of an export has recorded prompts or answers. */
+const hasBodies = ({ requested_data: columns = [] }: { requested_data?: readonly string[] | undefined }): boolean =>
+  columns.includes('request') || columns.includes('response');
 
 async function* piecesOf(blobs: BlobStore, names: readonly string[]): AsyncGenerator<Buffer> {
   for (const name of names) {

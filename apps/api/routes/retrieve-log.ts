@@ -2,12 +2,15 @@ import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import { LogDetails } from '#libs/contracts/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ReadBodies } from '#libs/request-log/recorded-bodies.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { findLog } from '#libs/request-log/read-log.ts';
+import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
+import { toLogId } from '#libs/request-log/log-id.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 import type { ReadLineBodies } from './batch-line-routes.ts';
 
@@ -15,6 +18,7 @@ const Params = z.object({ log_id: z.string() });
 
 type Deps = {
   db: Kysely<Database>;
+  eventLog: Pick<EventLog, 'transact'>;
   /** Those that the row of a call names. */
   readBodies: ReadBodies;
   readLineBodies: ReadLineBodies;
@@ -22,8 +26,9 @@ type Deps = {
 };
 
 /**
- * GET /v1/logs/{log_id}: one record of the request log, with its bodies where they were recorded. Those of a line of a batch are
- * in the files of the batch, so whoever may read the batch sees them. Errors: not_found.
+ * GET /v1/logs/{log_id}: one record of the request log. Its recorded bodies are only for callers with `bodies.read`, and reading
+ * them leaves an event. The bodies of a batch line are in the files of the batch, so whoever can read the batch sees them.
+ * Errors: not_found.
  */
 export const retrieveLog = (deps: Deps): Route => ({
   method: 'GET',
@@ -32,6 +37,7 @@ export const retrieveLog = (deps: Deps): Route => ({
   summary: 'Retrieve one record of the request log',
   tag: 'Logs',
   scope: 'logs.read',
+  optionalScopes: ['bodies.read'],
   responses: { 200: { description: 'The record.', schema: LogDetails } },
   ...withInput({ params: Params }, async ({ params }, request, response) => {
     const caller = callerOf(request);
@@ -46,10 +52,15 @@ export const retrieveLog = (deps: Deps): Route => ({
       .where('id', '=', row.workspace_id)
       .executeTakeFirst();
     const { bodies_blob: reference, workspace_id: workspaceId } = row;
+    const recorded = async (name: string) => {
+      if (caller.scopes !== 'all' && !caller.scopes.has('bodies.read')) return null;
+      await noteBodiesRead(deps.eventLog, request, { log_id: toLogId(row.id) });
+      return await deps.readBodies(workspaceId, name);
+    };
     const bodies =
       reference === null
         ? await deps.readLineBodies(caller, { workspaceId, batchId: row.batch_id, line: row.batch_line })
-        : await deps.readBodies(workspaceId, reference);
+        : await recorded(reference);
     const names = await namesOfKeys(deps.db, workspaceId, [row.key_id]);
     const keyName = names.get(row.key_id ?? '') ?? null;
     const place = { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null };

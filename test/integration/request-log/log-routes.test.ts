@@ -27,6 +27,7 @@ beforeAll(async () => {
     listLogs({ db }),
     retrieveLog({
       db,
+      eventLog: { transact: () => Promise.reject(new Error('no bodies are recorded here')) },
       readBodies: async () => null,
       readLineBodies: async () => null,
       baseUrl: () => 'http://gateway.test',

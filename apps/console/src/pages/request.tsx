@@ -4,6 +4,7 @@ import { answerOf, api } from '../api/client.ts';
 import type { CallStep, LogDetails } from '../api/types.ts';
 import { count, dateTime, milliseconds, money } from '../format.ts';
 import { AsCurl, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { useMay } from '../session.tsx';
 import { OutcomeBadge } from './requests.tsx';
 
 /** One call: where its time went, what the config did with it, and its bodies where they were recorded. */
@@ -22,6 +23,7 @@ export function RequestPage() {
 
 function Details({ log }: { log: LogDetails }) {
   const { usage } = log;
+  const mayReadBodies = useMay('bodies.read');
   return (
     <>
       <PageHead
@@ -113,8 +115,16 @@ function Details({ log }: { log: LogDetails }) {
         {log.request.body === null ? (
           <Card title="Bodies">
             <p className="muted">
-              They were not recorded. A workspace records them with <code>defaults.recording</code>, a key with{' '}
-              <code>defaults.record_bodies</code>.
+              {mayReadBodies ? (
+                <>
+                  They were not recorded. A workspace records them with <code>defaults.recording</code>, a key with{' '}
+                  <code>defaults.record_bodies</code>.
+                </>
+              ) : (
+                <>
+                  Recorded prompts and answers need the scope <code>bodies.read</code>, which workspace admins have.
+                </>
+              )}
             </p>
           </Card>
         ) : (
