@@ -196,3 +196,14 @@ test('a helper with one importer in its folder is in that file, not in a file of
   });
   expect(small.toSorted()).toEqual(knownSmall.toSorted());
 });
+
+test('only find-by-name.ts finds a record by its ID or its slug', () => {
+  const both =
+    /\b(?:id|slug)\b[^`]{0,60}\bor\b[^`]{0,40}\b(?:id|slug)\b\s*(?:=|in\b)|\bin \((?:\w+\.)?id, (?:\w+\.)?slug/i;
+  const found = productFiles.flatMap((file) =>
+    [...readSource(file).matchAll(/sql(?:<[^`]*?>)?`[^`]*`/g)]
+      .filter(([query]) => both.test(query) && /\bid\b/.test(query) && /\bslug\b/.test(query))
+      .map(([query]) => `${file}: ${query.replaceAll(/\s+/g, ' ')}`),
+  );
+  expect(found).toEqual([]);
+});

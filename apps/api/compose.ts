@@ -4,6 +4,8 @@ import { bootstrap } from '#libs/resources/bootstrap.ts';
 import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
 import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
+import { renameSlugsLikeIds } from '#libs/resources/rename-slugs.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -280,12 +282,17 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await access.snapshot.refresh();
     },
   };
+  const slugs: Part = {
+    name: 'slugs',
+    start: () => renameSlugsLikeIds({ db, eventLog, logger }, resourceKinds),
+  };
   const parts = [
     operations,
     listener,
     ...platform.parts,
     platform.outlastingOutages(isolation),
     platform.queuePart,
+    platform.outlastingOutages(slugs),
     platform.outlastingOutages(firstKey),
     keys.refusals,
     ...(signIn === null ? [] : [signIn.keys]),

@@ -9,6 +9,7 @@ import { apiKeyKind } from '#libs/resources/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
+import { findLive } from '#libs/resources/find-by-name.ts';
 import { liveKind, loadLiveKinds, type LiveKind, type LiveKinds } from '#libs/resources/live-resources.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { integrationKind } from '#libs/resources/integrations.ts';
@@ -102,11 +103,7 @@ export function createAccessSnapshot({
       return guardrails.size === 0 ? undefined : guardrails.get(workspaceId);
     },
     storedGuardrails: () => liveKind(state().kinds, guardrailKind),
-    findConfig(workspaceId, name) {
-      const { configs } = state();
-      const byId = configs.byId.get(name);
-      return byId?.workspaceId === workspaceId ? byId : configs.bySlug.get(workspaceId)?.get(name);
-    },
+    findConfig: (workspaceId, name) => findLive(state().configs, [workspaceId], name),
   };
 }
 

@@ -3,7 +3,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Template } from '#libs/prompts/compile-template.ts';
 import { labelKind, type LiveLabel } from '#libs/resources/labels.ts';
-import type { LiveKind } from '#libs/resources/live-resources.ts';
+import { findLive } from '#libs/resources/find-by-name.ts';
 import { partialKind, type LivePartial } from '#libs/resources/prompt-partials.ts';
 import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
@@ -27,7 +27,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live'>, versi
     pins?: PromptPins,
   ): { head: PromptHead; number: number } => {
     const { base, which } = partsOf(name);
-    const head = findIn(snapshot.live<LivePrompt>(promptKind), workspaceId, base);
+    const head = findLive(snapshot.live<LivePrompt>(promptKind), [workspaceId], base);
     const pinned = pins?.prompts[name];
     if (pinned !== undefined) return atVersion(head ?? { workspaceId, slug: base, version: 0 }, pinned);
     const number = head && (numberOf(head, which) ?? labelled(head, workspaceId, which));
@@ -50,7 +50,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live'>, versi
     pins?: PromptPins,
   ): { template: Template | Promise<Template>; version: string } => {
     const { base, which } = partsOf(name);
-    const head = findIn(snapshot.live<LivePartial>(partialKind), workspaceId, base);
+    const head = findLive(snapshot.live<LivePartial>(partialKind), [workspaceId], base);
     const pinned = pins?.partials[name];
     const found =
       pinned === undefined
@@ -113,15 +113,6 @@ function atVersion<Head extends { id: string; version: number }>(
 function partsOf(name: string): { base: string; which: string | undefined } {
   const at = name.indexOf('@');
   return at < 0 ? { base: name, which: undefined } : { base: name.slice(0, at), which: name.slice(at + 1) };
-}
-
-function findIn<Entry extends { workspaceId: string }>(
-  { byId, bySlug }: LiveKind<Entry>,
-  workspaceId: string,
-  name: string,
-): Entry | undefined {
-  const entry = byId.get(name);
-  return entry?.workspaceId === workspaceId ? entry : bySlug.get(workspaceId)?.get(name);
 }
 
 /** null: neither a version number nor `latest`. */

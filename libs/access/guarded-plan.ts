@@ -3,6 +3,7 @@ import { addGuardrails, resolveGuardrails } from '#libs/calls/plan/add-guardrail
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { findLive } from '#libs/resources/find-by-name.ts';
 import type { LiveGuardrail } from '#libs/resources/guardrails.ts';
 import type { LiveKind } from '#libs/resources/live-resources.ts';
 import { noSuchGuardrail, unreadableGuardrail } from '#libs/targets/no-such-guardrail.ts';
@@ -40,10 +41,7 @@ function withStored(kind: LiveKind<LiveGuardrail>, workspaceId: string, plan: Pl
 }
 
 function findGuardrail(kind: LiveKind<LiveGuardrail>, workspaceId: string, name: string): Guardrail {
-  const owner = kind.records.get(name)?.workspaceId;
-  const isSeen = owner === workspaceId || owner === organisationId;
-  const bySlug = kind.bySlug.get(workspaceId)?.get(name) ?? kind.bySlug.get(organisationId)?.get(name);
-  const live = (isSeen ? kind.byId.get(name) : undefined) ?? bySlug;
+  const live = findLive(kind, [workspaceId, organisationId], name);
   if (live === undefined) throw noSuchGuardrail(name, null);
   if (live.guardrail === null) throw unreadableGuardrail(live.slug);
   return live.guardrail;

@@ -131,14 +131,16 @@ export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
     async known(workspaceId) {
       await snapshot.refresh();
       const labels = snapshot.live<LiveLabel>(labelKind).byId;
-      const known = new Map<string, KnownPrompt>();
+      const bySlug = new Map<string, KnownPrompt>();
+      const byId = new Map<string, KnownPrompt>();
       for (const [slug, prompt] of snapshot.live<LivePrompt>(promptKind).bySlug.get(workspaceId) ?? []) {
         const names = Object.keys(prompt.labels).flatMap((id) => labels.get(id)?.name ?? []);
         const { lastVersion, data } = prompt;
         const entry = { lastVersion, labels: names, operation: operationOf(data.string) };
-        known.set(slug, entry).set(prompt.id, entry);
+        bySlug.set(slug, entry);
+        byId.set(prompt.id, entry);
       }
-      return known;
+      return new Map([...bySlug, ...byId]);
     },
   };
 }

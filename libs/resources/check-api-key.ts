@@ -17,6 +17,7 @@ import { noSuchConfig } from '#libs/targets/no-such-config.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import { readRotationPolicy } from './api-key-rotation.ts';
 import type { Checked, CheckContext } from './define-resource.ts';
+import { idOfName } from './find-by-name.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 
@@ -135,10 +136,9 @@ async function readDefaults(
 }
 
 async function configIdOf(name: string, { unit, workspaceId }: CheckContext<ApiKeyData>): Promise<string> {
-  const { rows } = await sql<{ id: string }>`
-    select id from resource where kind = 'config' and workspace_id = ${workspaceId} and deleted_at is null
-      and (slug = ${name} or id = ${name})`.execute(unit.tx);
-  if (rows[0]) return rows[0].id;
+  const id = idOfName('config', name, sql`workspace_id = ${workspaceId}`);
+  const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(unit.tx);
+  if (rows[0]?.id) return rows[0].id;
   throw noSuchConfig(name, 'defaults.config_id');
 }
 

@@ -3,6 +3,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { idOfName } from './find-by-name.ts';
 
 /**
  * The workspace of a request whose `workspace_id` (id or slug) is `wanted`: absent, the caller's own. A key of the
@@ -45,9 +46,8 @@ export async function workspaceOfRecord(
 
 /** The id of the workspace that has this id or slug; null for none. */
 export async function findWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
-  const { rows } = await sql<{ id: string }>`
-    select id from resource where kind = 'workspace' and deleted_at is null and (id = ${wanted} or slug = ${wanted})
-    limit 1`.execute(db);
+  const { rows } = await sql<{ id: string | null }>`
+    select ${idOfName('workspace', wanted, sql`true`)} as id`.execute(db);
   return rows[0]?.id ?? null;
 }
 

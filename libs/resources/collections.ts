@@ -6,6 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { z } from 'zod';
 import { defineResource, type CheckContext, type ListFilter, type StoreDeps } from './define-resource.ts';
+import { idOfName } from './find-by-name.ts';
 import { refuseMore } from './prompt-limits.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
@@ -139,8 +140,7 @@ async function pathTo(
   const { rows } = await sql<{ id: string }>`
     with recursive path (id, parent, depth) as (
       select id, data ->> 'parent_collection_id', 1 from resource
-      where kind = 'collection' and workspace_id = ${workspaceId} and deleted_at is null
-        and (id = ${name} or slug = ${name})
+      where id = ${idOfName('collection', name, sql`workspace_id = ${workspaceId}`)}
       union all
       select outer_one.id, outer_one.data ->> 'parent_collection_id', depth + 1
       from path join resource as outer_one on outer_one.id = path.parent where depth < ${depthMax + 1})
@@ -153,9 +153,8 @@ async function pathTo(
 /** The filter of a list by collection, whose id or slug a query has. */
 export const collectionFilter: ListFilter = {
   schema: z.string().max(200),
-  where: (name: string) => sql`data ->> 'collection_id' in (
-    select folder.id from resource as folder where folder.kind = 'collection' and folder.deleted_at is null
-      and folder.workspace_id = resource.workspace_id and (folder.id = ${name} or folder.slug = ${name}))`,
+  where: (name: string) =>
+    sql`data ->> 'collection_id' = ${idOfName('collection', name, sql`named.workspace_id = resource.workspace_id`)}`,
 };
 
 async function childrenOf(db: Kysely<Database>, ids: readonly string[]): Promise<ResourceRow<CollectionData>[]> {

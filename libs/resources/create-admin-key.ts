@@ -9,6 +9,7 @@ import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import { apiKeyModel } from './api-keys.ts';
+import { findWorkspace } from './choose-workspace.ts';
 
 /** Appends the creation of a key of the organisation, which may do everything. The key itself is in no event. */
 export async function appendAdminKey(unit: UnitOfWork, id: string, name: string, key: Secret): Promise<void> {
@@ -34,7 +35,7 @@ export async function createAdminKey(
   { db, eventLog }: { db: Kysely<Database>; eventLog: EventLog },
   { workspace, name, metadata }: { workspace: string | null; name: string; metadata: EventMetadata },
 ): Promise<{ id: string; workspaceId: string; key: Secret }> {
-  const workspaceId = await findWorkspace(db, workspace);
+  const workspaceId = await chooseWorkspace(db, workspace);
   const id = newId('key_');
   const key = createGatewayKey();
   await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
@@ -44,10 +45,12 @@ export async function createAdminKey(
   return { id, workspaceId, key };
 }
 
-async function findWorkspace(db: Kysely<Database>, wanted: string | null): Promise<string> {
+async function chooseWorkspace(db: Kysely<Database>, wanted: string | null): Promise<string> {
+  const named = wanted === null ? null : await findWorkspace(db, wanted);
+  if (named !== null) return named;
   const { rows } = await sql<{ id: string; name: string }>`
     select id, data ->> 'name' as name from resource where kind = 'workspace' and deleted_at is null
-      and (${wanted}::text is null or ${wanted} in (id, slug, data ->> 'name'))
+      and (${wanted}::text is null or ${wanted} = data ->> 'name')
     order by created_at limit 20`.execute(db);
   const [first, ...others] = rows;
   if (first === undefined) {

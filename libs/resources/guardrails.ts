@@ -15,6 +15,7 @@ import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-s
 import { guardrailNamesIn } from '#libs/targets/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from './find-by-name.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { authorsOf, timesOf } from './resource-view.ts';
@@ -106,13 +107,11 @@ export async function requireGuardrails(
 ): Promise<void> {
   const names = [...guardrailNamesIn(document)];
   if (names.length === 0) return;
-  const { rows } = await sql<{ id: string; slug: string }>`
-    select id, slug from resource
-    where kind = 'guardrail' and workspace_id in (${workspaceId}, ${organisationId}) and deleted_at is null
-      and (id = any(${names}::text[]) or slug = any(${names}::text[]))`.execute(tx);
-  const known = new Set(rows.flatMap(({ id, slug }) => [id, slug]));
-  const missing = names.find((name) => !known.has(name));
-  if (missing !== undefined) throw noSuchGuardrail(missing, param);
+  const id = idOfName('guardrail', sql`wanted.name`, ofWorkspaceOrShared(workspaceId));
+  const { rows } = await sql<{ name: string }>`
+    select wanted.name from unnest(${names}::text[]) with ordinality as wanted (name, place)
+    where ${id} is null order by place limit 1`.execute(tx);
+  if (rows[0]) throw noSuchGuardrail(rows[0].name, param);
 }
 
 /**

@@ -5,6 +5,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from './define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from './find-by-name.ts';
 import { refuseMore } from './prompt-limits.ts';
 
 type LabelData = { name: string; description?: string | null; color_code?: string | null };
@@ -59,10 +60,8 @@ export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel
 
 /** The id of the label that a workspace knows by this name or id, its own before a universal one; null for none. */
 export async function findLabel(db: Kysely<Database>, workspaceId: string, name: string): Promise<string | null> {
-  const { rows } = await sql<{ id: string }>`
-    select id from resource where kind = 'label' and workspace_id in (${workspaceId}, ${organisationId})
-      and deleted_at is null and (data ->> 'name' = ${name} or id = ${name})
-    order by workspace_id = ${organisationId} limit 1`.execute(db);
+  const id = idOfName('label', name, ofWorkspaceOrShared(workspaceId), { alias: sql`data ->> 'name'` });
+  const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(db);
   return rows[0]?.id ?? null;
 }
 

@@ -1,12 +1,12 @@
-import { sql, type Kysely } from 'kysely';
+import { sql } from 'kysely';
 import { z } from 'zod';
 import { partialFields, PartialObject, partialUpdateFields } from '#libs/contracts/prompts.ts';
-import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate } from '#libs/prompts/compile-template.ts';
 import { refuseUnstorable } from '#libs/targets/refuse-unstorable.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
+import { idOfName } from './find-by-name.ts';
 import { refuseLargeVersion, refuseMore } from './prompt-limits.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
@@ -139,23 +139,14 @@ export async function refuseUnknownPartials(
   { unit, workspaceId }: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
 ): Promise<void> {
   if (names.length === 0) return;
-  const known = await activePartials(unit.tx, workspaceId, names);
+  const isActive = sql`workspace_id = ${workspaceId} and coalesce(data ->> 'status', 'active') = 'active'`;
   // `slug@3` names a version, which is looked for when the template is rendered.
-  const unknown = names.find((name) => !known.has(name.replace(/@.*$/s, '')));
+  const id = idOfName('prompt_partial', sql`split_part(wanted.name, '@', 1)`, isActive);
+  const { rows } = await sql<{ name: string }>`
+    select wanted.name from unnest(${names}::text[]) with ordinality as wanted (name, place)
+    where ${id} is null order by place limit 1`.execute(unit.tx);
+  const [unknown] = rows;
   if (unknown === undefined) return;
-  const message = `Invalid 'string': it puts in the partial '${unknown.slice(0, 100)}', which this workspace does not have.`;
+  const message = `Invalid 'string': it puts in the partial '${unknown.name.slice(0, 100)}', which this workspace does not have.`;
   throw new GatewayError('invalid_request', 'prompt_partial_not_found', message, { param: 'string' });
-}
-
-async function activePartials(
-  db: Kysely<Database>,
-  workspaceId: string,
-  names: readonly string[],
-): Promise<ReadonlySet<string>> {
-  const wanted = names.map((name) => name.replace(/@.*$/s, ''));
-  const { rows } = await sql<{ id: string; slug: string }>`
-    select id, slug from resource where kind = 'prompt_partial' and workspace_id = ${workspaceId} and deleted_at is null
-      and (slug = any(${wanted}::text[]) or id = any(${wanted}::text[]))
-      and coalesce(data ->> 'status', 'active') = 'active'`.execute(db);
-  return new Set(rows.flatMap(({ id, slug }) => [id, slug]));
 }

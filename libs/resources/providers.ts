@@ -11,6 +11,7 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineResource, type Checked, type CheckContext, type FollowUp, type StoreDeps } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
+import { idOfName } from './find-by-name.ts';
 import { accessOf, isSharedWith, type IntegrationData, type LiveIntegration } from './integration-data.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { resourceModel } from './resource-model.ts';
@@ -157,11 +158,12 @@ async function integrationOf(
   { unit, workspaceId }: Pick<CheckContext<ProviderData>, 'unit' | 'workspaceId'>,
   name: string,
 ): Promise<IntegrationRow> {
+  const isUsable = sql`(workspace_id = ${workspaceId}
+    or (workspace_id = ${organisationId} and ${isSharedWith(workspaceId)}))`;
   const { rows } = await sql<IntegrationRow>`
-    select id, slug, workspace_id, data from resource
-    where kind = 'integration' and deleted_at is null and (id = ${name} or slug = ${name})
-      and (workspace_id = ${workspaceId} or (workspace_id = ${organisationId} and ${isSharedWith(workspaceId)}))
-    limit 1`.execute(unit.tx);
+    select id, slug, workspace_id, data from resource where id = ${idOfName('integration', name, isUsable)}`.execute(
+    unit.tx,
+  );
   if (rows[0]) return rows[0];
   const message =
     `There is no integration '${name.slice(0, 100)}' that this workspace may use. ` +

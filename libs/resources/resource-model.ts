@@ -65,9 +65,15 @@ function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: R
   const { kind: noun, slug, data, last_version, created_at, deleted_at } = row;
   const head = { kind: noun, slug, data, last_version, created_at, deleted_at };
   if (verb === 'updated') {
+    const { slug: renamed = slug, ...fields } = event.data;
     const isDraft = typeof number === 'number' && versionedOnRequest(kind);
-    const changes = isDraft ? withoutVersioned(kind, event.data) : event.data;
-    return { ...head, data: { ...data, ...changes }, last_version: typeof number === 'number' ? number : last_version };
+    const changes = isDraft ? withoutVersioned(kind, fields) : fields;
+    return {
+      ...head,
+      slug: typeof renamed === 'string' ? renamed : slug,
+      data: { ...data, ...changes },
+      last_version: typeof number === 'number' ? number : last_version,
+    };
   }
   if (verb === 'version_published' && kind.versioned) return { ...head, data: { ...data, ...event.data } };
   if (verb === (kind.removal?.verb ?? 'deleted')) {

@@ -26,7 +26,8 @@ export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
 };
 
 /**
- * `<noun>.created` has all fields and the slug; `.updated` what changed; `.deleted` (or the kind's own verb) nothing.
+ * `<noun>.created` has all fields and the slug; `.updated` what changed, which is a slug only when a start renamed it
+ * (rename-slugs.ts); `.deleted` (or the kind's own verb) nothing.
  * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
  * names, so that a row is made of the event alone.
  */

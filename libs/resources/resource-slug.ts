@@ -3,27 +3,49 @@ import { sql } from 'kysely';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { looksLikeId } from '#libs/kernel/ids.ts';
+import type { AnyResource } from './define-resource.ts';
 
 /** The lock of a workspace's slugs of one kind: slugs are unique, so the commands that take one run one after the other. */
 export const slugLock = (workspaceId: string, kind: string): string => `${kind}_slugs:${workspaceId}`;
 
+type SlugPlace = {
+  kinds: readonly string[];
+  kind: string;
+  one: string;
+  workspaceId: string;
+  /** Whether slugs are unique in the whole installation. */
+  ofAll: boolean;
+  reserved?: readonly string[] | undefined;
+};
+
+/** Among which records the slug of a record of this kind is unique, and the lock of their slugs. */
+export function slugPlace(definition: AnyResource, workspaceId: string): { place: SlugPlace; lock: string } {
+  const { noun: kind, slugKinds: kinds = [kind], names, reservedSlugs: reserved } = definition;
+  const ofAll = definition.owner === 'itself' || definition.hasGlobalSlugs === true;
+  return {
+    place: { kinds, kind, one: names.one, workspaceId, ofAll, reserved },
+    lock: slugLock(ofAll ? '*' : workspaceId, kinds[0] ?? kind),
+  };
+}
+
 /**
- * The wanted slug, or one made of the name, that no active record of these kinds has; the caller holds `slugLock`. `ofAll`: slugs are
- * unique in the whole installation. Throws conflict (`slug_taken`) for a wanted one that is taken.
+ * Returns the wanted slug, or one derived from the name, that no active record of these kinds has and that does not look
+ * like an ID. The caller holds `slugLock`. Throws conflict (`slug_taken`) for a wanted slug that is taken, and
+ * invalid_request for one that looks like an ID.
  */
 export async function freeSlug(
   { tx }: Pick<UnitOfWork, 'tx'>,
-  place: {
-    kinds: readonly string[];
-    kind: string;
-    one: string;
-    workspaceId: string;
-    ofAll: boolean;
-    reserved?: readonly string[] | undefined;
-  },
+  place: SlugPlace,
   wanted: { slug: string | undefined; name: string },
 ): Promise<string> {
   const { kinds, kind, one, workspaceId, ofAll, reserved = [] } = place;
+  if (wanted.slug !== undefined && looksLikeId(wanted.slug)) {
+    const message =
+      `Invalid 'slug': '${wanted.slug}' looks like the ID of a record (letters, '_' and 32 hexadecimal digits). ` +
+      'Choose another slug.';
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'slug' });
+  }
   const candidates =
     wanted.slug === undefined ? slugCandidates(wanted.name, kind.slice(kind.lastIndexOf('_') + 1)) : [wanted.slug];
   const find = sql<{ slug: string }>`
@@ -51,5 +73,5 @@ function slugCandidates(name: string, fallback: string): string[] {
       .replaceAll(/^-+|-+$/g, '')
       .slice(0, 50) || fallback;
   const numbered = Array.from({ length: 20 }, (_, index) => `${base}-${index + 2}`);
-  return [base, ...numbered, `${base}-${randomBytes(4).toString('hex')}`];
+  return [...(looksLikeId(base) ? [] : [base]), ...numbered, `${base}-${randomBytes(4).toString('hex')}`];
 }

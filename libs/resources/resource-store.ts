@@ -11,10 +11,11 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { AnyResource, Checked, CheckContext, RecordName, ResourceStore, StoreDeps } from './define-resource.ts';
+import { idOfName } from './find-by-name.ts';
 import { listResources, listVersions, ownedBy } from './list-resources.ts';
 import { resourceModel, resourceVersionModel, versionId, versionMember } from './resource-model.ts';
 import { asJson, type ResourceEvent, type ResourceRow, type ResourceVersionRow } from './resource-row.ts';
-import { freeSlug, slugLock } from './resource-slug.ts';
+import { freeSlug, slugPlace } from './resource-slug.ts';
 import { viewOf } from './resource-view.ts';
 
 /** What lists, creates and changes the records of one kind. */
@@ -34,10 +35,8 @@ export function createResourceStore<Data extends object>(
   };
 
   const find = async ({ workspaceId, name, isDeleted = false }: RecordName): Promise<ResourceRow<Data> | undefined> => {
-    const { rows } = await sql<ResourceRow<Data>>`
-      select * from resource where kind = ${noun} and ${ownedBy(definition, workspaceId)}
-        and (id = ${name} ${definition.slug ? sql`or slug = ${name}` : sql``})
-        and (deleted_at is not null) = ${isDeleted} limit 1`.execute(db);
+    const id = idOfName(noun, name, ownedBy(definition, workspaceId), { isDeleted });
+    const { rows } = await sql<ResourceRow<Data>>`select * from resource where id = ${id}`.execute(db);
     return rows[0];
   };
 
@@ -142,25 +141,14 @@ export function createResourceStore<Data extends object>(
     async create(call, workspaceId, { caller, metadata }, input) {
       const id = newId(definition.idPrefix);
       const owner = definition.owner === 'itself' ? id : workspaceId;
-      const isUniqueInAll = definition.owner === 'itself' || definition.hasGlobalSlugs === true;
-      const kinds = definition.slugKinds ?? [noun];
-      const slugLocks = definition.slug ? [slugLock(isUniqueInAll ? '*' : owner, kinds[0] ?? noun)] : [];
-      const locks = [...locksOf(owner), ...slugLocks];
+      const { place, lock } = slugPlace(definition, owner);
+      const locks = [...locksOf(owner), ...(definition.slug ? [lock] : [])];
       let shownOnce: Record<string, string> = {};
       const others = (await definition.onCreate?.streams(input, deps, owner, {})) ?? [];
       const command = { workspaceId: owner, streams: [...locks, id, ...others], metadata };
       const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
         const { slug: wanted, ...fields } = input;
         const checked = await check(fields, contextOf(unit, owner, caller, null));
-        const reserved = definition.reservedSlugs;
-        const place = {
-          kinds,
-          kind: noun,
-          one: definition.names.one,
-          workspaceId: owner,
-          ofAll: isUniqueInAll,
-          reserved,
-        };
         const names = { slug: wanted as string | undefined, name: (fields['name'] as string | undefined) ?? '' };
         const slug = definition.slug ? { slug: await freeSlug(unit, place, names) } : {};
         const number = versioned ? { [versionMember(definition)]: 1 } : {};

@@ -7,6 +7,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import { refuseUnmappable } from '#libs/targets/provider-settings.ts';
+import { idOfName } from './find-by-name.ts';
 import { isReferenceFor, mayTakeMember, memberNotAllowed } from './secret-reference-data.ts';
 
 type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key' | 'allowedKeys'>;
@@ -52,13 +53,13 @@ export async function checkMappings(
 
 /** The lock keeps the reference from being deleted before the mapping is committed: see `refuseMappedReference`. */
 async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string): Promise<FoundReference | null> {
+  const isUsable = sql`(workspace_id = ${ownerId}
+    or (workspace_id = ${organisationId} and ${isReferenceFor(ownerId)}))`;
   const find = sql<FoundReference>`
     select id, coalesce(slug, id) as slug, workspace_id as "ownerId", data ->> 'secret_key' as key,
       coalesce(data -> 'allowed_secret_keys', '[]') as "allowedKeys"
     from resource
-    where kind = 'secret_reference' and deleted_at is null and (id = ${name} or slug = ${name})
-      and (workspace_id = ${ownerId} or (workspace_id = ${organisationId} and ${isReferenceFor(ownerId)}))
-    order by id = ${name} desc limit 1 for share`;
+    where id = ${idOfName('secret_reference', name, isUsable)} and deleted_at is null for share`;
   // A workspace sees references of the organisation, but Postgres lets only those lock a row who may change it.
   const { rows } = await asSystem(() => find.execute(tx));
   return rows[0] ?? null;

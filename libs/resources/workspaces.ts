@@ -12,7 +12,6 @@ import {
   workspaceFields,
   type recordingFields,
 } from '#libs/contracts/workspaces.ts';
-import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput } from '#libs/http/route.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -26,6 +25,7 @@ import { sql } from 'kysely';
 import { z } from 'zod';
 import type { firstMembers } from '#libs/contracts/people.ts';
 import { defineResource } from './define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from './find-by-name.ts';
 import { firstVirtualKey } from './kept-virtual-key.ts';
 import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
 import { requireGuardrails } from './guardrails.ts';
@@ -270,11 +270,9 @@ async function checkDefaults(
 ): Promise<WorkspaceDefaults> {
   /** The workspace's own before those of the organisation. */
   const idOf = async (kind: string, name: string): Promise<string | undefined> => {
-    const { rows } = await sql<{ id: string }>`
-      select id from resource
-      where kind = ${kind} and workspace_id in (${workspaceId}, ${organisationId}) and deleted_at is null
-        and (slug = ${name} or id = ${name}) order by workspace_id = ${organisationId} limit 1`.execute(tx);
-    return rows[0]?.id;
+    const id = idOfName(kind, name, ofWorkspaceOrShared(workspaceId));
+    const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(tx);
+    return rows[0]?.id ?? undefined;
   };
   const { metadata, locked_metadata: locked, user_api_key_config: config } = wanted;
   const checked: WorkspaceDefaults = {
