@@ -162,6 +162,11 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       checkDestination: egress.check,
       secretManagers: platform.secretManagers,
       promptLimits: { versionBytesMax: config.SLUICE_PROMPT_MAX, recordsMax: config.SLUICE_PROMPTS_MAX },
+      recordLimits: {
+        recordsMax: config.SLUICE_RECORDS_MAX,
+        apiKeysMax: config.SLUICE_API_KEYS_MAX,
+        memoryBytesMax: config.SLUICE_RECORDS_MEMORY_MAX,
+      },
       people: {
         usersMax: config.SLUICE_USERS_MAX,
         invitesMax: config.SLUICE_INVITES_MAX,

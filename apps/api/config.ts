@@ -78,6 +78,18 @@ export const ApiConfig = z.object({
   /** Prompts of a workspace, and as many partials, collections and labels. */
   SLUICE_PROMPTS_MAX: wholeNumber(2_000, { min: 1, max: 100_000 }),
   /**
+   * Records of one kind in a workspace: configs, guardrails, virtual keys, integrations or providers. All of them are in the
+   * memory of every process, and more than this is rarely made by hand.
+   */
+  SLUICE_RECORDS_MAX: wholeNumber(1_000, { min: 1, max: 1_000_000 }),
+  /** API keys of a workspace. They are in memory too, but small, and some installations have one for each user. */
+  SLUICE_API_KEYS_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),
+  /**
+   * Memory that the records of one workspace take up in every process. Records of all workspaces together get half of
+   * SLUICE_MEMORY_MAX; if they need more, the largest workspace is left out.
+   */
+  SLUICE_RECORDS_MEMORY_MAX: byteSize('32MiB', { minBytes: 65_536, maxBytes: 1_099_511_627_776 }),
+  /**
    * How far a form is read to find its part `model`, if nothing else says where it goes. Some SDKs send the file first, and
    * OpenAI accepts audio of 25 MB.
    */

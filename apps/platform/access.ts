@@ -12,6 +12,8 @@ import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { endAtOnce } from '#libs/kernel/lifecycle.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createPlanCache } from '#libs/targets/plan-cache.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 export type Access = {
@@ -40,6 +42,8 @@ export function createAccess(deps: {
   logger: Logger;
   /** Throws for a URL that may not be called. */
   checkDestination: (url: URL) => void;
+  /** Records in memory and plans are charged to it. */
+  memory: MemoryBudget;
   promptLimits: { outputCharsMax: number; cacheSizeMax: number };
   /** The secrets that are kept elsewhere. */
   secretCache: SecretCache;
@@ -47,8 +51,11 @@ export function createAccess(deps: {
   const { db, databaseClock: clock, logger, checkDestination } = deps;
   const masterKeys = parseMasterKeys(deps.masterKey);
   const secrets = createSecrets({ masterKeys });
+  const plans = createPlanCache(deps.memory);
   const snapshot = createAccessSnapshot({
     db,
+    memory: deps.memory,
+    plans,
     secrets,
     logger,
     databaseClock: clock,
@@ -59,7 +66,7 @@ export function createAccess(deps: {
       endAtOnce(logger, 'the database was restored from a backup while this process ran: it has to be started again'),
   });
   const mappedSecrets = createMappedSecrets({ snapshot, cache: deps.secretCache });
-  const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, checkDestination };
+  const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, plans, checkDestination };
   return {
     downloadLinks: createDownloadLinks(masterKeys),
     sessions: createSessions(masterKeys),

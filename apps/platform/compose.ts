@@ -225,6 +225,7 @@ export async function createPlatform(
     },
     logger,
     checkDestination: egress.check,
+    memory,
     promptLimits: { outputCharsMax: config.SLUICE_PROMPT_OUTPUT_MAX, cacheSizeMax: config.SLUICE_PROMPT_CACHE },
     secretCache,
   });

@@ -114,8 +114,18 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   counter('sluice_limits_alerts_total', 'Alerts of budgets that this process recorded.', () => limits.alerts());
   gauge(
     'sluice_memory_held_bytes',
-    'Bytes of the memory budget in use for bodies, parsed values, answers, lines and results in this process.',
+    'Bytes of the memory budget in use for records, plans, bodies, parsed values, answers, lines and results in this process.',
     () => memory.stats().heldBytes,
+  );
+  gauge(
+    'sluice_records_memory_bytes',
+    'Bytes of the memory budget that the records of all workspaces (configs, keys, prompts and others) take up.',
+    () => platform.access.snapshot.recordStats().bytes,
+  );
+  gauge(
+    'sluice_workspaces_left_out',
+    'Number of workspaces whose calls this process refuses because their records do not fit into its memory.',
+    () => platform.access.snapshot.recordStats().workspacesLeftOut,
   );
   gauge(
     'sluice_memory_max_bytes',

@@ -10,7 +10,14 @@ import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
 import { findLive } from '#libs/resources/find-by-name.ts';
-import { liveKind, loadLiveKinds, type LiveKind, type LiveKinds } from '#libs/resources/live-resources.ts';
+import {
+  liveKind,
+  loadLiveRecords,
+  noRecords,
+  type LiveKind,
+  type LiveKinds,
+  type LiveRecords,
+} from '#libs/resources/live-resources.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { integrationKind } from '#libs/resources/integrations.ts';
 import type { LiveIntegration } from '#libs/resources/integration-data.ts';
@@ -18,13 +25,16 @@ import { providerKind, type LiveProvider } from '#libs/resources/providers.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
+import { createPlanCache, type PlanCache } from '#libs/targets/plan-cache.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import { findIntegration, joinProviders, type ProviderCredentials } from './provider-credentials.ts';
 
 /** Everything that authenticates and routes a request, as of one version of the database. It never changes. */
 type AccessState = {
-  /** The cached records of every kind, by noun. */
-  readonly kinds: LiveKinds;
+  /** The cached records of every kind. */
+  readonly records: LiveRecords;
   readonly keys: LiveKeys;
   /** What calls look up, found once for all of them. */
   readonly virtualKeys: LiveKind<LiveCredential>;
@@ -38,6 +48,10 @@ export type AccessSnapshotOptions = SnapshotOptions & {
   secrets: Pick<Secrets, 'open'>;
   /** Called with the credentials that have changed since the last load, by an edit or by one of their integration. */
   onCredentialsChanged?: (changed: readonly Pick<LiveCredential, 'id' | 'workspaceId'>[]) => void;
+  /** The records and the plans of configs are charged to it. Absent: all records are loaded. */
+  memory?: MemoryBudget;
+  /** Default: one for this snapshot alone. */
+  plans?: PlanCache;
   /** The kinds to choose the cached ones from. Default: all kinds of this release. */
   kinds?: readonly AnyResource[];
 };
@@ -46,6 +60,12 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   /** The active records of a kind at this moment. Ask again for every request. */
   live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
   findApiKey(digest: string): LiveApiKey | undefined;
+  /** Throws unavailable (`workspace_too_large`) for a workspace whose records do not fit into memory. */
+  assertLoaded(workspaceId: string): void;
+  /** The memory that the records of a workspace take up, in bytes. */
+  memoryOf(workspaceId: string): number;
+  /** The memory of all records that are loaded, and the number of workspaces whose records are not. */
+  recordStats(): { bytes: number; workspacesLeftOut: number };
   /** A user's role in a workspace; null for someone who is not a user or not in the workspace. */
   roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
   /** A virtual key or a provider: no two of a workspace have the same slug. */
@@ -67,28 +87,48 @@ export function createAccessSnapshot({
   secrets,
   onCredentialsChanged,
   kinds = resourceKinds,
+  memory,
+  plans = createPlanCache(memory),
   ...options
 }: AccessSnapshotOptions): AccessSnapshot {
-  const deps = { db: options.db, logger: options.logger, secrets };
+  const lease = memory?.open('records');
+  const deps = {
+    db: options.db,
+    logger: options.logger,
+    secrets,
+    plans,
+    bytesMax: memory === undefined ? Number.POSITIVE_INFINITY : Math.floor(memory.stats().bytesMax * recordsShare),
+    onBytes: (bytes: number) => lease?.become(bytes),
+  };
   const { state, ...snapshot } = createSnapshot<AccessState>(options, {
-    empty: stateOf(new Map(), null),
+    empty: stateOf(noRecords, null),
     async load(previous) {
-      const next = stateOf(await loadLiveKinds(deps, kinds, previous.kinds), previous);
+      const next = stateOf(await loadLiveRecords(deps, kinds, previous.records), previous);
       const changed = onCredentialsChanged === undefined ? [] : changedCredentials(previous, next);
       // Not before the new state is used.
       if (changed.length > 0) setImmediate(() => onCredentialsChanged?.(changed));
       return next;
     },
   });
+  const assertLoaded = (workspaceId: string): void => {
+    if (state().records.leftOut.has(workspaceId)) throw tooLarge();
+  };
   return {
     ...snapshot,
-    live: (kind) => liveKind(state().kinds, kind),
+    assertLoaded,
+    memoryOf: (workspaceId) => state().records.bytesOf.get(workspaceId) ?? 0,
+    recordStats() {
+      const { bytes, leftOut } = state().records;
+      return { bytes, workspacesLeftOut: leftOut.size };
+    },
+    live: (kind) => liveKind(state().records.kinds, kind),
     findApiKey: (digest) => state().keys.byDigest.get(digest),
     roleOf(userId, workspaceId) {
       const user = state().keys.users.get(userId);
       return user === undefined ? null : workspaceRoleOf(user, workspaceId);
     },
     findCredential(workspaceId, slug) {
+      assertLoaded(workspaceId);
       const { virtualKeys, providers } = state();
       return virtualKeys.bySlug.get(workspaceId)?.get(slug) ?? providers.bySlug.get(workspaceId)?.get(slug);
     },
@@ -99,11 +139,15 @@ export function createAccessSnapshot({
     findIntegration: (workspaceId, slug) => findIntegration(state().providers.integrations, workspaceId, slug),
     integrationLimits: () => state().providers.limited,
     findGuardrails(workspaceId) {
+      assertLoaded(workspaceId);
       const { guardrails } = state();
       return guardrails.size === 0 ? undefined : guardrails.get(workspaceId);
     },
-    storedGuardrails: () => liveKind(state().kinds, guardrailKind),
-    findConfig: (workspaceId, name) => findLive(state().configs, [workspaceId], name),
+    storedGuardrails: () => liveKind(state().records.kinds, guardrailKind),
+    findConfig(workspaceId, name) {
+      assertLoaded(workspaceId);
+      return findLive(state().configs, [workspaceId], name);
+    },
   };
 }
 
@@ -119,18 +163,33 @@ function changedCredentials(previous: AccessState, next: AccessState): LiveCrede
   ];
 }
 
-const stateOf = (kinds: LiveKinds, previous: AccessState | null): AccessState => ({
-  kinds,
-  keys: keysOf(kinds, previous?.keys ?? null),
-  virtualKeys: liveKind(kinds, virtualKeyKind),
-  providers: joinProviders(
-    liveKind<LiveProvider>(kinds, providerKind),
-    liveKind<LiveIntegration>(kinds, integrationKind),
-    previous?.providers ?? null,
-  ),
-  configs: liveKind(kinds, configKind),
-  guardrails: guardrailsOf(liveKind(kinds, workspaceKind)),
-});
+/** The part of the memory budget that records can take up. */
+const recordsShare = 1 / 2;
+
+const tooLarge = (): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'workspace_too_large',
+    'The records of this workspace do not fit into the memory of this process, so it cannot make calls. Delete large ' +
+      'configs, prompts and guardrails that are no longer used, or ask the operator to raise SLUICE_MEMORY_MAX.',
+    { retryAfterMs: 60_000 },
+  );
+
+const stateOf = (records: LiveRecords, previous: AccessState | null): AccessState => {
+  const { kinds } = records;
+  return {
+    records,
+    keys: keysOf(kinds, previous?.keys ?? null),
+    virtualKeys: liveKind(kinds, virtualKeyKind),
+    providers: joinProviders(
+      liveKind<LiveProvider>(kinds, providerKind),
+      liveKind<LiveIntegration>(kinds, integrationKind),
+      previous?.providers ?? null,
+    ),
+    configs: liveKind(kinds, configKind),
+    guardrails: guardrailsOf(liveKind(kinds, workspaceKind)),
+  };
+};
 
 function keysOf(kinds: LiveKinds, previous: LiveKeys | null): LiveKeys {
   const keys = liveKind<LiveApiKey>(kinds, apiKeyKind).byLookup;

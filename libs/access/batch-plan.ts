@@ -1,11 +1,11 @@
 import type { Kysely } from 'kysely';
-import { LRUCache } from 'lru-cache';
 import type { BatchTarget, Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
 import { joinSecrets } from '#libs/targets/config-secrets.ts';
 import { planOfStored } from '#libs/targets/read-config.ts';
+import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import type { FoundPlan } from './routing.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
@@ -16,23 +16,19 @@ type Deps = {
   db: Kysely<Database>;
   readSecret: (workspaceId: string, id: string) => Promise<SecretMembers>;
   snapshot: Pick<AccessSnapshot, 'findConfig'>;
+  plans: PlanCache;
 };
 
-const versionsMax = 500;
-
 /** Makes the plans of batches that were created with a config. Each is read once for the many lines of a chunk. */
-export function createBatchPlans({ db, readSecret, snapshot }: Deps) {
+export function createBatchPlans({ db, readSecret, snapshot, plans }: Deps) {
   // Keyed by the target in the row that a chunk was loaded with, so that entries, and the keys of inline configs, are
   // freed with the chunk.
   const byTarget = new WeakMap<ConfiguredTarget, Promise<FoundPlan>>();
-  // A version never changes.
-  const versions = new LRUCache<string, { document: Record<string, unknown>; plan: Plan | null }>({ max: versionsMax });
-
-  /** `plan` is null for a config with secrets: it cannot be compiled without them. */
-  const readVersion = async (workspaceId: string, id: string) => {
+  /** A version never changes, so its plan is cached, unless its config has secrets. */
+  const planOfVersion = async (workspaceId: string, id: string, secretId: string | null): Promise<Plan | null> => {
     const cacheKey = `${workspaceId} ${id}`;
-    const known = versions.get(cacheKey);
-    if (known) return known;
+    const cached = secretId === null ? plans.find(cacheKey) : undefined;
+    if (cached !== undefined) return cached;
     const row = await db
       .selectFrom('resource_version')
       .select('data')
@@ -41,9 +37,9 @@ export function createBatchPlans({ db, readSecret, snapshot }: Deps) {
       .executeTakeFirst();
     if (!row) throw unreadable();
     const document = row.data['config'] as Record<string, unknown>;
-    const version = { document, plan: joinSecrets(document, {}) && planOfStored(document) };
-    versions.set(cacheKey, version);
-    return version;
+    const plan = await join(workspaceId, document, secretId);
+    if (secretId === null) plans.keep(cacheKey, JSON.stringify(document), plan);
+    return plan;
   };
 
   const join = async (
@@ -59,8 +55,7 @@ export function createBatchPlans({ db, readSecret, snapshot }: Deps) {
     const found = { param: 'config', options: null, stored: null };
     if (target.type === 'config') {
       const { config_id: id, config_version, secret_id } = target;
-      const version = await readVersion(workspaceId, versionId(id, config_version));
-      const plan = secret_id === undefined ? version.plan : await join(workspaceId, version.document, secret_id);
+      const plan = await planOfVersion(workspaceId, versionId(id, config_version), secret_id ?? null);
       if (plan === null) throw unreadable();
       // If a config was deleted meanwhile, only its id is known.
       const slug = snapshot.findConfig(workspaceId, id)?.slug ?? id;

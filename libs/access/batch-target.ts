@@ -10,6 +10,7 @@ import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
 import { chooseCredential, type Credential } from './choose-credential.ts';
+import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import type { MappedSecrets } from './mapped-secrets.ts';
 import { splitSecrets } from '#libs/targets/config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
@@ -29,6 +30,7 @@ type Deps = {
     AccessSnapshot,
     | 'findCredential'
     | 'findCredentialById'
+    | 'assertLoaded'
     | 'findConfig'
     | 'findGuardrails'
     | 'storedGuardrails'
@@ -38,6 +40,7 @@ type Deps = {
   >;
   clock: Clock;
   mappedSecrets: MappedSecrets;
+  plans: PlanCache;
   checkDestination: (url: URL) => void;
   /** What error messages call the owner of the target. Default `batch`. */
   holder?: string;
@@ -106,6 +109,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
 
   const findById = (workspaceId: string, id: string): LiveCredential | null => {
+    snapshot.assertLoaded(workspaceId);
     const key = snapshot.findCredentialById(id);
     return key?.workspaceId === workspaceId ? key : null;
   };

@@ -20,12 +20,13 @@ export const unknownPartialCode = 'prompt_partial_not_found';
  * Finds prompts and partials by `slug`, `slug@latest`, `slug@12` or `slug@label`. An id may be used instead of the
  * slug.
  */
-export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live'>, versions: PromptVersions) {
+export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'assertLoaded'>, versions: PromptVersions) {
   /** Throws not_found. */
   const findPrompt = (
     { workspaceId, name, param }: { workspaceId: string; name: string; param: string },
     pins?: PromptPins,
   ): { head: PromptHead; number: number } => {
+    snapshot.assertLoaded(workspaceId);
     const { base, which } = partsOf(name);
     const head = findLive(snapshot.live<LivePrompt>(promptKind), [workspaceId], base);
     const pinned = pins?.prompts[name];

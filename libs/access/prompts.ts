@@ -58,7 +58,7 @@ export type Prompts = {
 
 type Deps = {
   db: Kysely<Database>;
-  snapshot: Pick<AccessSnapshot, 'live' | 'refresh'>;
+  snapshot: Pick<AccessSnapshot, 'live' | 'assertLoaded' | 'refresh'>;
   limits: { outputCharsMax: number; cacheSizeMax: number };
 };
 

@@ -7,6 +7,7 @@ import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { credentialsOf } from './request-credentials.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
 import { liveKind } from '#libs/resources/live-resources.ts';
+import { createPlanCache } from '#libs/targets/plan-cache.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './target-of-credential.ts';
 
@@ -55,6 +56,7 @@ const snapshot = {
   },
 };
 const routing = createRouting({
+  plans: createPlanCache(),
   snapshot,
   clock: { now: () => nowMs },
   mappedSecrets: { complete: (target) => target },

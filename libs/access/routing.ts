@@ -11,6 +11,7 @@ import { refuseConfigOverride, type ConfigDefaults } from './config-override.ts'
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import { noSuchConfig, unreadableConfig } from '#libs/targets/no-such-config.ts';
 import { atLeaf, createInlineConfigs, readConfig } from '#libs/targets/read-config.ts';
+import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import type { MappedSecrets } from './mapped-secrets.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
@@ -21,6 +22,7 @@ export type RoutingDeps = {
   snapshot: Pick<AccessSnapshot, 'findCredential' | 'findConfig' | 'findGuardrails' | 'storedGuardrails' | 'refresh'>;
   clock: Clock;
   mappedSecrets: MappedSecrets;
+  plans: PlanCache;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
@@ -89,7 +91,7 @@ export const withoutConfig: FoundPlan = { plan: plainPlan, param: 'config', opti
 
 export function createRouting(deps: RoutingDeps): Routing {
   const { snapshot } = deps;
-  const inline = createInlineConfigs(deps.checkDestination);
+  const inline = createInlineConfigs(deps.checkDestination, deps.plans);
 
   const find = (query: PlanQuery, options: CallOptions | null): FoundPlan | null => {
     const { config } = query.credentials;

@@ -15,7 +15,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { ApiKeyData } from './api-key-data.ts';
-import { apiKeyModel } from './api-keys.ts';
+import { apiKeyKind, apiKeyModel } from './api-keys.ts';
+import { refuseMoreRecords } from './record-limits.ts';
 import { findWorkspace } from './choose-workspace.ts';
 import type { StoreDeps } from './define-resource.ts';
 import { inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
@@ -71,6 +72,7 @@ export async function acceptInvite(
       const active = await activeWorkspaces(unit, invite.data);
       await joinWorkspaces(unit, userId, active, deps.people);
       const made = keys.filter(({ workspaceId }) => active.some(({ id }) => id === workspaceId));
+      for (const { workspaceId } of made) await refuseMoreRecords(unit, apiKeyKind, workspaceId, deps);
       for (const key of made) await createKey(unit, key, userId, invite.data);
       await unit.append(model, found.id, [{ type: 'invite.accepted', data: { user_id: userId } }]);
       await announceAccessChange(unit);

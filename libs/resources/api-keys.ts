@@ -117,7 +117,10 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     return ({ id, data }) => (exhausted.has(id) && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {});
   },
 
+  countLimit: 'api_keys',
+
   cached: {
+    alwaysLoaded: true,
     leavesOutExpired: true,
     toEntry({ id, workspace_id: workspaceId, data }) {
       const { scopes, defaults } = data;

@@ -7,7 +7,6 @@ import { newId } from '#libs/kernel/ids.ts';
 import { z } from 'zod';
 import { defineResource, type CheckContext, type ListFilter, type StoreDeps } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
-import { refuseMore } from './prompt-limits.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { slugLock } from './resource-slug.ts';
@@ -31,6 +30,7 @@ export const collectionKind = defineResource<typeof collectionFields, Collection
   fields: collectionFields,
   immutable: ['parent_collection_id'],
   slug: true,
+  countLimit: 'prompts',
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [collectionLock(workspaceId)],
   prepare: keepDefaultCollection,
@@ -38,7 +38,6 @@ export const collectionKind = defineResource<typeof collectionFields, Collection
   async check({ name, parent_collection_id: parent }, context) {
     const renamed = name === undefined ? {} : { name };
     if (context.row !== null) return { data: renamed };
-    await refuseMore(context, 'collection', 'collections');
     const path = parent ? await pathTo(context, parent, 'parent_collection_id') : [];
     if (path.length >= depthMax) {
       const message = `Invalid 'parent_collection_id': collections nest at most ${depthMax} deep.`;

@@ -30,7 +30,7 @@ export type LiveConfig = {
   readonly configVersion: number;
   /** Decrypted, for what goes by this version for long; by their places (libs/targets/config-secrets.ts). */
   readonly secrets: SecretMembers;
-  /** Compiled when first asked for; null when this process cannot read it (a newer release stored it). */
+  /** Compiled when it is not in the cache of plans; null when this process cannot read it (a newer release stored it). */
   readonly plan: () => Plan | null;
 };
 
@@ -43,6 +43,7 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
   names: { one: 'config', many: 'configs', tag: 'Configs' },
   fields: configFields,
   slug: true,
+  countLimit: 'records',
   versioned: {
     fields: ['config'],
     publish: 'at_once',
@@ -87,17 +88,21 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
   answerData: ({ id, slug, version_id, config }) => ({ id, slug, version_id, config }),
 
   cached: {
-    toEntry({ id, workspace_id: workspaceId, slug, data }, secrets, logger) {
-      const { config, config_version: configVersion } = data;
-      let made: Plan | null | undefined;
+    keepsText: true,
+    toEntry({ id, workspace_id: workspaceId, slug, data }, secrets, { logger, plans }) {
+      const { config_version: configVersion } = data;
+      const text = JSON.stringify(data.config);
+      const cacheKey = {};
       const plan = (): Plan | null => {
-        if (made !== undefined) return made;
-        const whole = secrets && joinSecrets(config, secrets);
-        made = whole && planOfStored(whole);
-        if (made === null) {
+        const cached = plans.find(cacheKey);
+        if (cached !== undefined) return cached;
+        const whole = secrets && joinSecrets(JSON.parse(text) as Document, secrets);
+        const compiled = whole && planOfStored(whole);
+        if (compiled === null) {
           logger.error({ config_id: id, config_version: configVersion }, 'a stored config cannot be read');
         }
-        return made;
+        plans.keep(cacheKey, text, compiled);
+        return compiled;
       };
       return { id, workspaceId, slug: slug ?? id, configVersion, secrets: secrets ?? {}, plan };
     },

@@ -13,6 +13,8 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { PromptLimits } from './prompt-limits.ts';
+import type { RecordLimits } from './record-limits.ts';
+import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { PageRequest, ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
@@ -37,10 +39,17 @@ export type CheckContext<Data> = StoreDeps & {
   readSecrets: () => Promise<SecretMembers | null>;
 };
 
+/** What entries are made with. */
+export type EntryContext = { logger: Logger; plans: PlanCache };
+
 /** How a kind is held in memory by every process, so that calls need no database. */
 export type CachedKind<Data, Entry> = {
   /** Must not throw. `secrets` is null when they cannot be decrypted. */
-  toEntry(row: ResourceRow<Data>, secrets: SecretMembers | null, logger: Logger): Entry;
+  toEntry(row: ResourceRow<Data>, secrets: SecretMembers | null, context: EntryContext): Entry;
+  /** The entry keeps the record's data as JSON text, which takes up much less memory than the value. */
+  keepsText?: boolean;
+  /** Loaded even if the other records of the workspace do not fit into memory: without its keys, it could not free room. */
+  alwaysLoaded?: boolean;
   /** Whether those with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an error that says so. */
   leavesOutExpired?: boolean;
   /** What else it is found by, beside its `lookup`, and as which entry: a key that was replaced works for a while. */
@@ -115,6 +124,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     /** The number that a name stands for, beside numbers and `latest`: `GET /prompts/support@production`. */
     numberOf?(row: ResourceRow<Data>, name: string, deps: StoreDeps): Promise<number | null>;
   };
+  /** Which limit the number of its records in a workspace has. Absent: none, or `check` has its own. */
+  countLimit?: 'records' | 'api_keys' | 'prompts';
   /** Its list is a bare array, as in Portkey's interface (LIST-3). */
   listsBare?: boolean;
   /** Runs before each request about a workspace's records, and makes those that every workspace has. */
@@ -238,7 +249,11 @@ export type StoreDeps = {
   eventLog: EventLog;
   secrets: Secrets;
   /** Lets this process see its own change before the caller is answered. */
-  snapshot: { catchUp(): Promise<void> };
+  snapshot: {
+    catchUp(): Promise<void>;
+    /** The memory that the cached records of a workspace take up, in bytes. Absent: not limited. */
+    memoryOf?(workspaceId: string): number;
+  };
   /** The database's: records expire by it. */
   clock: Clock;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
@@ -249,6 +264,8 @@ export type StoreDeps = {
   scopes: () => ReadonlySet<string>;
   /** Default: those of libs/resources/prompt-limits.ts. */
   promptLimits?: PromptLimits | undefined;
+  /** Default: those of libs/resources/record-limits.ts. */
+  recordLimits?: RecordLimits | undefined;
   people: PeopleOptions;
   /** Policies of each kind that a workspace may have. Default 100. */
   policiesMax?: number;

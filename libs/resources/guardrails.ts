@@ -45,6 +45,7 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
   hasShared: true,
   fields: guardrailFields,
   slug: true,
+  countLimit: 'records',
   versioned: {
     fields: ['checks', 'actions'],
     publish: 'at_once',
@@ -88,7 +89,7 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
   viewSchema: GuardrailObject,
 
   cached: {
-    toEntry({ id, slug: stored, data: { name, checks, actions } }, secrets, logger) {
+    toEntry({ id, slug: stored, data: { name, checks, actions } }, secrets, { logger }) {
       const slug = stored ?? id;
       const whole = secrets && joinSecrets(asConfig(checks), secrets);
       const guardrail = whole && toStoredGuardrail({ slug, name }, { checks: checksOf(whole), actions });

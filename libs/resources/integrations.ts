@@ -46,6 +46,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   fields: integrationFields,
   immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'],
   slug: true,
+  countLimit: 'records',
   // An integration is found by its slug in requests of the organisation, and by the log, wherever it belongs.
   hasGlobalSlugs: true,
   filters: {

@@ -6,7 +6,6 @@ import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from './define-resource.ts';
 import { idOfName, ofWorkspaceOrShared } from './find-by-name.ts';
-import { refuseMore } from './prompt-limits.ts';
 
 type LabelData = { name: string; description?: string | null; color_code?: string | null };
 
@@ -21,11 +20,11 @@ export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel
   names: { one: 'label', many: 'labels', tag: 'Labels' },
   hasShared: true,
   fields: labelFields,
+  countLimit: 'prompts',
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [`label_names:${workspaceId}`],
 
   async check(input, context) {
-    if (context.row === null) await refuseMore(context, 'label', 'labels');
     const { name } = input;
     if (name !== undefined) {
       const found = await findLabel(context.unit.tx, context.workspaceId, name);

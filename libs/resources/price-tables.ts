@@ -49,7 +49,7 @@ export const priceTableKind = defineResource<typeof priceTableFields, PriceTable
   viewSchema: PriceTableObject,
 
   cached: {
-    toEntry({ id, data, created_at }, _secrets, logger) {
+    toEntry({ id, data, created_at }, _secrets, { logger }) {
       try {
         return { createdAtMs: created_at.getTime(), table: createPriceTable(data.table) };
       } catch (error) {

@@ -1,6 +1,4 @@
-import { sql } from 'kysely';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 
 /** Bounds of prompts, partials, collections and labels. */
 export type PromptLimits = {
@@ -12,22 +10,7 @@ export type PromptLimits = {
 
 export const defaultPromptLimits: PromptLimits = { versionBytesMax: 262_144, recordsMax: 2_000 };
 
-type Context = { unit: Pick<UnitOfWork, 'tx'>; workspaceId: string; promptLimits?: PromptLimits | undefined };
-
-/** Throws conflict when the workspace has as many records of a kind as it may have. */
-export async function refuseMore(
-  { unit, workspaceId, promptLimits = defaultPromptLimits }: Context,
-  kind: string,
-  many: string,
-): Promise<void> {
-  const { recordsMax } = promptLimits;
-  const { rows } = await sql<{ count: number }>`
-    select count(*)::int as count from resource
-    where kind = ${kind} and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
-  if ((rows[0]?.count ?? 0) < recordsMax) return;
-  const message = `This workspace has ${recordsMax} ${many}, which is the limit. Delete some that are no longer used.`;
-  throw new GatewayError('conflict', 'too_many_records', message);
-}
+type Context = { promptLimits?: PromptLimits | undefined };
 
 /** Throws invalid_request for a version that is larger than a process should hold in memory for each prompt. */
 export function refuseLargeVersion(version: object, { promptLimits = defaultPromptLimits }: Context): void {

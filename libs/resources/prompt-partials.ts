@@ -7,7 +7,7 @@ import { refuseUnstorable } from '#libs/targets/refuse-unstorable.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
-import { refuseLargeVersion, refuseMore } from './prompt-limits.ts';
+import { refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 
@@ -46,6 +46,7 @@ export const partialKind = defineResource<typeof partialFields, PartialData, Liv
   fields: partialFields,
   updateFields: partialUpdateFields,
   slug: true,
+  countLimit: 'prompts',
   listsBare: true,
   filters: { collection_id: collectionFilter },
   locks: (workspaceId) => [collectionLock(workspaceId)],
@@ -66,7 +67,6 @@ export const partialKind = defineResource<typeof partialFields, PartialData, Liv
 
   async check(input: PartialInput, context) {
     const { row } = context;
-    if (row === null) await refuseMore(context, 'prompt_partial', 'partials');
     const { name, string, collection_id: collection, status } = input;
     const description = input.version_description ?? input.description;
     if (string !== undefined) {

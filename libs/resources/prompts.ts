@@ -8,7 +8,7 @@ import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection }
 import { defineResource, type CheckContext } from './define-resource.ts';
 import { activeLabels, findLabel } from './labels.ts';
 import { refuseUnknownPartials } from './prompt-partials.ts';
-import { refuseLargeVersion, refuseMore } from './prompt-limits.ts';
+import { refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { versionParams } from './resource-schemas.ts';
@@ -84,6 +84,7 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
   fields: promptFields,
   updateFields: promptUpdateFields,
   slug: true,
+  countLimit: 'prompts',
   // Partials have their routes there.
   reservedSlugs: ['partials'],
   filters: {
@@ -113,7 +114,6 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
 
   async check(input: PromptInput, context) {
     const { row } = context;
-    if (row === null) await refuseMore(context, 'prompt', 'prompts');
     const { name, collection_id: collection } = input;
     const isMoved = row === null || collection !== undefined;
     const version = versionOf(input, row === null);

@@ -60,6 +60,7 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
   immutable: ['integration_id'],
   updateFields: providerUpdateFields,
   slug: true,
+  countLimit: 'records',
   slugKinds: credentialKinds,
 
   async check(input: Input, context): Promise<Checked<ProviderData>> {

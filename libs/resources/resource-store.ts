@@ -13,6 +13,7 @@ import { Secret } from '#libs/kernel/secret.ts';
 import type { AnyResource, Checked, CheckContext, RecordName, ResourceStore, StoreDeps } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
 import { listResources, listVersions, ownedBy } from './list-resources.ts';
+import { refuseMoreMemory, refuseMoreRecords } from './record-limits.ts';
 import { resourceModel, resourceVersionModel, versionId, versionMember } from './resource-model.ts';
 import { asJson, type ResourceEvent, type ResourceRow, type ResourceVersionRow } from './resource-row.ts';
 import { freeSlug, slugPlace } from './resource-slug.ts';
@@ -126,7 +127,9 @@ export function createResourceStore<Data extends object>(
     const changed = await eventLog.transact({ workspaceId: workspace_id, streams, metadata }, async (unit) => {
       const row = (await unit.load(model, id)) as ResourceRow<Data> | undefined;
       if (!row || row.deleted_at) throw missing(name);
-      return await append(unit, id, await decide(unit, row));
+      const changed = await append(unit, id, await decide(unit, row));
+      if (!changed.deleted_at) refuseMoreMemory(definition, row, changed, deps);
+      return changed;
     });
     if (definition.cached) await snapshot.catchUp();
     return changed;
@@ -147,6 +150,7 @@ export function createResourceStore<Data extends object>(
       const others = (await definition.onCreate?.streams(input, deps, owner, {})) ?? [];
       const command = { workspaceId: owner, streams: [...locks, id, ...others], metadata };
       const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
+        await refuseMoreRecords(unit, definition, owner, deps);
         const { slug: wanted, ...fields } = input;
         const checked = await check(fields, contextOf(unit, owner, caller, null));
         const names = { slug: wanted as string | undefined, name: (fields['name'] as string | undefined) ?? '' };
@@ -159,6 +163,7 @@ export function createResourceStore<Data extends object>(
             : {};
         const data = { ...slug, ...checked.data, ...sealed, ...number, created_by: caller.principal.id };
         const row = await append(unit, id, [{ type: `${noun}.created`, data }]);
+        refuseMoreMemory(definition, null, row, deps);
         await definition.onCreate?.run(unit, input, { ...deps, caller, row, locked: others, query: {} });
         shownOnce = checked.shownOnce ?? {};
         return { status: 200, body: viewOf(definition, row, unit.now.getTime()) };

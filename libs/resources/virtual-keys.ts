@@ -51,6 +51,7 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
   immutable: ['provider'],
   updateFields: virtualKeyUpdateFields,
   slug: true,
+  countLimit: 'records',
   slugKinds: credentialKinds,
 
   check: (input, context) =>

@@ -178,7 +178,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   details: async ({ id }, { db }) => ({ users: await newestMembers(db, id) }),
 
   cached: {
-    toEntry({ id, data }, secrets, logger) {
+    toEntry({ id, data }, secrets, { logger }) {
       const guardrails = guardrailsOf(data, secrets);
       if (guardrails === null) logger.error({ workspace_id: id }, 'the guardrails of a workspace cannot be read');
       const prices = data.pricing_adjustments ? compileAdjustments(data.pricing_adjustments) : null;

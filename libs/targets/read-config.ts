@@ -1,4 +1,3 @@
-import { LRUCache } from 'lru-cache';
 import { configLimits, ConfigInput, type Config } from '#libs/contracts/config.ts';
 import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
 import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
@@ -9,6 +8,7 @@ import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import { unknownProvider } from './unknown-provider.ts';
 import { holdsSecrets } from './config-secrets.ts';
+import type { PlanCache } from './plan-cache.ts';
 import { parseCustomHost } from './custom-host.ts';
 import { assertSendable } from './provider-settings.ts';
 
@@ -94,22 +94,14 @@ export type InlineConfigs = (text: string, param: string) => Plan;
  * Plans of configs that come with each call as text: the same few, thousands of times. One with a credential in it is
  * never kept, so that no key outlives its call here.
  */
-export function createInlineConfigs(
-  checkDestination: CheckDestination,
-  options: { plansMax?: number } = {},
-): InlineConfigs {
-  const plans = new LRUCache<string, Plan>({
-    max: options.plansMax ?? 500,
-    maxSize: 4_194_304,
-    sizeCalculation: (_plan, key) => key.length,
-  });
+export function createInlineConfigs(checkDestination: CheckDestination, plans: PlanCache): InlineConfigs {
   return (text, param) => {
     const cacheKey = `${param} ${text}`;
-    const known = plans.get(cacheKey);
+    const known = plans.find(cacheKey);
     if (known) return known;
     const value = parseConfigText(text, param);
     const { plan } = readConfig(value, param, checkDestination);
-    if (!holdsSecrets(value as Record<string, unknown>)) plans.set(cacheKey, plan);
+    if (!holdsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
     return plan;
   };
 }

@@ -4,6 +4,7 @@ import { batchAttacks } from './attacks/batches.ts';
 import { bodyAttacks } from './attacks/bodies.ts';
 import { callerAttacks } from './attacks/callers.ts';
 import { connectionAttacks } from './attacks/connections.ts';
+import { recordAttacks } from './attacks/records.ts';
 
 /** Every attack, in the order of the table. */
 export const allAttacks: readonly Attack[] = [
@@ -12,4 +13,5 @@ export const allAttacks: readonly Attack[] = [
   ...callerAttacks,
   ...connectionAttacks,
   ...batchAttacks,
+  ...recordAttacks,
 ];

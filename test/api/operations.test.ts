@@ -109,7 +109,10 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   expect(text).toContain('process_resident_memory_bytes ');
   expect(lines).toContain(`sluice_build_info{version="${version}"} 1`);
   expect(text).toMatch(/^sluice_forwarding_open_calls 0$/m);
-  expect(text).toMatch(/^sluice_memory_held_bytes 0$/m);
+  const records = /^sluice_records_memory_bytes (\d+)$/m.exec(text)?.[1];
+  expect(Number(records)).toBeGreaterThan(1_000);
+  expect(text).toMatch(new RegExp(`^sluice_memory_held_bytes ${records}$`, 'm'));
+  expect(text).toMatch(/^sluice_workspaces_left_out 0$/m);
   expect(text).not.toContain('batch_x');
   expect(text).not.toContain(platform.adminKey);
 });

@@ -10,6 +10,7 @@ import type { KeyRights } from '#libs/identity/key-rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
 import { createRouting } from '#libs/access/routing.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
+import { createPlanCache } from '#libs/targets/plan-cache.ts';
 import { workspaceModel } from '#libs/resources/workspaces.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
@@ -69,7 +70,15 @@ export function createProcess({ db, connectionString }: Source, options: Options
   };
   // Nothing in these tests is mapped to a secret reference.
   const mappedSecrets: MappedSecrets = { complete: (target) => target };
-  const targetDeps = { db, secrets, snapshot, clock: systemClock, mappedSecrets, checkDestination };
+  const targetDeps = {
+    db,
+    secrets,
+    snapshot,
+    clock: systemClock,
+    mappedSecrets,
+    plans: createPlanCache(),
+    checkDestination,
+  };
   return {
     db,
     eventLog,
