@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { timestamp } from './access-fields.ts';
 import { wholeNumberText } from './lists.ts';
-import { addBreach, text } from './scalars.ts';
+import { addBreach, isStorable, text } from './scalars.ts';
 
 // Filters on calls in a query string, for lists and exports of the request log and for analytics alike.
 
@@ -65,15 +65,16 @@ const metadataFilter = () =>
         path: [],
         code: 'invalid_value',
         text: (name) =>
-          `Invalid ${name()}: expected a JSON object of texts, such as {"team":"search"}, or of lists of texts.`,
+          `Invalid ${name()}: expected a JSON object of texts without U+0000, such as {"team":"search"}, or of lists of texts.`,
       });
       return z.NEVER;
     })
     .optional();
 
-const metadataValue = z.union([z.string(), z.number(), z.boolean()]).transform(String);
+const storable = () => z.string().refine(isStorable);
+const metadataValue = z.union([storable(), z.number(), z.boolean()]).transform(String);
 const MetadataFilter = z
-  .record(z.string().max(128), z.union([metadataValue.transform((value) => [value]), z.array(metadataValue).max(100)]))
+  .record(storable().max(128), z.union([metadataValue.transform((value) => [value]), z.array(metadataValue).max(100)]))
   .refine((members) => Object.keys(members).length <= 16);
 
 function parseJson(given: string): unknown {

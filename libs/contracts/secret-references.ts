@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { addBreach, anyMetadata, anyObject, text } from './scalars.ts';
+import { addBreach, anyMetadata, anyObject, isStorable, text } from './scalars.ts';
 
 // A secret reference says where a credential is kept outside of Sluice; a mapping takes a credential from there.
 
@@ -55,14 +55,16 @@ export const tagsFilter = () =>
       addBreach(context, {
         path: [],
         code: 'invalid_value',
-        text: (name) => `Invalid ${name()}: expected tags like team:search,stage:live, or a JSON object of texts.`,
+        text: (name) =>
+          `Invalid ${name()}: expected tags like team:search,stage:live, or a JSON object of texts without U+0000.`,
       });
       return z.NEVER;
     });
 
 function jsonTags(value: string): Record<string, string> | null {
   try {
-    const parsed = z.record(z.string(), z.string()).safeParse(JSON.parse(value));
+    const storable = z.string().refine(isStorable);
+    const parsed = z.record(storable, storable).safeParse(JSON.parse(value));
     return parsed.success ? parsed.data : null;
   } catch {
     return null;

@@ -152,13 +152,14 @@ const settingsLimits = { sizeBytesMax: 1_048_576, membersMax: 10_000 };
 
 function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   const { scope, handler } = route;
-  const { body, contract } = route.request ?? {};
+  const { body, contract, bodySizeBytesMax, bodyMembersMax } = route.request ?? {};
   const limits = { ...defaultJsonBodyLimits, ...deps.jsonBody };
-  if (route.request?.bodySizeBytesMax !== undefined) limits.sizeBytesMax = route.request.bodySizeBytesMax;
   if (typeof body === 'object') {
     limits.sizeBytesMax = Math.min(limits.sizeBytesMax, settingsLimits.sizeBytesMax);
     limits.membersMax = Math.min(limits.membersMax, settingsLimits.membersMax);
   }
+  if (bodySizeBytesMax !== undefined) limits.sizeBytesMax = bodySizeBytesMax;
+  if (bodyMembersMax !== undefined) limits.membersMax = bodyMembersMax;
   const readsMetadata = route.request?.headers?.includes('metadata') === true;
   const isBodyOptional = isOptional(body);
   const readsJson = body !== undefined && body !== 'multipart' && body !== 'relayed';

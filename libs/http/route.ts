@@ -29,8 +29,10 @@ export type RouteRequest = {
    * read and checked if it is listed here.
    */
   headers?: readonly string[];
-  /** Overrides the application's `jsonBody.sizeBytesMax`. */
+  /** Overrides the application's `jsonBody.sizeBytesMax`, also for a body that the route's schema checks. */
   bodySizeBytesMax?: number;
+  /** Likewise for `jsonBody.membersMax`. */
+  bodyMembersMax?: number;
 };
 
 /**
@@ -62,7 +64,10 @@ export type Route = {
 };
 
 type Input<Schema> = Schema extends ZodType ? z.output<Schema> : undefined;
-type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType; headers?: readonly string[] };
+type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType } & Pick<
+  RouteRequest,
+  'headers' | 'bodySizeBytesMax' | 'bodyMembersMax'
+>;
 type InputOf<Schemas extends InputSchemas> = {
   params: Input<Schemas['params']>;
   query: Input<Schemas['query']>;
@@ -80,6 +85,7 @@ export function withInput<const Schemas extends InputSchemas>(
 ): { request: Schemas; handler: RequestHandler } {
   const handler: RequestHandler = (request, response) => {
     if (schemas.params !== undefined) refuseImpossibleIds(request);
+    if (schemas.query !== undefined) refuseImpossibleTexts(request);
     const readsBody = schemas.body !== undefined && !(isOptional(schemas.body) && !hasBody(request));
     if (readsBody) refuseLostNames(jsonBodyOf(request).value);
     const own = (value: unknown, schema: ZodType): unknown => withoutPathParameters(value, schema, request.params);
@@ -134,6 +140,15 @@ function refuseImpossibleIds({ params }: Request): void {
     if (!String(value).includes('\0')) continue;
     const message = `No id contains the character U+0000, but the '${name}' of this request does.`;
     throw new GatewayError('not_found', null, message, { param: name });
+  }
+}
+
+/** For the same reason. Texts inside JSON are checked by the contract of the parameter. */
+function refuseImpossibleTexts({ query }: Request): void {
+  for (const [name, value] of Object.entries(query)) {
+    if (![value].flat().some((text) => typeof text === 'string' && text.includes('\0'))) continue;
+    const message = `Invalid '${name}': expected text without the character U+0000.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: name });
   }
 }
 

@@ -41,6 +41,12 @@ const made = (traceId: string, response: object = {}) => ({
   metadata: { trace_id: traceId, span_name: 'answer', team: 'search', attempt: 2 },
 });
 
+test('a list has up to 1,000 records of ordinary size', async () => {
+  const list = Array.from({ length: 1_000 }, () => made('trace-of-many'));
+  expect(await call('POST', '/logs', list)).toMatchObject({ status: 200, body: { recorded: 1_000 } });
+  expect(await call('POST', '/logs', [...list, made('trace-of-many')])).toMatchObject({ status: 400 });
+});
+
 test('a call that was made elsewhere is in the log when it is taken, with its cost, and nothing that it said', async () => {
   expect(await call('POST', '/logs', made('trace-one'))).toMatchObject({
     status: 200,

@@ -69,3 +69,45 @@ attack(
     return leaks;
   },
 );
+
+type Operation = { parameters?: { name: string; in: string; required?: boolean }[] };
+
+attack('query parameters of GET operations contain U+0000, as it is or inside JSON', async () => {
+  const { baseUrl, adminKey } = scripted.platform;
+  const document = (await (await fetch(new URL('/openapi.json', baseUrl))).json()) as {
+    paths: Record<string, Record<string, Operation>>;
+  };
+  const texts = ['\0', '{"a":"\\u0000"}', '{"\\u0000":"a"}', '{"a":["\\u0000"]}', 'a:\0'];
+  const leaks: string[] = [];
+  // Operations that share a parameter share its contract, such as all graphs: two of them are enough.
+  const seen = new Map<string, number>();
+  const times = { time_of_generation_min: '2026-01-01T00:00:00Z', time_of_generation_max: '2026-01-02T00:00:00Z' };
+  let refused = 0;
+  for (const [path, { get }] of Object.entries(document.paths)) {
+    const query = get?.parameters?.filter((parameter) => parameter.in === 'query') ?? [];
+    // A stream does not end.
+    if (path.includes('stream') || path.endsWith('/changes')) continue;
+    const fresh = query.filter(({ name }) => (seen.get(name) ?? 0) < 2);
+    for (const { name } of fresh) seen.set(name, (seen.get(name) ?? 0) + 1);
+    const requests = fresh.flatMap(({ name }) => texts.map((text) => ({ name, text })));
+    await Promise.all(
+      requests.map(async ({ name, text }) => {
+        const url = new URL(path.replaceAll(/\{\w+\}/g, 'default'), baseUrl);
+        for (const [time, value] of Object.entries(times)) {
+          if (query.some((parameter) => parameter.required && parameter.name === time))
+            url.searchParams.set(time, value);
+        }
+        url.searchParams.set(name, text);
+        const answer = await fetch(url, { headers: { authorization: `Bearer ${adminKey}` } });
+        await answer.body?.cancel();
+        if (answer.status >= 500) leaks.push(`GET ${path}?${name}=${JSON.stringify(text)} was ${answer.status}`);
+        if (answer.status === 400) refused += 1;
+      }),
+    );
+  }
+  if (refused < 50) throw new Error(`only ${refused} requests were refused`);
+  const filters = { metadata: { team: '\0' } };
+  const exported = await ask('POST', '/logs/exports', { filters, requested_data: ['id'] });
+  if (exported.status !== 400) leaks.push(`POST /logs/exports was answered with ${exported.status}`);
+  return leaks;
+});

@@ -17,7 +17,7 @@ export const logTexts: OperationTexts = {
   },
   createLogs: {
     description:
-      'They are priced and counted in analytics like others, but in no budget or rate. All or none of a list is taken; a repeat is recorded again.',
+      'They are priced and counted in analytics like others, but in no budget or rate. All or none of a list is taken; a repeat is recorded again. A list has at most 1,000 records, 4 MiB and 60,000 JSON members.',
     example: {
       request: { url: 'https://api.openai.com/v1/chat/completions', body: { model: 'gpt-4o-mini' } },
       response: {

@@ -1,6 +1,11 @@
 import type { Kysely } from 'kysely';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
-import { ImportedLogs, ImportedLogsAnswer, ImportedLogsQuery } from '#libs/contracts/imported-logs.ts';
+import {
+  ImportedLogs,
+  importedLogsBody,
+  ImportedLogsAnswer,
+  ImportedLogsQuery,
+} from '#libs/contracts/imported-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -24,34 +29,37 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
   tag: 'Logs',
   scope: 'logs.write',
   responses: { 200: { description: 'The records were taken.', schema: ImportedLogsAnswer } },
-  ...withInput({ query: ImportedLogsQuery, body: ImportedLogs }, async ({ query, body }, request, response) => {
-    const caller = callerOf(request);
-    refuseForeignOrganisation(query.organisation_id);
-    const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
-    refuseWhenUnlogged(requestLog);
-    const { principal, keyId, defaults } = caller;
-    const importer = {
-      workspaceId,
-      keyId,
-      userId: principal.type === 'user' ? principal.id : null,
-      requestId: contextOf(request).requestId,
-      nowMs: Date.now(),
-    };
-    const items = Array.isArray(body) ? body : [body];
-    for (const item of items) {
-      const entry = toLogEntry(costs, toImportedCall(item, importer));
-      if (defaults.recording) {
-        const [sent, answered] = [item.request.body, item.response.body].map((each) =>
-          Buffer.from(JSON.stringify(each)),
-        );
-        const texts = { request: sent ?? null, response: answered ?? null };
-        entry.bodies_blob = bodies.record(workspaceId, defaults.recording, texts);
+  ...withInput(
+    { query: ImportedLogsQuery, body: ImportedLogs, ...importedLogsBody },
+    async ({ query, body }, request, response) => {
+      const caller = callerOf(request);
+      refuseForeignOrganisation(query.organisation_id);
+      const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
+      refuseWhenUnlogged(requestLog);
+      const { principal, keyId, defaults } = caller;
+      const importer = {
+        workspaceId,
+        keyId,
+        userId: principal.type === 'user' ? principal.id : null,
+        requestId: contextOf(request).requestId,
+        nowMs: Date.now(),
+      };
+      const items = Array.isArray(body) ? body : [body];
+      for (const item of items) {
+        const entry = toLogEntry(costs, toImportedCall(item, importer));
+        if (defaults.recording) {
+          const [sent, answered] = [item.request.body, item.response.body].map((each) =>
+            Buffer.from(JSON.stringify(each)),
+          );
+          const texts = { request: sent ?? null, response: answered ?? null };
+          entry.bodies_blob = bodies.record(workspaceId, defaults.recording, texts);
+        }
+        requestLog.record(entry);
       }
-      requestLog.record(entry);
-    }
-    // So that a client finds what it has just sent. While the database is away, the records wait on this process's disk like
-    // those of calls; an error would make clients send them a second time.
-    await untilAborted(requestLog.flush(), AbortSignal.timeout(writtenWithinMs), () => {});
-    response.json({ status: 'success', recorded: items.length });
-  }),
+      // So that a client finds what it has just sent. While the database is away, the records wait on this process's disk like
+      // those of calls; an error would make clients send them a second time.
+      await untilAborted(requestLog.flush(), AbortSignal.timeout(writtenWithinMs), () => {});
+      response.json({ status: 'success', recorded: items.length });
+    },
+  ),
 });
