@@ -12,6 +12,8 @@ import { refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { versionParams } from './resource-schemas.ts';
+import { versionNumber } from './version-routes.ts';
+import { listActiveCredentials } from './virtual-keys.ts';
 
 /** What one version says, never changed. */
 export type PromptVersion = {
@@ -177,8 +179,9 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
         },
         async ({ params, query, body }, request, response) => {
           const record = await kit.recordOf(request, query);
-          const { version } = params;
-          await store.getVersion(await store.get(record), version);
+          const found = await store.get(record);
+          const version = versionNumber(promptKind, found, params.version);
+          await store.getVersion(found, version);
           const row = await store.change(
             record,
             kit.actorOf(request).metadata,
@@ -215,7 +218,8 @@ function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
 
 async function checkVersion(version: Partial<PromptVersion>, context: CheckContext<PromptData>): Promise<void> {
   if (Object.keys(version).length === 0) return;
-  const { string, parameters } = version;
+  const { string, parameters, virtual_key: slug } = version;
+  if (typeof slug === 'string') await refuseUnknownCredential(slug, context);
   refuseUnstorable(version, 'string');
   refuseLargeVersion(version, context);
   const own = Object.keys(parameters ?? {}).find((member) => ownMembers.includes(member));
@@ -224,6 +228,16 @@ async function checkVersion(version: Partial<PromptVersion>, context: CheckConte
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: `parameters.${own}` });
   }
   if (string !== undefined) await refuseUnknownPartials(compilePrompt(string).partials, context);
+}
+
+/** So that a mistyped name is not found out by the first call. */
+async function refuseUnknownCredential(slug: string, { unit, workspaceId }: CheckContext<PromptData>): Promise<void> {
+  const known = await listActiveCredentials(unit.tx, workspaceId);
+  if (known.some((credential) => credential.slug === slug)) return;
+  const message =
+    `Invalid 'virtual_key': there is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. ` +
+    'GET /v1/virtual-keys and GET /v1/providers list the ones you can use.';
+  throw new GatewayError('invalid_request', 'virtual_key_not_found', message, { param: 'virtual_key' });
 }
 
 function labelOf({ labels = {} }: PromptData, version: number): string | null {

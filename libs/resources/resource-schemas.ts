@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { slug } from '#libs/contracts/access-fields.ts';
-import { integer } from '#libs/contracts/scalars.ts';
+import { text } from '#libs/contracts/scalars.ts';
 import type { AnyResource } from './define-resource.ts';
 
 /** Body of POST. A key of the organisation may choose the workspace; another key may only name its own. */
@@ -28,16 +28,9 @@ export function updateBodySchema(kind: AnyResource): z.ZodObject {
 const withoutDefault = (field: z.ZodType): z.ZodType =>
   field instanceof z.ZodDefault ? (field.unwrap() as z.ZodType) : field;
 
-/** Path parameters of a version, whose record is named by `name`. A version goes by its number or by its id, `<record>@3`. */
+/** Path parameters of a version, whose record is named by `name`. */
 export const versionParams = (name: 'slug' | 'id') =>
   z.object({
     [name]: z.string(),
-    version: z.preprocess(
-      (value) => {
-        const digits = typeof value === 'string' ? value.replace(/^[\w-]+@(?=\d+$)/, '') : '';
-        // However large: there is none, which is another answer than that it is no number.
-        return /^\d+$/.test(digits) ? Math.min(Number(digits), 2 ** 53 - 1) : value;
-      },
-      integer({ min: 1 }),
-    ),
-  }) as unknown as z.ZodObject<{ version: z.ZodType<number> }>;
+    version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, such as prompt_1@3'),
+  }) as unknown as z.ZodObject<{ version: z.ZodString }>;

@@ -85,7 +85,7 @@ export function versionRoutes(
     responses: { 200: { description: 'The version.', schema } },
     ...withInput({ params: versionParams(name), query: place }, async ({ params, query }, request, response) => {
       const row = await store.get(await recordOf(request, query));
-      response.json(await viewOf(row, params.version, 'alone'));
+      response.json(await viewOf(row, versionNumber(kind, row, params.version), 'alone'));
     }),
   };
 
@@ -108,4 +108,25 @@ export function versionRoutes(
 
   const isOnRequest = kind.versioned?.publish === 'on_request';
   return { routes: isOnRequest ? [list, retrieve, publish] : [list, retrieve], viewOf, numberOf };
+}
+
+/**
+ * The number of a version that a path names by number or by ID. Throws not_found for the ID of another record's version, and
+ * invalid_request for anything else.
+ */
+export function versionNumber(
+  { noun, names }: Pick<AnyResource, 'noun' | 'names'>,
+  row: Pick<ResourceRow, 'id' | 'slug'>,
+  wanted: string,
+): number {
+  const [, record, digits] = /^(?:(.+)@)?(\d+)$/.exec(wanted) ?? [];
+  const number = Number(digits);
+  if (!(number >= 1)) {
+    const message = "Invalid 'version': expected the number of a version, at least 1, or its ID.";
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'version' });
+  }
+  // No version has so large a number, and only safe integers can be looked up.
+  if (record === undefined || record === row.id || record === row.slug) return Math.min(number, 2 ** 53 - 1);
+  const message = `The ${names.one} '${row.slug ?? row.id}' has no version '${wanted.slice(0, 100)}'.`;
+  throw new GatewayError('not_found', `${noun}_version_not_found`, message, { param: 'version' });
 }

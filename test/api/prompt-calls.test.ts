@@ -4,7 +4,7 @@ import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { createWorkspace } from './second-workspace.ts';
-import { postJson, startScriptedPlatform } from './scripted-provider.ts';
+import { postJson, startScriptedPlatform, storeVirtualKey } from './scripted-provider.ts';
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
 let platform: TestPlatform;
@@ -241,6 +241,7 @@ test.each([
   ['a virtual key that is gone', 'no-key', { variables: { name: 'Ada' } }, 'virtual_key_not_found', /gone/],
 ])('%s are refused', async (_name, slug, body, code, message) => {
   const made: Record<string, object> = { refusals: {}, 'no-model': { model: null }, 'no-key': { virtual_key: 'gone' } };
+  await storeVirtualKey(platform, 'gone', upstream.url.href);
   const response = await postJson(platform, '/prompts', {
     name: slug,
     slug,
@@ -250,6 +251,10 @@ test.each([
     ...made[slug],
   });
   expect([200, 409]).toContain(response.status);
+  await fetch(`${platform.baseUrl}/virtual-keys/gone`, {
+    method: 'DELETE',
+    headers: { authorization: `Bearer ${platform.adminKey}` },
+  });
   const { status, answer } = await complete(slug, body);
   expect([status, answer.error]).toMatchObject([400, { code, message: expect.stringMatching(message) }]);
 });

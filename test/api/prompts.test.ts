@@ -263,6 +263,7 @@ test.each([
   ['a template that cannot be read', { string: 'a {{#b}}' }, 'invalid_template', /unclosed section "b"/],
   ['a message list that is no JSON', { string: '[{"role":"user"' }, 'invalid_template', /not valid JSON/],
   ['a partial that is not there', { string: '{{>nowhere}}' }, 'prompt_partial_not_found', /nowhere/],
+  ['a virtual key that is not there', { string: 'x', virtual_key: '@nowhere' }, 'virtual_key_not_found', /nowhere/],
   ['a collection that is not there', { string: 'x', collection_id: 'nowhere' }, 'collection_not_found', /nowhere/],
   [
     'messages among the parameters',
@@ -294,4 +295,26 @@ test('a workspace has as many prompts as the operator allows, and its records ar
   });
   const check = await checkInlineModels(platform.database.pool, inlineModels);
   expect(check.difference).toBeNull();
+});
+
+test('a version belongs to one prompt: its ID is not found under another', async () => {
+  const version = async (name: string) =>
+    String((await ask('POST', '/prompts', { name, string: name })).body['version_id']);
+  const [one, two] = [await version('Version one'), await version('Version two')];
+  const label = await portkey.labels.create({ name: 'of-one-version' });
+  expect(await ask('GET', `/prompts/version-one/versions/${one}`)).toMatchObject({
+    status: 200,
+    body: { string: 'Version one' },
+  });
+  expect((await ask('GET', '/prompts/version-one/versions/version-one@1')).status).toBe(200);
+  const missing = { status: 404, body: { error: { code: 'prompt_version_not_found', param: 'version' } } };
+  expect(await ask('GET', `/prompts/version-one/versions/${two}`)).toMatchObject(missing);
+  expect(await ask('PUT', `/prompts/version-one/versions/${two}`, { label_id: label.id })).toMatchObject(missing);
+  expect((await ask('GET', '/prompts/version-one@of-one-version')).status).toBe(404);
+  for (const wrong of ['x', '0', `${two}x`]) {
+    expect((await ask('GET', `/prompts/version-one/versions/${wrong}`)).status).toBe(400);
+  }
+  const { body: partial } = await ask('POST', '/prompts/partials', { name: 'Versioned', string: 'x' });
+  const ofPrompt = await ask('GET', `/prompts/partials/${String(partial['slug'])}/versions/${two}`);
+  expect(ofPrompt.status).toBe(404);
 });
