@@ -17,7 +17,8 @@ const addressesMax = 20_000;
 
 /**
  * Slows down guessing of keys: each address has `perMinute` attempts with wrong keys, which are refilled at that rate.
- * Only wrong keys use them up, so a valid key from the same address still works. An IPv6 client has a whole /64, which
+ * Only wrong keys use them up, so a known key from the same address still works. A token that was not seen before waits,
+ * because checking its signature takes time. An IPv6 client has a whole /64, which
  * counts as one address. 0: no limit. `now` is monotonic, in milliseconds.
  */
 export function createWrongKeyLimit(perMinute: number, now: () => number): WrongKeyLimit {
@@ -55,7 +56,7 @@ const tooMany = (waitMs: number): GatewayError =>
   new GatewayError(
     'rate_limited',
     'too_many_failed_attempts',
-    'Too many requests with a wrong API key came from your address. Check the key, and wait; requests with ' +
-      'a valid key are still served.',
+    'Too many requests with a wrong API key or sign-in token came from your address. Check yours and try again later. ' +
+      'Known API keys and tokens that were accepted before still work; a new token has to wait.',
     { retryAfterMs: Math.max(1_000, Math.ceil(waitMs)) },
   );
