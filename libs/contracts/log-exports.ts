@@ -42,6 +42,9 @@ const inBody = (fields: z.ZodRawShape): z.ZodRawShape =>
 
 /** The filters of an export, which must all match; stored as they were sent, and read again when it runs. */
 export const LogExportFilters = z.strictObject({
+  workspace_slug: text({ min: 1, max: 200 })
+    .optional()
+    .describe('as in analytics: an ID or slug, the same workspace as workspace_id of the body if that is given'),
   ...inBody(callFilters),
   time_of_generation_min: moment().optional().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
   time_of_generation_max: moment().optional().describe('recorded at or before this time'),

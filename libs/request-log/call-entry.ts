@@ -27,7 +27,8 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
     span_name: trace.spanName,
     metadata: call.metadata,
     provider: target?.provider ?? null,
-    virtual_key: target?.label ?? null,
+    // A call that was made elsewhere used none of here.
+    virtual_key: kind === 'imported' ? null : (target?.label ?? null),
     model: call.model,
     response_model: end.responseModel ?? null,
     provider_request_id: end.providerRequestId ?? null,
@@ -48,7 +49,7 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
     last_used_option: logged.option,
     user_id: logged.userId,
     method: logged.method,
-    path: call.pathname,
+    path: logged.url ?? call.pathname,
     mode: modeOf(call),
     config_id: config?.id ?? null,
     config: config?.slug ?? null,

@@ -20,6 +20,7 @@ export function toImportedCall({ request, response, metadata = {} }: ImportedLog
   const { status } = response;
   return {
     kind: 'imported',
+    url: addressOf(url),
     operation: operationAt(url),
     method: request.method,
     requestId,
@@ -75,8 +76,11 @@ function targetOf(provider: string | null, named: string | undefined, url: URL):
   return { provider: id, label: id, baseUrl: url, apiKey: null, settings: {}, secrets: {}, secretOrigin: null };
 }
 
+/** Where the call went. Queries and user names are left out, because they can hold keys (Gemini's `?key=…`). */
+const addressOf = ({ origin, pathname }: URL): string => `${origin}${pathname}`;
+
 /** From the version on, as paths are recorded of calls through here: the rest is the provider's own. */
-function pathnameOf({ pathname }: URL): string {
+export function pathnameOf({ pathname }: URL): string {
   const at = pathname.search(/\/v\d+(?:beta)?\//);
   return at === -1 ? pathname : pathname.slice(at);
 }

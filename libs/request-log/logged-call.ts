@@ -33,6 +33,8 @@ export type LoggedCall = {
   kind: RequestLogEntry['kind'];
   operation: CallOperation;
   method: string;
+  /** Of a call that was made elsewhere: where it went. */
+  url?: string;
   requestId: string;
   userId: string | null;
   trace: {

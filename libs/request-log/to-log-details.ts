@@ -11,11 +11,16 @@ type Place = {
   workspaceSlug: string | null;
   /** Of the API key; null: not known. */
   keyName: string | null;
+  /** Null: no prompt, or one that is not known any more. */
+  promptId: string | null;
   bodies: RecordedTexts | null;
 };
 
 /** One row of the log as GET /v1/logs/{id} shows it: the record, and the members that Portkey's clients read. */
-export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName, bodies }: Place): LogDetails {
+export function toLogDetails(
+  row: LogListRow,
+  { baseUrl, workspaceSlug, keyName, promptId, bodies }: Place,
+): LogDetails {
   const record = toLogRecord(row);
   const { id, created_at, usage, cost } = record;
   const inputTokens = usage?.input_tokens ?? 0;
@@ -46,8 +51,11 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName,
     metrics: {
       id,
       organisation_id: organisationId,
+      organisation_name: organisationId,
+      prompt_id: promptId,
       prompt_slug: row.prompt_slug,
-      prompt_version_id: row.prompt_version === null ? null : String(row.prompt_version),
+      prompt_version_id:
+        promptId === null || row.prompt_version === null ? null : versionId(promptId, row.prompt_version),
       config: row.config,
       config_id: row.config_id,
       config_version_id:
@@ -65,6 +73,7 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName,
       request_method: row.method,
       response_status_code: row.status,
       response_time: Math.round(row.duration_ms),
+      is_proxy_call: row.kind !== 'imported' && !translated.has(row.operation),
       cache_status: row.cache_status,
       cache_type: row.cache_status === null ? null : 'simple',
       stream_mode: row.stream ? 1 : 0,
@@ -76,15 +85,32 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName,
       mode: row.mode,
       virtual_key: row.virtual_key,
       source: row.kind,
+      last_used_option_index: optionIndex(row.last_used_option),
+      runtime: null,
+      runtime_version: null,
+      sdk_version: null,
       internal_trace_id: row.request_id,
       workspace_slug: workspaceSlug,
       'metadata.key': metadata.map(([key]) => key),
       'metadata.value': metadata.map(([, value]) => value),
       api_key_id: row.key_id,
+      request_parsing_time: null,
+      pre_processing_time: null,
+      cache_processing_time: row.cache_status === 'HIT' ? Math.round(row.duration_ms) : null,
+      response_parsing_time: null,
       gateway_processing_time: record.gateway_ms === null ? null : Math.round(record.gateway_ms),
       upstream_response_time: row.upstream_ms === null ? null : Math.round(row.upstream_ms),
     },
   };
+}
+
+/** Operations that adapters translate. Everything else is passed through unchanged. */
+const translated: ReadonlySet<string> = new Set(['chat', 'completions', 'embeddings', 'models']);
+
+/** The position of the target in the list of its config, such as 1 for `config.targets[1]`. */
+function optionIndex(option: string | null): number | null {
+  const [, index] = /\[(\d+)\]/.exec(option ?? '') ?? [];
+  return index === undefined ? null : Number(index);
 }
 
 /** A recorded body as it was; `{ text }` of one that is no JSON object, or is none any more because of what was redacted. */

@@ -1,4 +1,5 @@
 import type { LogRecord } from '#libs/contracts/logs.ts';
+import { pathnameOf } from './imported-call.ts';
 import { timeOfLogUuid, toLogId } from './log-id.ts';
 import type { LogListRow } from './read-log.ts';
 
@@ -30,7 +31,7 @@ export function toLogRecord(row: LogListRow): LogRecord {
     prompt_slug: row.prompt_slug,
     prompt_version: row.prompt_version,
     method: row.method,
-    path: row.path,
+    path: pathOf(row),
     provider: row.provider,
     model: row.model,
     response_model: row.response_model,
@@ -63,3 +64,7 @@ export function toLogRecord(row: LogListRow): LogRecord {
 
 /** Exact in the database and in events; an answer is JSON, which has floats only. */
 const toNumber = (decimal: string | null): number | null => (decimal === null ? null : Number(decimal));
+
+/** Of a call that was made elsewhere, the path of its URL. */
+const pathOf = ({ kind, path }: LogListRow): string | null =>
+  kind === 'imported' && path !== null && URL.canParse(path) ? pathnameOf(new URL(path)) : path;

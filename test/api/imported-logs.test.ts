@@ -74,6 +74,21 @@ test('a call that was made elsewhere is in the log when it is taken, with its co
   expect(JSON.stringify(body)).not.toMatch(/nobody records/);
 });
 
+test('a call that was made elsewhere keeps its address, without what may be a key, and names no virtual key', async () => {
+  const sent = made('trace-address');
+  const url = 'https://user:pass@models.example/proxy/v1/chat/completions?key=AIza-secret#part';
+  await call('POST', '/logs', { ...sent, request: { ...sent.request, url } });
+  const { body } = await call('GET', '/logs?trace_id=trace-address');
+  expect(body.data).toMatchObject([{ path: '/v1/chat/completions', provider: 'models.example', virtual_key: null }]);
+  const details = await call('GET', `/logs/${String(body.data[0]?.['id'])}`);
+  const kept = 'https://models.example/proxy/v1/chat/completions';
+  expect(details.body).toMatchObject({
+    request: { url: kept },
+    metrics: { request_url: kept, virtual_key: null, is_proxy_call: false },
+  });
+  expect(JSON.stringify(details.body)).not.toMatch(/AIza|user:pass/);
+});
+
 test('a list is taken whole or not at all, and what is unknown has no cost', async () => {
   const failed = made('trace-list', { status: 429, body: { error: { code: 'rate_limit_exceeded' } } });
   const elsewhere = {

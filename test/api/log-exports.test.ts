@@ -170,3 +170,29 @@ test.each([
   expect(response.status).toBe(400);
   expect(await response.json()).toMatchObject({ error: { param: expect.stringContaining(param.split('[')[0] ?? '') } });
 });
+
+test('filters can name the workspace as those of analytics do', async () => {
+  const create = (filters: object, more: object = {}, headers: Record<string, string> = {}) =>
+    send('POST', '/logs/exports', { body: { requested_data: ['id'], filters, ...more }, headers });
+  const own = await create({ workspace_slug: 'default', trace_id: traces });
+  const { id, ...made } = (await own.json()) as { id: string; total: number };
+  expect({ answered: own.status, ...made }).toMatchObject({ answered: 200, total: 5 });
+  const other = (await (await send('POST', '/admin/workspaces', { body: { name: 'Exports' } })).json()) as {
+    id: string;
+  };
+  const { key } = (await (await send('POST', '/api-keys', { body: { name: 'x', workspace_id: other.id } })).json()) as {
+    key: string;
+  };
+  const theirs = await create({ workspace_slug: other.id });
+  const foreign = (await theirs.json()) as { id: string; workspace_id: string };
+  expect(foreign).toMatchObject({ workspace_id: other.id, total: 0 });
+  // An organisation key reaches it by its ID.
+  expect((await send('POST', `/logs/exports/${foreign.id}/cancel`)).status).toBe(200);
+  const both = await create({ workspace_slug: 'default' }, { workspace_id: other.id });
+  expect(await both.json()).toMatchObject({ error: { param: 'filters.workspace_slug' } });
+  const byKey = { authorization: `Bearer ${key}` };
+  expect((await create({ workspace_slug: other.id }, {}, byKey)).status).toBe(200);
+  expect((await create({ workspace_slug: 'default' }, {}, byKey)).status).toBe(404);
+  const moved = { filters: { workspace_slug: other.id, trace_id: 'none' } };
+  expect((await send('PUT', `/logs/exports/${id}`, { body: moved })).status).toBe(400);
+});

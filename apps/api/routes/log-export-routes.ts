@@ -17,7 +17,7 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { exportFormats } from '#libs/request-log/export-formats.ts';
 import { countForExport, logExportQueue } from '#libs/request-log/run-log-export.ts';
-import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+import { chosenWorkspace, workspaceOfRecord } from '#libs/resources/choose-workspace.ts';
 import type { RecordName, StoreDeps } from '#libs/resources/define-resource.ts';
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
 import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
@@ -51,10 +51,23 @@ export function logExportRoutes(deps: Deps): Route[] {
   const about = { tag: 'Log exports', scope: 'logs.write' } as const;
   const schema = viewSchemaOf(logExportKind);
 
-  const recordOf = async (request: Request, wanted: string | undefined): Promise<RecordName> => ({
-    workspaceId: await chosenWorkspace(db, callerOf(request), wanted),
-    name: String(request.params['id']),
-  });
+  const recordOf = async (request: Request, wanted: string | undefined): Promise<RecordName> => {
+    const caller = callerOf(request);
+    const name = String(request.params['id']);
+    const workspace = wanted ?? (await workspaceOfRecord(db, caller, logExportKind, name));
+    return { workspaceId: await chosenWorkspace(db, caller, workspace), name };
+  };
+  /** Throws not_found for a workspace that the caller cannot choose, and invalid_request for another one than the export's. */
+  const requireSameWorkspace = async (
+    request: Request,
+    workspaceId: string,
+    slug: string | undefined,
+  ): Promise<void> => {
+    if (slug === undefined || (await chosenWorkspace(db, callerOf(request), slug)) === workspaceId) return;
+    const message =
+      "Invalid 'filters.workspace_slug': the export belongs to another workspace. Leave it out, or create the export there.";
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'filters.workspace_slug' });
+  };
   /** The filters are stored as they were sent: they are read again when the export runs. */
   const givenFilters = (request: Request): Record<string, unknown> =>
     (jsonBodyOf(request).value as { filters: Record<string, unknown> }).filters;
@@ -69,8 +82,10 @@ export function logExportRoutes(deps: Deps): Route[] {
     ...withInput({ body: z.strictObject({ ...logExportFields, ...place }) }, async ({ body }, request, response) => {
       const { workspace_id: wanted, ...input } = body;
       if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
-      const workspaceId = await chosenWorkspace(db, callerOf(request), wanted);
       const filters = givenFilters(request);
+      const slug = input.filters.workspace_slug;
+      const workspaceId = await chosenWorkspace(db, callerOf(request), wanted ?? slug);
+      await requireSameWorkspace(request, workspaceId, slug);
       const total = await countForExport(db, workspaceId, filters, countMax);
       const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
@@ -98,6 +113,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
       const record = await recordOf(request, wanted);
       const { workspace_id: workspaceId } = await store.get(record);
+      await requireSameWorkspace(request, workspaceId, input.filters?.workspace_slug);
       const filters = input.filters && givenFilters(request);
       const counted = filters && { filters, total: await countForExport(db, workspaceId, filters, countMax) };
       const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };

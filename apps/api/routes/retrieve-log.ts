@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import { LogDetails } from '#libs/contracts/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -8,9 +8,9 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ReadBodies } from '#libs/request-log/recorded-bodies.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
-import { findLog } from '#libs/request-log/read-log.ts';
-import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
 import { toLogId } from '#libs/request-log/log-id.ts';
+import { findLog, type LogListRow } from '#libs/request-log/read-log.ts';
+import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 import type { ReadLineBodies } from './batch-line-routes.ts';
 
@@ -63,7 +63,27 @@ export const retrieveLog = (deps: Deps): Route => ({
         : await recorded(reference);
     const names = await namesOfKeys(deps.db, workspaceId, [row.key_id]);
     const keyName = names.get(row.key_id ?? '') ?? null;
-    const place = { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null };
+    const place = {
+      baseUrl: deps.baseUrl(),
+      workspaceSlug: workspace?.slug ?? null,
+      promptId: await idOfPrompt(deps.db, workspaceId, row),
+    };
     response.json(toLogDetails(row, { ...place, bodies, keyName }));
   }),
 });
+
+/**
+ * The prompt that had the slug when the call was made: the slug of a deleted one may name another prompt since. The minute is
+ * for clocks that differ.
+ */
+async function idOfPrompt(
+  db: Kysely<Database>,
+  workspaceId: string,
+  { prompt_slug: slug, started_at: startedAt }: Pick<LogListRow, 'prompt_slug' | 'started_at'>,
+): Promise<string | null> {
+  if (slug === null) return null;
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where kind = 'prompt' and workspace_id = ${workspaceId} and slug = ${slug}
+      and created_at <= ${startedAt}::timestamptz + interval '1 minute' order by created_at desc limit 1`.execute(db);
+  return rows[0]?.id ?? null;
+}
