@@ -38,3 +38,15 @@ export const ConfigObject = z.object({
   last_updated_at: z.iso.datetime(),
   updated_at: z.iso.datetime(),
 });
+
+/** What the answer about a version has beyond its number and its document. Versions never change. */
+export const configVersionFields = {
+  ...ConfigObject.pick({ name: true, organisation_id: true, workspace_id: true, is_default: true, version_id: true })
+    .shape,
+  status: z.enum(['active', 'archived']).describe('active: the version in use'),
+  format: z.literal('json'),
+  type: z.literal('config'),
+  owner_id: z.string().nullable().describe('who created the config'),
+  updated_by: z.string().nullable().describe('who changed the config last'),
+  last_updated_at: z.iso.datetime(),
+};

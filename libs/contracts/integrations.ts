@@ -81,6 +81,7 @@ export const SetWorkspacesRequest = z.strictObject({
     .default([]),
   global_workspace_access: z.strictObject(access).nullish(),
   override_existing_workspace_access: z.boolean().default(false),
+  override_existing_workspaces_access: z.boolean().optional().describe('the same, as Portkey’s client spells it'),
   create_default_provider: z.boolean().default(true),
   default_provider_slug: slug().optional(),
 });

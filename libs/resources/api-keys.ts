@@ -14,6 +14,7 @@ import { exhaustedRecords } from './exhausted-records.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { rulesOfRow } from './rules-of-row.ts';
+import { shownLimits } from './shown-limits.ts';
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
 export type RequestRefused = {
@@ -97,7 +98,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
       allow_config_override: data.defaults.allow_config_override ?? true,
       record_bodies: data.defaults.record_bodies ?? null,
     },
-    usage_limits: data.usage_limits ?? null,
+    usage_limits: shownLimits(data.usage_limits, created_at, nowMs),
     rate_limits: data.rate_limits ?? null,
     usage_reset_at: data.usage_reset_at ?? null,
     alert_emails: data.alert_emails ?? null,

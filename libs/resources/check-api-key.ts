@@ -20,6 +20,7 @@ import type { Checked, CheckContext } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
+import { storedLimits } from './shown-limits.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof apiKeyFields>>> & { reset_usage?: boolean };
 
@@ -90,11 +91,7 @@ function readSettings(input: Input, before: ApiKeyData | null, now: Date): Parti
   const settings: Partial<ApiKeyData> = {};
   const { description, usage_limits: usage, rate_limits: rates, alert_emails: emails, rotation_policy: policy } = input;
   if (description !== undefined) settings.description = description;
-  if (usage !== undefined) {
-    // When a period ends is computed; clients send back what they were answered.
-    const { next_usage_reset_at: _computed, ...limit } = usage ?? {};
-    settings.usage_limits = usage && (limit as typeof usage);
-  }
+  if (usage !== undefined) settings.usage_limits = storedLimits(usage);
   if (rates !== undefined) settings.rate_limits = rates;
   if (emails !== undefined) settings.alert_emails = emails;
   if (policy === undefined) return settings;

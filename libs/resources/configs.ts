@@ -5,7 +5,7 @@ import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-s
 import { planOfStored } from '#libs/targets/read-config.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { ConfigObject, configFields } from '#libs/contracts/configs.ts';
+import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
 import { requireGuardrails } from './guardrails.ts';
@@ -47,7 +47,20 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
   versioned: {
     fields: ['config'],
     publish: 'at_once',
-    shown: ({ config = {} }) => ({ config: redactSecrets(config) }),
+    shown: ({ config = {} }, head, version) => ({
+      config: redactSecrets(config),
+      name: head.data.name,
+      organisation_id: organisationId,
+      workspace_id: head.workspace_id,
+      is_default: head.data.is_default ? 1 : 0,
+      version_id: version.id,
+      status: version.number === head.data.config_version ? 'active' : 'archived',
+      format: 'json',
+      type: 'config',
+      ...authorsOf(head),
+      last_updated_at: version.created_at.toISOString(),
+    }),
+    shownSchema: configVersionFields,
   },
 
   async check({ name, config, isDefault, is_default: isDefaultToo = isDefault }, context) {

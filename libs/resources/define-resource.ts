@@ -114,8 +114,10 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     publish: 'at_once' | 'on_request';
     /** The list of versions is a bare array. */
     listsBare?: boolean;
-    /** What of a version's fields may be shown; default: all. */
-    shown?(data: Partial<Data>): object;
+    /** What of a version's fields may be shown, with what else its answer has; default: all fields. */
+    shown?(data: Partial<Data>, head: ResourceRow<Data>, version: ResourceVersionRow<Data>): object;
+    /** Documents the members that `shown` adds. */
+    shownSchema?: z.ZodRawShape;
     /**
      * The public form of a record with one of its versions, instead of the kit's; `list`: among its versions. A change is
      * then answered with the version that it made.

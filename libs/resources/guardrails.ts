@@ -49,7 +49,7 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
   versioned: {
     fields: ['checks', 'actions'],
     publish: 'at_once',
-    shown: ({ checks = [], actions = {} }) => ({ checks: shownChecks(checks), actions }),
+    shown: ({ checks = [], actions = {} }) => ({ checks: shownChecks(checks), actions: shownActions(actions) }),
   },
 
   async check({ name, checks, actions }, context) {
@@ -81,7 +81,7 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
       version: data.guardrail_version,
       version_id: versionId(id, data.guardrail_version),
       checks: shownChecks(data.checks),
-      actions: data.actions,
+      actions: shownActions(data.actions),
       ...authorsOf(row),
       ...timesOf(row),
     };
@@ -97,6 +97,15 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
       return { slug, guardrail };
     },
   },
+});
+
+/** With the defaults of what is left out: a guardrail without `deny` records what it finds and refuses nothing. */
+const shownActions = (actions: GuardrailDocument['actions']): object => ({
+  deny: false,
+  async: false,
+  on_success: {},
+  on_fail: {},
+  ...actions,
 });
 
 /** Throws invalid_request for a name that no guardrail of the workspace has. `param` is where the document stands. */

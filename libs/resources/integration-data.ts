@@ -10,6 +10,7 @@ import {
   type PricingAdjustments,
 } from '#libs/prices/adjustments.ts';
 import type { OpenCredential, StoredCredential } from './stored-credential.ts';
+import { shownLimits } from './shown-limits.ts';
 
 /** What a workspace may do with an integration. */
 export type WorkspaceAccess = {
@@ -73,6 +74,13 @@ export function accessOf(
   if (ownerId !== organisationId) return noAccess;
   return access.workspaces?.[workspaceId] ?? access.global_workspace_access ?? noAccess;
 }
+
+/** What access looks like in answers; absent: none. */
+export const shownAccess = (access: WorkspaceAccess = noAccess, createdAt: Date, nowMs: number) => ({
+  enabled: access.enabled,
+  usage_limits: shownLimits(access.usage_limits, createdAt, nowMs),
+  rate_limits: access.rate_limits ?? null,
+});
 
 /** The same as a condition on the organisation's rows of `resource`. */
 export const isSharedWith = (workspaceId: string): RawBuilder<unknown> => sql`coalesce(

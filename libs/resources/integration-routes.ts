@@ -12,9 +12,10 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import type { ResourceStore, RouteKit, StoreDeps } from './define-resource.ts';
-import type { GlobalAccess, IntegrationData, WorkspaceAccess } from './integration-data.ts';
+import { shownAccess, type GlobalAccess, type IntegrationData, type WorkspaceAccess } from './integration-data.ts';
 import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from './resource-row.ts';
+import { storedLimits } from './shown-limits.ts';
 
 const tag = 'Integrations';
 const params = z.object({ slug: z.string() });
@@ -90,7 +91,7 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       ...withInput({ params, query: place }, async ({ query }, request, response) => {
         const record = await kit.recordOf(request, query);
         const row = await store.get(record);
-        response.json(workspacesOf(row, record.workspaceId));
+        response.json(workspacesOf(row, record.workspaceId, deps.clock.now()));
       }),
     },
     {
@@ -122,7 +123,7 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
         const unnamed = others.map((workspaceId) => ({ workspaceId, slug: body.default_provider_slug }));
         await addDefaultProviders(deps, metadata, row, [...shared, ...unnamed]);
         await deps.snapshot.catchUp();
-        response.json(workspacesOf(row, record.workspaceId));
+        response.json(workspacesOf(row, record.workspaceId, deps.clock.now()));
       }),
     },
   ];
@@ -152,17 +153,24 @@ function sharingOf(
     given.map(({ id, enabled, usage_limits, rate_limits, reset_usage: resets }) => {
       const resetAt = resets === true ? now : before[id]?.usage_reset_at;
       // What is left out of the limits stays.
-      const wanted = asJson({ enabled, usage_limits, rate_limits, usage_reset_at: resetAt });
+      const wanted = asJson({
+        enabled,
+        usage_limits: storedLimits(usage_limits),
+        rate_limits,
+        usage_reset_at: resetAt,
+      });
       return [id, { ...before[id], ...wanted } as WorkspaceAccess] as const;
     }),
   );
   const {
     global_workspace_access: wanted,
-    override_existing_workspace_access: replaces,
+    override_existing_workspace_access: isReplacing,
+    override_existing_workspaces_access: replaces = isReplacing,
     create_default_provider,
     default_provider_slug,
   } = body;
-  const forAll = wanted && { ...ofAll, ...wanted, create_default_provider, default_provider_slug };
+  const limits = wanted?.usage_limits === undefined ? {} : { usage_limits: storedLimits(wanted.usage_limits) };
+  const forAll = wanted && { ...ofAll, ...wanted, ...limits, create_default_provider, default_provider_slug };
   return asJson({
     workspaces,
     ...(wanted === undefined ? {} : { global_workspace_access: (forAll ?? { enabled: false }) as GlobalAccess }),
@@ -196,18 +204,17 @@ const modelsOf = ({ data }: ResourceRow<IntegrationData>) => {
 };
 
 /** A workspace sees its own access alone. */
-function workspacesOf({ data, workspace_id: owner }: ResourceRow<IntegrationData>, workspaceId: string | null) {
-  const shown = ({ enabled, usage_limits, rate_limits }: WorkspaceAccess) => ({
-    enabled,
-    usage_limits: usage_limits ?? null,
-    rate_limits: rate_limits ?? null,
-  });
+function workspacesOf(
+  { data, workspace_id: owner, created_at: createdAt }: ResourceRow<IntegrationData>,
+  workspaceId: string | null,
+  nowMs: number,
+) {
   const entries: [string, WorkspaceAccess][] =
     owner === organisationId ? Object.entries(data.workspaces ?? {}) : [[owner, { enabled: true }]];
   const workspaces = entries
     .filter(([id]) => workspaceId === null || id === workspaceId)
-    .map(([id, access]) => ({ id, ...shown(access) }));
-  const ofAll = shown(data.global_workspace_access ?? { enabled: false });
+    .map(([id, access]) => ({ id, ...shownAccess(access, createdAt, nowMs) }));
+  const ofAll = shownAccess(data.global_workspace_access, createdAt, nowMs);
   return { total: workspaces.length, workspaces, global_workspace_access: ofAll };
 }
 

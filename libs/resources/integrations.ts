@@ -9,6 +9,7 @@ import {
   adjustmentsOf,
   allowedModelsOf,
   isSharedWith,
+  shownAccess,
   type GlobalAccess,
   type IntegrationData,
   type LiveIntegration,
@@ -26,6 +27,7 @@ import {
   liveCredential,
   shownSettings,
 } from './stored-credential.ts';
+import { shownAdjustments } from './shown-adjustments.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
 
@@ -96,9 +98,8 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
     },
   },
 
-  view(row) {
+  view(row, nowMs) {
     const { id, slug, workspace_id, data, deleted_at } = row;
-    const { enabled, usage_limits, rate_limits } = data.global_workspace_access ?? { enabled: false };
     return {
       id,
       object: 'integration',
@@ -112,14 +113,10 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
       masked_key: data.secret_id === null ? '' : `********${data.secret_last_four}`,
       configurations: shownSettings(data),
       secret_mappings: data.secret_mappings ?? [],
-      global_workspace_access_settings: {
-        enabled,
-        usage_limits: usage_limits ?? null,
-        rate_limits: rate_limits ?? null,
-      },
+      global_workspace_access_settings: shownAccess(data.global_workspace_access, row.created_at, nowMs),
       allow_all_models: data.allow_all_models ?? true,
       workspace_count: Object.values(data.workspaces ?? {}).filter((access) => access.enabled).length,
-      pricing_adjustments: data.pricing_adjustments,
+      pricing_adjustments: shownAdjustments(data.pricing_adjustments),
       ...timesOf(row),
     };
   },
@@ -156,7 +153,7 @@ const credentialOf = ({ key, configurations, secret_mappings: mappings, ai_provi
 });
 
 async function checkNew(input: Input, context: CheckContext<IntegrationData>): Promise<Checked<IntegrationData>> {
-  const { data, secrets } = await checkNewCredential(credentialOf(input), context);
+  const { data, secrets } = await checkNewCredential(credentialOf(input), context, 'ai_provider_id');
   const { name = '', description = null, pricing_adjustments: prices = null } = input;
   return { data: asJson({ name, description, pricing_adjustments: prices, ...data }) as IntegrationData, secrets };
 }

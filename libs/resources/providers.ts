@@ -20,6 +20,7 @@ import { rulesOfRow } from './rules-of-row.ts';
 import { freeSlug, slugLock } from './resource-slug.ts';
 import { timesOf } from './resource-view.ts';
 import { credentialKinds, type LiveCredential } from './stored-credential.ts';
+import { shownLimits, storedLimits } from './shown-limits.ts';
 
 type ProviderData = {
   name: string;
@@ -66,7 +67,7 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
   async check(input: Input, context): Promise<Checked<ProviderData>> {
     const { reset_usage: resets, integration_id: integration, ...fields } = input;
     const { row, unit } = context;
-    const given = asJson(fields) as Partial<ProviderData>;
+    const given = asJson({ ...fields, usage_limits: storedLimits(fields.usage_limits) }) as Partial<ProviderData>;
     if (row !== null) {
       return { data: { ...given, ...(resets === true ? { usage_reset_at: unit.now.toISOString() } : {}) } };
     }
@@ -87,7 +88,7 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
       ai_provider_id: data.ai_provider_id,
       note: data.note,
       status: deleted_at ? 'deleted' : expiryMs(data) <= nowMs ? 'expired' : 'active',
-      usage_limits: data.usage_limits,
+      usage_limits: shownLimits(data.usage_limits, row.created_at, nowMs),
       rate_limits: data.rate_limits,
       reset_usage: null,
       expires_at: data.expires_at,

@@ -68,7 +68,7 @@ export function versionViewOf(
     [`${kind.noun}_id`]: row.resource_id,
     ...(kind.slug ? { slug: head.slug } : {}),
     version: row.number,
-    ...(kind.versioned?.shown ? kind.versioned.shown(row.data) : row.data),
+    ...(kind.versioned?.shown ? kind.versioned.shown(row.data, head, row) : row.data),
     created_at: row.created_at.toISOString(),
   };
 }
@@ -83,6 +83,7 @@ export function versionSchemaOf(kind: AnyResource): z.ZodObject {
     ...(kind.slug ? { slug: z.string() } : {}),
     version: z.int(),
     ...anyOf(kind.versioned?.fields ?? []),
+    ...kind.versioned?.shownSchema,
     created_at: z.iso.datetime(),
   });
 }

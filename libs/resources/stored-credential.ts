@@ -91,15 +91,16 @@ type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 
 type Judged<Data> = { data: Data; secrets: SecretMembers };
 
 /**
- * Judges a new credential. Throws invalid_request for an unknown provider, setting or host, and a missing credential; forbidden for a host
+ * Judges a new credential; the request names its provider in `providerParam`. Throws invalid_request for an unknown provider, setting or host, and a missing credential; forbidden for a host
  * that a mapped secret may not be sent to.
  */
 export async function checkNewCredential(
   input: CredentialInput,
   { checkDestination, unit, workspaceId: ownerId }: Pick<Context, 'checkDestination' | 'unit' | 'workspaceId'>,
+  providerParam: 'provider' | 'ai_provider_id',
 ): Promise<Judged<Omit<StoredCredential, 'secret_id'>>> {
   const provider = findProvider(input.provider ?? '')?.id;
-  if (provider === undefined) throw unknownProvider(input.provider ?? '', 'provider');
+  if (provider === undefined) throw unknownProvider(input.provider ?? '', providerParam);
   const { settings: own, secrets } = splitSettings(provider, withOurNames(input));
   const deployments = readDeployments(provider, deploymentsIn(input) ?? []);
   const settings = { ...own, ...defaultSettings(deployments) };

@@ -21,6 +21,7 @@ import {
   type LiveCredential,
   type StoredCredential,
 } from './stored-credential.ts';
+import { shownLimits, storedLimits } from './shown-limits.ts';
 
 export type VirtualKeyData = StoredCredential & {
   name: string;
@@ -75,7 +76,7 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
       model_config: shownSettings(data),
       ...(data.deployments?.length ? { deploymentConfig: shownDeployments(data.deployments) } : {}),
       secret_mappings: data.secret_mappings ?? [],
-      usage_limits: data.usage_limits ?? null,
+      usage_limits: shownLimits(data.usage_limits, row.created_at, nowMs),
       rate_limits: data.rate_limits ?? null,
       usage_reset_at: data.usage_reset_at ?? null,
       ...timesOf(row),
@@ -131,7 +132,7 @@ export async function listActiveCredentials(
 }
 
 async function checkNew(input: Input, context: Context): Promise<Checked<VirtualKeyData>> {
-  const { data, secrets } = await checkNewCredential(input, context);
+  const { data, secrets } = await checkNewCredential(input, context, 'provider');
   refusePastExpiry(input.expires_at, context.unit.now);
   return {
     data: {
@@ -163,7 +164,10 @@ async function checkChange(input: Input, context: Context, stored: VirtualKeyDat
 
 /** Only what the request names. */
 const limitsOf = ({ usage_limits, rate_limits }: Input) =>
-  asJson({ usage_limits, rate_limits }) as Pick<VirtualKeyData, 'usage_limits' | 'rate_limits'>;
+  asJson({ usage_limits: storedLimits(usage_limits), rate_limits }) as Pick<
+    VirtualKeyData,
+    'usage_limits' | 'rate_limits'
+  >;
 
 const expiryMs = ({ expires_at: expiresAt }: VirtualKeyData): number =>
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);

@@ -33,6 +33,8 @@ import { firstProviders } from './providers.ts';
 import { resourceModel } from './resource-model.ts';
 import { asJson } from './resource-row.ts';
 import { peopleLock } from './users.ts';
+import { shownLimits, storedLimits } from './shown-limits.ts';
+import { shownAdjustments } from './shown-adjustments.ts';
 
 /** As their author wrote them, without their secrets (libs/targets/config-secrets.ts). */
 type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
@@ -84,21 +86,16 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   fields: workspaceFields,
   immutable: ['users'],
   slug: true,
+  isArchived: true,
   locks: [peopleLock],
   filters: {
-    status: {
-      schema: z.enum(['active', 'archived']),
-      // An archived workspace is a deleted one, which no list has.
-      where: (status: string) => (status === 'active' ? sql`true` : sql`false`),
-    },
     name: { schema: z.string().max(200), field: 'name', match: 'contains' },
     exact_name: { schema: z.string().max(200), field: 'name', match: 'equal' },
   },
 
   async check({ users: _users, defaults, ...fields }, { unit, workspaceId, row }) {
     const given = asJson(fields) as Partial<WorkspaceData>;
-    // When a period ends is computed; clients send back what they were answered.
-    for (const limit of given.usage_limits ?? []) delete limit.next_usage_reset_at;
+    if (given.usage_limits) given.usage_limits = storedLimits(given.usage_limits);
     if (defaults === undefined) return { data: given };
     if (defaults === null) return { data: { ...given, defaults } };
     const before = row?.data.defaults ?? {};
@@ -137,7 +134,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
     },
   },
 
-  view: ({ id, slug, data, created_at, updated_at, deleted_at }) => ({
+  view: ({ id, slug, data, created_at, updated_at, deleted_at }, nowMs) => ({
     id,
     object: 'workspace',
     slug: slug ?? id,
@@ -156,9 +153,9 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
           recording: data.defaults.recording ?? null,
         }
       : null,
-    usage_limits: data.usage_limits ?? [],
+    usage_limits: shownLimits(data.usage_limits ?? [], created_at, nowMs),
     rate_limits: data.rate_limits ?? [],
-    pricing_adjustments: data.pricing_adjustments ?? null,
+    pricing_adjustments: shownAdjustments(data.pricing_adjustments),
     created_at: created_at.toISOString(),
     last_updated_at: updated_at.toISOString(),
   }),

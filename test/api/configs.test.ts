@@ -91,6 +91,20 @@ test('a config is stored, changed in versions that stay, and deleted', async () 
     has_more: false,
     data: [{ version: 1, config: { virtual_key: 'first' }, slug: 'life' }],
   });
+  const ofHead = {
+    name: 'Life',
+    organisation_id: 'org_default',
+    workspace_id: created['workspace_id'],
+    is_default: 0,
+    owner_id: created['owner_id'],
+    format: 'json',
+    type: 'config',
+    last_updated_at: expect.stringMatching(/Z$/),
+  };
+  expect((await call('GET', '/configs/life/versions')).body['data']).toMatchObject([
+    { ...ofHead, version_id: `${String(created['id'])}@2`, status: 'active' },
+    { ...ofHead, version_id: `${String(created['id'])}@1`, status: 'archived' },
+  ]);
   expect((await call('GET', '/configs/life/versions/1')).body).toMatchObject({ config: { virtual_key: 'first' } });
   for (const version of ['3', '2147483648', '99999999999', '9'.repeat(400)]) {
     expect(await call('GET', `/configs/life/versions/${version}`)).toMatchObject({

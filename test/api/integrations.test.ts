@@ -213,7 +213,8 @@ describe('a provider', () => {
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 403 });
     await ask('PUT', '/integrations/gone/workspaces', {
       global_workspace_access: { enabled: true },
-      override_existing_workspace_access: true,
+      // As the client of Portkey spells it; the reference has `workspace`.
+      override_existing_workspaces_access: true,
     });
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 200 });
     expect(await statusOf('gone')).toBe('active');
@@ -229,9 +230,33 @@ describe('a provider', () => {
     });
   });
 
+  test('of an unknown provider is refused with the name of its own member', async () => {
+    const unknown = await ask('POST', '/integrations', { name: 'x', ai_provider_id: 'opennai', key: 'sk-1' });
+    expect(unknown).toMatchObject({ status: 400, body: { error: { param: 'ai_provider_id' } } });
+  });
+
+  test('keeps the deployments of its configuration', async () => {
+    const deploymentConfig = [
+      { deploymentName: 'd1', apiVersion: '2024-10-21', alias: 'gpt-4o', is_default: true },
+      { deploymentName: 'd2', apiVersion: '2025-04-01-preview', alias: 'gpt-4o-mini', is_default: false },
+    ];
+    const configurations = { custom_host: upstream.url.href, deploymentConfig };
+    const own = { name: 'Several', ai_provider_id: 'azure-openai', key: 'sk-azure', configurations };
+    expect(await ask('POST', '/integrations', { ...own, slug: 'several' }, other.key)).toMatchObject({
+      status: 200,
+      body: { configurations: { deploymentConfig } },
+    });
+    await chat('@several/gpt-4o-mini', other.key);
+    expect(upstream.requests.at(-1)?.path).toContain('/deployments/d2/');
+  });
+
   test('is priced by the adjustments of its integration', async () => {
     const price = { pay_as_you_go: { request_token: { price: 0.001 }, response_token: { price: 0.01 } } };
-    await share('priced', { pricing_adjustments: { multiplier: { default: 2 } } });
+    await share('priced', { pricing_adjustments: { multiplier: { default: 1.5 } } });
+    expect((await ask('GET', '/integrations/priced')).body).toMatchObject({
+      pricing_adjustments: { multiplier: { default: 1.5 } },
+    });
+    await ask('PUT', '/integrations/priced', { pricing_adjustments: { multiplier: { default: 2 } } });
     const models = [
       { slug: 'own-model', enabled: true, is_custom: true, pricing_config: price },
       { slug: 'ft:tuned', enabled: true, is_finetune: true, base_model_slug: 'gpt-5-mini' },

@@ -243,7 +243,7 @@ test('prices of a workspace: a factor, and own prices for models that no list ha
   };
   expect(await call('PUT', `/admin/workspaces/${slug}`, { pricing_adjustments: adjustments })).toMatchObject({
     status: 200,
-    body: { pricing_adjustments: { multiplier: { default: '1.2' }, models: { 'gpt-99': { request_token: '0.001' } } } },
+    body: { pricing_adjustments: { multiplier: { default: 1.2 }, models: { 'gpt-99': { request_token: '0.001' } } } },
   });
   answers('gpt-4o', usage);
   const row = await logged('/chat/completions', chat());

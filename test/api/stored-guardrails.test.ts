@@ -309,3 +309,17 @@ test.each<[string, object, string]>([
     body: { error: { param } },
   });
 });
+
+test('a guardrail without actions says that it refuses nothing', async () => {
+  const body = { name: 'Only reports', checks: without('Apple') };
+  const nothing = { deny: false, async: false, on_success: {}, on_fail: {} };
+  const made = await call('POST', '/guardrails', body);
+  expect(made).toMatchObject({ status: 200, body: { actions: nothing } });
+  const at = `/guardrails/${String(made.body['id'])}`;
+  // What was answered can be sent back.
+  expect(await call('PUT', at, { actions: made.body['actions'] })).toMatchObject({ status: 200 });
+  expect(await call('PUT', at, { actions: { deny: true } })).toMatchObject({
+    status: 200,
+    body: { actions: { ...nothing, deny: true } },
+  });
+});

@@ -227,3 +227,44 @@ test.each([
   expect((await call('GET', at)).status).toBe(404);
   expect((await call('GET', at, undefined, one.key)).status).toBe(404);
 });
+
+test('budgets of every kind of record say when they are reset next', async () => {
+  const limit = { type: 'cost', credit_limit: 5, periodic_reset: 'monthly' };
+  const { body: workspace } = await call('POST', '/admin/workspaces', { name: 'budgets', usage_limits: [limit] });
+  const made = [
+    ['/api-keys', {}],
+    ['/virtual-keys', { provider: 'openai', key: 'sk-1' }],
+  ] as const;
+  const integration = { name: 'budgets', ai_provider_id: 'openai', key: 'sk-1', workspace_id: workspace['id'] };
+  const { body: shared } = await call('POST', '/integrations', { ...integration, create_default_provider: false });
+  const records = [...made, ['/providers', { integration_id: shared['slug'] }] as const];
+  const budgets: unknown[] = [workspace['usage_limits']?.[0]];
+  for (const [path, fields] of records) {
+    const name = `budget of ${path}`;
+    const { body } = await call('POST', path, { name, workspace_id: workspace['id'], usage_limits: limit, ...fields });
+    const at = `${path}/${body['slug'] ?? body['id']}?workspace_id=${workspace['id']}`;
+    budgets.push((await call('GET', at)).body['usage_limits']);
+    // What a client was answered can be sent back, and is no change.
+    const again = await call('PUT', at, { usage_limits: body['usage_limits'] });
+    expect(again.body['last_updated_at']).toBe(body['last_updated_at']);
+  }
+  for (const budget of budgets) {
+    const { next_usage_reset_at: next } = budget as { next_usage_reset_at: string };
+    expect(next).toMatch(/^\d{4}-\d\d-01T00:00:00\.000Z$/);
+    expect(Date.parse(next)).toBeGreaterThan(Date.now());
+  }
+  expect(budgets).toHaveLength(4);
+});
+
+test('deleted workspaces are found as archived ones, and nowhere else', async () => {
+  const { body: made } = await call('POST', '/admin/workspaces', { name: 'Archived soon' });
+  const at = `/admin/workspaces/${made['id']}`;
+  await call('DELETE', at);
+  const archived = (await call('GET', '/admin/workspaces?status=archived&page_size=100')).body.data;
+  expect(archived).toContainEqual(expect.objectContaining({ id: made['id'], status: 'archived' }));
+  const active = (await call('GET', '/admin/workspaces?status=active&page_size=100')).body.data;
+  expect(active.map(({ status }) => status)).toEqual(active.map(() => 'active'));
+  expect((await call('GET', '/admin/workspaces?page_size=100')).body.data).toEqual(active);
+  expect((await call('GET', at)).status).toBe(404);
+  expect(await call('GET', `${at}?status=archived`)).toMatchObject({ status: 200, body: { name: 'Archived soon' } });
+});

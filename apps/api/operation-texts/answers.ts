@@ -39,7 +39,14 @@ const answerOfSetIntegrationWorkspaces = {
     {
       id: 'ws_abc',
       enabled: true,
-      usage_limits: [{ credit_limit: 10000, type: 'cost', periodic_reset: 'monthly' }],
+      usage_limits: [
+        {
+          credit_limit: 10000,
+          type: 'cost',
+          periodic_reset: 'monthly',
+          next_usage_reset_at: '2026-12-01T00:00:00.000Z',
+        },
+      ],
       rate_limits: null,
     },
   ],

@@ -34,7 +34,7 @@ const records: Readonly<Record<string, object>> = {
     version: 1,
     version_id: 'guardrail_abc@1',
     checks: [{ id: 'default.contains', parameters: { operator: 'none', words: ['password'] } }],
-    actions: { deny: true },
+    actions: { deny: true, async: false, on_success: {}, on_fail: {} },
     owner_id: 'key_abc',
     updated_by: null,
     created_at: '2026-11-23T12:00:00.000Z',

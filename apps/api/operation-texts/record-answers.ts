@@ -32,8 +32,21 @@ function changedBy(record: object, body: object | undefined): Record<string, unk
   const version =
     'version_id' in record ? { version: 2, version_id: String(record.version_id).replace('@1', '@2') } : {};
   const changer = 'updated_by' in record ? { updated_by: 'key_abc' } : {};
-  return { ...record, ...version, ...changer, ...Object.fromEntries(members) };
+  const { usage_limits: limits, actions, ...others } = Object.fromEntries(members) as Record<string, unknown>;
+  return {
+    ...record,
+    ...version,
+    ...changer,
+    ...others,
+    ...(actions === undefined
+      ? {}
+      : { actions: { ...(record as { actions?: object }).actions, ...(actions as object) } }),
+    ...(Array.isArray(limits) ? { usage_limits: limits.map(withReset) } : {}),
+  };
 }
+
+/** Examples of budgets are monthly. */
+const withReset = (limit: object): object => ({ ...limit, next_usage_reset_at: '2026-12-01T00:00:00.000Z' });
 
 /** Answers of the operations that every kind of record has. `bodyOf` is the example of an operation's body. */
 export function recordAnswers(
@@ -64,6 +77,13 @@ export function recordAnswers(
     slug,
     version: 1,
     ...Object.fromEntries(Object.entries(record).filter(([name]) => kind.versioned?.fields.includes(name))),
+    ...Object.fromEntries(
+      Object.keys(kind.versioned?.shownSchema ?? {}).map((name) => [
+        name,
+        (record as Record<string, unknown>)[name] ?? null,
+      ]),
+    ),
+    ...(kind.versioned?.shownSchema ? { type: kind.noun, status: 'archived', updated_by: 'key_abc' } : {}),
     created_at: (record as { created_at?: string }).created_at,
   };
   return {

@@ -426,7 +426,7 @@ function VersionLabel({ slug, version }: { slug: string; version: Version }) {
   const set = useChange(['prompt'], (labelId: string | null) =>
     answerOf(
       api.PUT('/v1/prompts/{slug}/versions/{version}', {
-        params: { path: { slug, version: version.prompt_version } },
+        params: { path: { slug, version: String(version.prompt_version) } },
         body: { label_id: labelId },
       }),
     ),
