@@ -225,10 +225,13 @@ export function addOperatorCommands(program: Command): void {
   groupOf(program, 'policies', 'budgets and rates')
     .command('check')
     .description(
-      'compare what each budget has counted in its period with the request log; exit with status 1 if they differ. Run ' +
-        '`logs --check` first: rows that are missing there are missing here',
+      'compare what each budget has counted in its period with the request log; exit with status 1 if a difference has no ' +
+        'explanation. Run `logs --check` first: rows that are missing there are missing here',
     )
-    .option('--repair', 'give the counters that differ, and under which no call is under way, what the log says')
+    .option(
+      '--repair',
+      'raise counters that have counted less than the log, where no call is under way; no counter is lowered',
+    )
     .option('--json', 'print one JSON object per counter')
     .action(async ({ repair = false, json = false }: { repair?: boolean; json?: boolean }) => {
       await withDatabase({ mayCreate: false }, async (connectionString, logger) => {

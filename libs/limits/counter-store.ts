@@ -272,18 +272,22 @@ export const readCounters = (db: Kysely<Database>, limitId: string): Promise<Sel
   db.selectFrom('limit_counter').selectAll().where('limit_id', '=', limitId).execute();
 
 /**
- * Sets what a counter has used, and forgets what was assumed of killed processes. False: the counter has changed since
- * `row` was read, and stays. `counter` is the row in its present period.
+ * Raises what a counter has used to `used`. Nothing is taken back: neither what killed processes held, nor what lost
+ * answers may have cost. False: the counter has changed since `row` was read, and stays. `counter` is the row in its
+ * present period.
  */
-export async function setUsed(
+export async function raiseUsed(
   db: Kysely<Database>,
   row: Selectable<LimitCounterTable>,
   counter: Counter,
   used: Big,
 ): Promise<boolean> {
+  const { assumed, unconfirmed, unpriced, isAlerted, leases, periodStartMs } = counter;
   const { numAffectedRows } = await sql`
-    update limit_counter set used = ${used.toFixed()}, assumed = 0, leases = ${withoutAssumed}, updated_at = clock_timestamp(),
-      period_start = to_timestamp(${counter.periodStartMs} / 1000.0)
+    update limit_counter set used = ${used.toFixed()}, assumed = ${assumed.toFixed()},
+      unconfirmed = ${unconfirmed.toFixed()}, unpriced = ${unpriced}, is_alerted = ${isAlerted},
+      leases = ${JSON.stringify(leases)}::jsonb, updated_at = clock_timestamp(),
+      period_start = to_timestamp(${periodStartMs} / 1000.0)
     where id = ${row.id} and updated_at = ${row.updated_at} and used = ${row.used}`.execute(db);
   return numAffectedRows === 1n;
 }

@@ -2,7 +2,7 @@ import { Big } from 'big.js';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { advanceCounter } from '#libs/limits/counter.ts';
-import { readCounters, setUsed, toCounter } from '#libs/limits/counter-store.ts';
+import { raiseUsed, readCounters, toCounter } from '#libs/limits/counter-store.ts';
 import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 
 /** A counter of a budget in its present period, beside what the request log says of the calls that fall under it. */
@@ -15,8 +15,10 @@ export type BudgetCheck = {
   measure: string;
   max: Big;
   counted: Big;
-  /** Of it, what processes held that were killed. */
+  /** The part of `counted` that killed processes held. Their calls may have used it. */
   assumed: Big;
+  /** The part of `counted` that calls reserved whose answers were lost. The log does not have it. */
+  unconfirmed: Big;
   logged: Big;
   /** Calls in the log whose cost is not known. */
   unpriced: number;
@@ -37,10 +39,23 @@ type Deps = {
 
 const zero = new Big(0);
 
+/** The least that a counter must have counted. */
+const leastOf = ({ logged, unconfirmed }: Pick<BudgetCheck, 'logged' | 'unconfirmed'>): Big => logged.plus(unconfirmed);
+
 /**
- * Compares the counters of budgets with the request log. With `repair`, counters under which no call is under way get the log's
- * sum; the others stay. Calls of which the log misses rows, and answers that were paid for and then rejected by a retry, count in
- * a budget of tokens and are not in the log's sum of tokens; costs are complete in both.
+ * Whether the counter is what the log explains. Calls of killed processes may be in the log and in what these processes
+ * held, so a counter may have counted anything between the two.
+ */
+export function isExplained(check: Pick<BudgetCheck, 'counted' | 'logged' | 'unconfirmed' | 'assumed'>): boolean {
+  const least = leastOf(check);
+  return check.counted.gte(least) && check.counted.lte(least.plus(check.assumed));
+}
+
+/**
+ * Compares the counters of budgets with the request log. With `repair`, counters that have counted less than the log are
+ * raised to it, where no call is under way. None is lowered, because a call that the log does not have may have reached its
+ * provider. Answers that were paid for and then rejected by a retry count in a budget of tokens and are not in the log's
+ * sum of tokens; costs are complete in both.
  */
 export async function checkBudgets(deps: Deps, { repair }: { repair: boolean }): Promise<BudgetCheck[]> {
   const checks: BudgetCheck[] = [];
@@ -67,8 +82,9 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
       (sum, { amount, isAssumed }) => (isAssumed ? sum : sum.plus(amount)),
       zero,
     );
-    const isWrong = !counter.used.eq(logged);
-    const isRepaired = repair && isWrong && leased.eq(0) && (await setUsed(deps.db, row, counter, logged));
+    const { used: counted, assumed, unconfirmed } = counter;
+    const least = leastOf({ logged, unconfirmed });
+    const isRepaired = repair && counted.lt(least) && leased.eq(0) && (await raiseUsed(deps.db, row, counter, least));
     checks.push({
       id: row.id,
       label: rule.label,
@@ -76,8 +92,9 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
       valueKey: row.value_key,
       measure: rule.measure,
       max: rule.terms.max,
-      counted: counter.used,
-      assumed: counter.assumed,
+      counted,
+      assumed,
+      unconfirmed,
       logged,
       unpriced,
       leased,

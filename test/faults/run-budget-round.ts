@@ -109,12 +109,13 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
     : await useTheRest(rig, policyId, limit, weigh(largest), live);
 
   const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
-  const { used, assumed } = counter;
+  const { used, assumed, unconfirmed } = counter;
   const fixed = (amount: Big): string => amount.toFixed();
   if (spent.least.gt(used)) violations.push(`${fixed(spent.least)} were used, and ${fixed(used)} are counted`);
   if (used.gt(limitNow)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limitNow)}`);
-  if (used.minus(assumed).gt(spent.most))
-    violations.push(`${fixed(used.minus(assumed))} are counted as settled, and at most ${fixed(spent.most)} were used`);
+  const settled = used.minus(assumed).minus(unconfirmed);
+  if (settled.gt(spent.most))
+    violations.push(`${fixed(settled)} are counted as settled, and at most ${fixed(spent.most)} were used`);
   // What docs/limits.md says that a killed process takes with it: its calls under way, and what it had leased ahead.
   const lost = weigh(largest).times(callsMax).plus(limitNow.div(8)).times(killed.length);
   if (assumed.gt(lost)) violations.push(`${fixed(assumed)} are taken as used by killed processes`);
@@ -254,15 +255,16 @@ async function raiseBudget(
   return used.gt(limit) ? [`while lines waited, ${used.toFixed()} of ${limit.toFixed()} were used`] : [];
 }
 
-type Counter = { used: Big; assumed: Big; leased: number };
+type Counter = { used: Big; assumed: Big; unconfirmed: Big; leased: number };
 
 async function readCounter(rig: Rig, policyId: string): Promise<Counter> {
-  const { rows } = await sql<{ used: string; assumed: string; leased: number }>`
-    select used::text, assumed::text, (select count(*)::int from jsonb_each(leases) as lease
+  const { rows } = await sql<{ used: string; assumed: string; unconfirmed: string; leased: number }>`
+    select used::text, assumed::text, unconfirmed::text, (select count(*)::int from jsonb_each(leases) as lease
       where lease.value ->> 'amount' <> '0' and not (lease.value ->> 'isAssumed')::boolean) as leased
     from limit_counter where limit_id = ${policyId}`.execute(rig.db);
-  const [row = { used: '0', assumed: '0', leased: 0 }] = rows;
-  return { used: new Big(row.used), assumed: new Big(row.assumed), leased: row.leased };
+  const [row = { used: '0', assumed: '0', unconfirmed: '0', leased: 0 }] = rows;
+  const { used, assumed, unconfirmed, leased } = row;
+  return { used: new Big(used), assumed: new Big(assumed), unconfirmed: new Big(unconfirmed), leased };
 }
 
 /**
