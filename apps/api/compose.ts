@@ -11,6 +11,7 @@ import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
+import { pageBytesMax } from '#libs/event-log/read-events.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { admitUpload, createFiles } from '#libs/files/files.ts';
 import { createUploads } from '#libs/files/uploads.ts';
@@ -19,10 +20,13 @@ import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
 import { defaultUploadRate } from '#libs/http/watch-upload-rate.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
+import { createPageReads } from '#libs/http/page-reads.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { createTurns } from '#libs/kernel/turns.ts';
 import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
 import { createBodyRecorder } from '#libs/request-log/body-recorder.ts';
@@ -137,6 +141,10 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     streamsMax: config.SLUICE_EVENT_STREAMS_MAX,
     workspaceStreamsMax: config.SLUICE_EVENT_STREAMS_OF_WORKSPACE,
   });
+  const heavyReads = createTurns(
+    { runningMax: config.SLUICE_ANALYTICS_QUERIES, waitingMax: config.SLUICE_ANALYTICS_WAITING },
+    'searches and analytics queries',
+  );
   const { SLUICE_SIMULATOR_URL: simulatorUrl } = config;
   const simulator = simulatorUrl === undefined ? undefined : { ...simulatorKey, customHost: simulatorUrl };
   const files = createFiles({ db: requestDb, eventLog: commands, blobs });
@@ -147,11 +155,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     runQuery: createRunQuery({
       db: requestDb,
       now: () => platform.databaseClock.now(),
-      limits: {
-        timeoutMs: config.SLUICE_ANALYTICS_TIMEOUT,
-        runningMax: config.SLUICE_ANALYTICS_QUERIES,
-        waitingMax: config.SLUICE_ANALYTICS_WAITING,
-      },
+      turns: heavyReads,
+      timeoutMs: config.SLUICE_ANALYTICS_TIMEOUT,
     }),
     resources: {
       db: requestDb,
@@ -177,6 +182,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       },
       policiesMax: config.SLUICE_POLICIES_MAX,
       virtualKeyOfAll: simulator,
+      recordPages: createPageReads({
+        memory,
+        bytesMax: pageBytesMax,
+        // Most lists are small and frequent: they are charged for what they are when that is known.
+        reservedBytes: 65_536,
+        turns: createTurns({ runningMax: 4, waitingMax: 64 }, 'lists of records'),
+      }),
     },
     virtualKeySlugs: async (workspaceId) =>
       (await listActiveCredentials(requestDb, workspaceId)).map(({ slug }) => slug),
@@ -226,6 +238,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     browserSessions,
     authenticate,
     eventStreams,
+    ...createEventPages(memory, config.SLUICE_EVENT_STREAMS_OF_WORKSPACE),
   });
   const app = createHttpApp({
     routes,
@@ -309,6 +322,19 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     eventStreams,
   ];
   return { parts, platform, refusals: keys.refusals, url };
+}
+
+/**
+ * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams may want one.
+ */
+function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
+  const bytesMax = pageBytesMax;
+  const eventTurns = createTurns({ runningMax: 3, waitingMax: workspaceStreamsMax + 64 }, 'requests for events');
+  const replayTurns = createTurns({ runningMax: 2, waitingMax: 16 }, 'replays');
+  return {
+    eventPages: createPageReads({ memory, bytesMax, turns: eventTurns }),
+    replays: createPageReads({ memory, bytesMax, turns: replayTurns }),
+  };
 }
 
 const notIsolated =

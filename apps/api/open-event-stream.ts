@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import type { Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { drained } from '#libs/http/send-pieces.ts';
 import type { EventWatch } from './event-streams.ts';
 
@@ -14,8 +15,10 @@ export type EventStreamDeps = {
 const heartbeatMs = 15_000;
 
 export type OpenEventStream = {
+  /** Aborts when the client leaves. */
+  signal: AbortSignal;
   /** False: the client has gone, or did not read for the stall timeout. */
-  send(frames: string): Promise<boolean>;
+  send(frames: string | Buffer): Promise<boolean>;
   /** Whether the key of the stream still exists; it is asked for once in a heartbeat. */
   isAllowed(): Promise<boolean>;
 };
@@ -30,7 +33,7 @@ export async function openEventStream(
   response.setHeader('cache-control', 'no-store');
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
-  const send = async (frames: string): Promise<boolean> => {
+  const send: OpenEventStream['send'] = async (frames) => {
     if (response.destroyed) return false;
     return response.write(frames) || (await drained(response, stallTimeoutMs));
   };
@@ -38,6 +41,7 @@ export async function openEventStream(
   // Clients know by `open` that everything from now on arrives.
   await send('retry: 1000\nevent: open\ndata: {}\n\n');
   return {
+    signal: abortWhenClientLeaves(response).signal,
     send,
     async isAllowed() {
       if (performance.now() - checkedMs < heartbeatMs) return true;

@@ -13,6 +13,7 @@ import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
+import type { PageReads } from '#libs/http/page-reads.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -117,6 +118,9 @@ export type RouteDeps = {
   browserSessions: SessionDeps['browserSessions'];
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
+  /** Reads pages of events, and replays records. */
+  eventPages: PageReads;
+  replays: PageReads;
 };
 
 /** The whole route table. Requests that match no route get 404. */

@@ -1,6 +1,7 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { ActivityTable, Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
+import { pageInBytes } from '#libs/event-log/read-events.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 
@@ -23,8 +24,8 @@ const filteredColumns = [
   'address',
 ] as const;
 
-/** `data` is the event's. */
-export type ActivityRow = ActivityTable & { data: Record<string, unknown> };
+/** `data` is the event's as JSON; null where the rows before have as many bytes as a page may have. */
+export type ActivityRow = ActivityTable & { data: string | null };
 
 /** The maximum of `total`. Counting further would read as many rows for each page. */
 export const totalMax = 100_000;
@@ -37,8 +38,8 @@ export async function listActivity(
   db: Kysely<Database>,
   workspaceId: string | null,
   filters: ActivityFilters,
-  { after, skip, limit }: { after: string | null; skip: number; limit: number },
-): Promise<{ rows: ActivityRow[]; total: number }> {
+  { after, skip, limit, bytesMax }: { after: string | null; skip: number; limit: number; bytesMax: number },
+): Promise<{ rows: ActivityRow[]; total: number; bytes: number }> {
   const conditions = [ownedBy(workspaceId)];
   if (filters.startTime) conditions.push(sql`activity.recorded_at >= ${filters.startTime}`);
   if (filters.endTime) conditions.push(sql`activity.recorded_at <= ${filters.endTime}`);
@@ -55,20 +56,34 @@ export async function listActivity(
     order by activity.recorded_at desc, activity.id desc limit ${limit + 1} offset ${skip}`.execute(db);
   const counted = await sql<{ total: number }>`
     select count(*)::int as total from (select from activity where ${listed} limit ${totalMax}) as counted`.execute(db);
-  const data = await readData(
-    db,
-    rows.map(({ id }) => id),
-  );
-  return { rows: rows.map((row) => ({ ...row, data: data.get(row.id) ?? {} })), total: counted.rows[0]?.total ?? 0 };
+  const shown = rows.slice(0, limit).map(({ id }) => id);
+  const data = await readData(db, shown, bytesMax);
+  return {
+    rows: rows.map((row) => ({ ...row, data: data.get(row.id)?.data ?? null })),
+    total: counted.rows[0]?.total ?? 0,
+    bytes: Math.max(0, ...data.values().map(({ bytes }) => bytes)),
+  };
 }
 
-/** What the events of a workspace's activity say; some are the organisation's, such as that a user joined the workspace. */
-async function readData(db: Kysely<Database>, ids: readonly string[]): Promise<Map<string, ActivityRow['data']>> {
+/**
+ * The data of events, in this order, until they have `bytesMax`. Some events of a workspace's activity are the
+ * organisation's, such as that a user joined the workspace.
+ */
+async function readData(
+  db: Kysely<Database>,
+  ids: readonly string[],
+  bytesMax: number,
+): Promise<Map<string, { data: string; bytes: number }>> {
+  const page = pageInBytes('place');
   const { rows } = await asSystem(() =>
-    sql<Pick<ActivityRow, 'id' | 'data'>>`
-      select event_id as id, data from event where event_id = any(${ids}::uuid[])`.execute(db),
+    sql<{ id: string; data: string; bytes: number }>`
+      select event_id as id, data::text as data, bytes_through as bytes from (
+        select event.*, ${sql.raw(page.columns)}
+        from unnest(${ids}::uuid[]) with ordinality as wanted (id, place) join event on event_id = wanted.id
+        ${sql.raw(page.window)}
+      ) as page where ${sql.raw(page.fits(bytesMax))}`.execute(db),
   );
-  return new Map(rows.map(({ id, data }) => [id, data]));
+  return new Map(rows.map((row) => [row.id, row]));
 }
 
 const ownedBy = (workspaceId: string | null): RawBuilder<unknown> =>

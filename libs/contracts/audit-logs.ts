@@ -39,7 +39,11 @@ export const AuditLogRecord = z.object({
   uri: z.string().nullable().describe('the path; of a refused request, the route'),
   request_id: z.string().nullable(),
   trace_id: z.string().nullable(),
-  request_body: z.string().describe('what changed: the data of the event as JSON, without secrets'),
+  request_body: z
+    .string()
+    .describe(
+      'what changed: the data of the event as JSON, without secrets; empty once the records before have 4 MiB, so ask for fewer records per page',
+    ),
   query_params: z.string(),
   request_headers: z.string(),
   user_id: z.string(),

@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg';
 import { foldEvent, nounsOf, type AnyInlineModel, type StreamRow } from './inline-model.ts';
-import { bytesBefore, eventColumnNames, toEvent, type PositionedEvent } from './read-events.ts';
+import { eventColumnNames, pageBytesMax, pageInBytes, toEvent, type PositionedEvent } from './read-events.ts';
 import { upcast } from './upcast.ts';
 
 export type FoldedRow = StreamRow & Record<string, unknown>;
@@ -8,10 +8,8 @@ export type FoldedRow = StreamRow & Record<string, unknown>;
 /** Some of the rows that a model folds the log into. No row is returned twice. */
 export type FoldedRows = { model: AnyInlineModel; rows: FoldedRow[] };
 
-// What each connection has in memory at a time: events (with this many bytes), and folded rows. Higher values are no
-// faster.
+// What each connection has in memory at a time: events, and folded rows. Higher values are no faster.
 const pageEvents = 2_000;
-const pageBytes = 4 * 1_048_576;
 const rowsAtOnce = 500;
 /** Ranges per connection. With several, no connection is idle for long at the end. */
 const rangesPerClient = 4;
@@ -128,14 +126,15 @@ async function* eventsByStream(
 ): AsyncGenerator<PositionedEvent> {
   // No version is this high, so reading begins with the streams after `from`.
   let after: [string, number] = [from, 2_147_483_647];
+  const page = pageInBytes('stream_id, stream_version');
   for (;;) {
     const { rows } = await client.query(
       `select ${eventColumnNames} from (
-         select ${eventColumnNames}, ${bytesBefore('stream_id, stream_version')} as bytes_before
+         select ${eventColumnNames}, ${page.columns}
          from event where (stream_id, stream_version) > ($1, $2) and ($3::text is null or stream_id <= $3)
-         order by stream_id, stream_version limit $4
-       ) as page where bytes_before < $5 order by stream_id, stream_version`,
-      [...after, to, pageEvents, pageBytes],
+         ${page.window} order by stream_id, stream_version limit $4
+       ) as page where ${page.fits('$5')} order by stream_id, stream_version`,
+      [...after, to, pageEvents, pageBytesMax],
     );
     for (const row of rows) yield toEvent(row);
     onEvents(rows.length);

@@ -3,10 +3,11 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 import {
-  eventColumnNames,
+  eventBytes,
   isAfter,
   isClosed,
   logStart,
+  sliceBytesMax,
   toEvent,
   type Checkpoint,
   type EventRow,
@@ -21,60 +22,162 @@ type EventQuery = {
   /** The id of the event after which the page begins, or a position in the log; null for the first page. */
   after: string | Checkpoint | null;
   limit: number;
+  /** The most that the events of the page have together, unless its first event has more. */
+  bytesMax: number;
 };
 
 export type ListedEvent = PositionedEvent & { sha256: string | null };
 
+export type EventPage<Item> = {
+  items: Item[];
+  hasMore: boolean;
+  /** The event after which the next page begins. */
+  nextAfter: string | null;
+  /** The position of the last event of the page. */
+  end: Checkpoint | null;
+  bytes: number;
+};
+
 /** At most this many events are read for a page of one type, because a type may be rare in a large log. */
 const typeScannedMax = 20_000;
 
+type PageRow = Omit<EventRow, 'data'> & {
+  data: string;
+  sha256: string | null;
+  place: number;
+  matches: boolean;
+  bytes_through: number;
+  found: number;
+};
+
 /**
- * Returns a page of a workspace's events in the order of the log, oldest first, in the current shape of their types.
- * Only closed transactions are read, so no event can appear later before one that was returned. `nextAfter` is the
- * event after which the next page begins. A page that is empty or not full may have a next page, when many events of
- * other types came first. Throws invalid_request when `after` is not an event.
+ * Returns a page of a workspace's events in the order of the log, oldest first, as what `toItem` makes of each in the
+ * current shape of its type. Only closed transactions are read, so no event can appear later before one that was returned. A
+ * page that is empty or not full may have a next page, when many events of other types came first, or when it has as many
+ * bytes as it may. Only one event is parsed at a time, because a parsed value can take twenty times the memory of its text.
+ * Throws invalid_request when `after` is not an event of the workspace.
  */
-export async function listEvents(
+export async function listEvents<Item>(
   db: Kysely<Database>,
-  { workspaceId, stream, type, after, limit }: EventQuery,
+  { after, limit, bytesMax, ...query }: EventQuery,
   upcasts: Upcasts,
-): Promise<{ events: ListedEvent[]; hasMore: boolean; nextAfter: string | null }> {
-  const from = typeof after === 'string' ? await placeOf(db, workspaceId, after) : (after ?? logStart);
-  const isOfStream = stream === null ? sql`true` : sql`stream_id = ${stream}`;
+  toItem: (event: ListedEvent) => Item,
+): Promise<EventPage<Item>> {
+  const from = typeof after === 'string' ? await findEvent(db, query.workspaceId, after) : (after ?? logStart);
+  const page: EventPage<Item> = { items: [], hasMore: true, nextAfter: null, end: null, bytes: 0 };
+  for (let isWhole = false; !isWhole;) {
+    const left = { limit: limit - page.items.length, bytesMax: Math.min(bytesMax - page.bytes, sliceBytesMax) };
+    const slice = await readSlice(db, { ...query, after: page.end ?? from, ...left }, upcasts, toItem);
+    // The first event of a slice is read even if it is too large for it.
+    if (page.items.length > 0 && page.bytes + slice.bytes > bytesMax) return page;
+    page.items.push(...slice.items);
+    page.bytes += slice.bytes;
+    page.hasMore = slice.hasMore;
+    page.nextAfter = slice.nextAfter ?? page.nextAfter;
+    page.end = slice.end ?? page.end;
+    isWhole = !slice.isCut || page.items.length >= limit || page.bytes >= bytesMax;
+  }
+  return page;
+}
+
+async function readSlice<Item>(
+  db: Kysely<Database>,
+  { workspaceId, stream, type, after: from, limit, bytesMax }: EventQuery & { after: Checkpoint },
+  upcasts: Upcasts,
+  toItem: (event: ListedEvent) => Item,
+): Promise<EventPage<Item> & { isCut: boolean }> {
+  // A comparison of positions in the log has no useful estimate, so for one stream Postgres would read the whole workspace.
+  // Inside a stream, its versions have the same order.
+  const selected =
+    stream === null
+      ? sql`${isAfter(from)} order by epoch, transaction_id, position`
+      : sql`stream_id = ${stream} and stream_version > ${await versionAt(db, stream, from)} order by stream_version`;
   const scannedMax = type === null ? limit + 1 : typeScannedMax;
-  const { rows } = await sql<EventRow & { sha256: string | null; place: number; matches: boolean }>`
+  const { rows } = await sql<PageRow>`
     with looked_at as materialized (
       select position, row_number() over () as place, coalesce(type = ${type}, true) as matches from (
-        select position, type from event
-        where workspace_id = ${workspaceId} and ${isOfStream} and ${isClosed} and ${isAfter(from)}
-        order by epoch, transaction_id, position limit ${scannedMax}
+        select position, type from event where workspace_id = ${workspaceId} and ${isClosed} and ${selected}
+        limit ${scannedMax}
       ) as next
+    ), page as (
+      select event.*, place, matches,
+        coalesce(sum(${sql.raw(eventBytes)}) filter (where matches) over (order by place rows unbounded preceding), 0)
+          as bytes_through,
+        count(*) over () as found, row_number() over (order by place) as number
+      from (
+        select * from looked_at where matches or place = ${scannedMax} order by place limit ${limit + 1}
+      ) as chosen join event using (position)
     )
-    select ${sql.raw(eventColumnNames)}, encode(sha256, 'hex') as sha256, place, matches
-    from looked_at join event using (position)
-    where matches or place = ${scannedMax}
-    order by place limit ${limit + 1}`.execute(db);
-  const events = rows.filter((row) => row.matches).slice(0, limit);
+    select epoch, position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version,
+      case when matches and number <= ${limit} then data::text end as data, metadata, recorded_at,
+      encode(sha256, 'hex') as sha256, place, matches, bytes_through, found
+    from page where number = 1 or bytes_through <= ${bytesMax}
+    order by place`.execute(db);
+  const shown = rows.filter((row) => row.matches).slice(0, limit);
   const last = rows.at(-1);
-  const hasMore = rows.length > limit || last?.place === scannedMax;
+  const wasCut = last !== undefined && last.found > rows.length;
+  const hasMore = rows.length > limit || wasCut || last?.place === scannedMax;
+  // A page without enough events of its type ends where the search ended.
+  const end = hasMore && !wasCut && shown.length < limit ? last : shown.at(-1);
   return {
-    events: events.map((row) => ({ ...upcast(upcasts, toEvent(row)), sha256: row.sha256 })),
+    items: shown.map((row) =>
+      toItem({
+        ...upcast(upcasts, toEvent({ ...row, data: JSON.parse(row.data) as object })),
+        sha256: row.sha256,
+      }),
+    ),
     hasMore,
-    nextAfter: (hasMore && events.length < limit ? last : events.at(-1))?.event_id ?? null,
+    nextAfter: end?.event_id ?? null,
+    end: end === undefined ? null : toPosition(end),
+    bytes: shown.at(-1)?.bytes_through ?? 0,
+    isCut: wasCut,
   };
 }
 
-/** The position of an event of the workspace. Throws invalid_request for an id that is none. */
-export async function placeOf(db: Kysely<Database>, workspaceId: string, eventId: string): Promise<Checkpoint> {
-  const { rows } = await sql<Checkpoint>`
-    select epoch, transaction_id as "transactionId", position from event
-    where event_id = ${uuidOrNull(eventId)}::uuid and workspace_id = ${workspaceId}`.execute(db);
+const toPosition = ({ epoch, transaction_id, position, stream_id, stream_version }: PageRow): EventPosition => ({
+  epoch,
+  transactionId: transaction_id,
+  position,
+  streamId: stream_id,
+  streamVersion: stream_version,
+});
+
+/** What changed after a position, without the data of the events. */
+export async function listChanges(
+  db: Kysely<Database>,
+  { workspaceId, after, limit }: { workspaceId: string; after: Checkpoint; limit: number },
+): Promise<(Checkpoint & { type: string; streamId: string })[]> {
+  const { rows } = await sql<Checkpoint & { type: string; streamId: string }>`
+    select epoch, transaction_id as "transactionId", position, type, stream_id as "streamId" from event
+    where workspace_id = ${workspaceId} and ${isClosed} and ${isAfter(after)}
+    order by epoch, transaction_id, position limit ${limit}`.execute(db);
+  return rows;
+}
+
+type EventPosition = Checkpoint & { streamId?: string; streamVersion?: number };
+
+/** The position of an event of the workspace. Throws invalid_request when there is no such event. */
+export async function findEvent(db: Kysely<Database>, workspaceId: string, eventId: string): Promise<EventPosition> {
+  const { rows } = await sql<EventPosition>`
+    select epoch, transaction_id as "transactionId", position, stream_id as "streamId", stream_version as "streamVersion"
+    from event where event_id = ${uuidOrNull(eventId)}::uuid and workspace_id = ${workspaceId}`.execute(db);
   if (rows[0]) return rows[0];
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'after': it is the id of no event of this workspace. If the server was restored from a backup, the event is " +
-      'lost: go on after an earlier one.',
+    "Invalid 'after': this workspace has no event with this id. If the server was restored from a backup, the event may be " +
+      'lost: continue after an earlier one.',
     { param: 'after' },
   );
+}
+
+/** The version of a stream at a position of the log: 0 if the stream begins after it. */
+async function versionAt(db: Kysely<Database>, stream: string, at: EventPosition): Promise<number> {
+  if (at.streamId === stream && at.streamVersion !== undefined) return at.streamVersion;
+  if (at.position === 0) return 0;
+  // Reads backwards, and so only events that come after the position anyway.
+  const { rows } = await sql<{ version: number }>`
+    select stream_version as version from event where stream_id = ${stream} and not ${isAfter(at)}
+    order by stream_version desc limit 1`.execute(db);
+  return rows[0]?.version ?? 0;
 }

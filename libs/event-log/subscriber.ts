@@ -21,7 +21,6 @@ export type Subscriber = {
 
 // Some milliseconds of work for one transaction. Larger pages are hardly faster.
 export const pageEventsMax = 500;
-const pageBytesMax = 4 * 1_048_576;
 
 /** Without events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`). */
 type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting' };
@@ -45,7 +44,7 @@ export async function applyNextPage(
     const [checkpoint] = rows;
     if (!checkpoint) return { events: 0, state: 'busy' };
     if (!checkpoint.due) return { events: 0, state: 'waiting' };
-    const events = await readClosed(tx, checkpoint, limit, pageBytesMax);
+    const events = await readClosed(tx, checkpoint, limit);
     const last = events.at(-1);
     if (last === undefined) return { events: 0, state: 'applied' };
     try {

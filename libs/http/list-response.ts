@@ -7,14 +7,18 @@ export type ListResponse<Item> = {
   has_more: boolean;
 };
 
-/** A page from up to `limit + 1` items. The extra one only shows that there are more. */
-export function toListResponse<Item extends { id: string }>(items: readonly Item[], limit: number): ListResponse<Item> {
+/** A page from up to `limit + 1` items. The extra one only shows that there are more; `hasMore` says so without one. */
+export function toListResponse<Item extends { id: string }>(
+  items: readonly Item[],
+  limit: number,
+  hasMore = items.length > limit,
+): ListResponse<Item> {
   const data = items.slice(0, limit);
   return {
     object: 'list',
     data,
     first_id: data[0]?.id ?? null,
     last_id: data.at(-1)?.id ?? null,
-    has_more: items.length > limit,
+    has_more: hasMore,
   };
 }

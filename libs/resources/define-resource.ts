@@ -8,6 +8,7 @@ import type { CallIdentity } from '#libs/event-log/idempotency.ts';
 import type { Upcasts } from '#libs/event-log/upcast.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
+import type { PageReads } from '#libs/http/page-reads.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
@@ -17,7 +18,7 @@ import type { RecordLimits } from './record-limits.ts';
 import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
-import type { PageRequest, ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
+import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** What a request was judged to be: the fields to store, and what is not stored with them. */
 export type Checked<Data> = {
@@ -260,6 +261,8 @@ export type StoreDeps = {
   clock: Clock;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
+  /** Reads pages of records within the memory budget. Absent: without it. */
+  recordPages?: PageReads;
   /** Judges secret references. Absent: they are stored without. */
   secretManagers?: Pick<SecretManagers, 'check'>;
   /** Those of all routes, which a key can be given. */
@@ -333,9 +336,9 @@ export type ResourceStore<Data> = {
   /** Throws not_found, also for a record of another workspace. */
   get(name: RecordName): Promise<ResourceRow<Data>>;
   /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */
-  list(page: PageRequest): Promise<{ rows: ResourceRow<Data>[]; total: number }>;
+  list(page: PageRequest): Promise<ResourcePage<ResourceRow<Data>>>;
   /** The same of a record's versions. */
-  listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<{ rows: ResourceVersionRow<Data>[]; total: number }>;
+  listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<ResourcePage<ResourceVersionRow<Data>>>;
   /** Puts a version into use, of a kind that publishes on request. The one in use: nothing happens. Throws not_found. */
   publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
   /** Throws not_found. */

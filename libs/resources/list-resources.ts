@@ -1,22 +1,20 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { pageBytesMax, pageInBytes } from '#libs/event-log/read-events.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AnyResource, ListFilter } from './define-resource.ts';
-import type { PageRequest, ResourceRow, ResourceVersionRow } from './resource-row.ts';
+import type { PageRequest, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** Where counting ends: a list with a million records would otherwise read them all for each page. */
 export const totalMax = 10_000;
-
-/** `total` is exact up to `totalMax`, which also stands for more. */
-type Page<Row> = { rows: Row[]; total: number };
 
 /** Records of a kind, newest first: up to `limit + 1`; the one too many only says that there are more. */
 export async function listResources<Data>(
   db: Kysely<Database>,
   kind: AnyResource,
-  { workspaceId, after, skip, limit, filters = {} }: PageRequest,
-): Promise<Page<ResourceRow<Data>>> {
+  { workspaceId, after, filters = {}, ...page }: PageRequest,
+): Promise<ResourcePage<ResourceRow<Data>>> {
   const isArchived = kind.isArchived === true && filters['status'] === 'archived';
   const conditions = [
     sql`kind = ${kind.noun}`,
@@ -31,24 +29,48 @@ export async function listResources<Data>(
   const listed = and(conditions);
   const from =
     after === null ? sql`true` : sql`(created_at, id) < (${await createdAt(db, kind, workspaceId, after)}, ${after})`;
-  const { rows } = await sql<ResourceRow<Data>>`
-    select * from resource where ${listed} and ${from}
-    order by created_at desc, id desc limit ${limit + 1} offset ${skip}`.execute(db);
-  return { rows, total: await count(db, sql`resource where ${listed}`) };
+  const found = await readPage<ResourceRow<Data>>(
+    db,
+    sql`resource where ${listed} and ${from}`,
+    'created_at desc, id desc',
+    page,
+  );
+  return { ...found, total: await count(db, sql`resource where ${listed}`) };
 }
 
 /** The versions of a record, newest first, as in `listResources`. */
 export async function listVersions<Data>(
   db: Kysely<Database>,
   { id }: ResourceRow<Data>,
-  { after, skip, limit }: PageRequest,
-): Promise<Page<ResourceVersionRow<Data>>> {
+  { after, ...page }: PageRequest,
+): Promise<ResourcePage<ResourceVersionRow<Data>>> {
   const number = after === null ? null : Number(after.startsWith(`${id}@`) ? after.slice(id.length + 1) : Number.NaN);
   if (number !== null && !(Number.isInteger(number) && number < 2 ** 31)) throw wrongCursor();
-  const { rows } = await sql<ResourceVersionRow<Data>>`
-    select * from resource_version where resource_id = ${id} and (${number}::int is null or number < ${number}::int)
-    order by number desc limit ${limit + 1} offset ${skip}`.execute(db);
-  return { rows, total: await count(db, sql`resource_version where resource_id = ${id}`) };
+  const listed = sql`resource_version where resource_id = ${id}`;
+  const from = sql`${listed} and (${number}::int is null or number < ${number}::int)`;
+  const found = await readPage<ResourceVersionRow<Data>>(db, from, 'number desc', page);
+  return { ...found, total: await count(db, listed) };
+}
+
+async function readPage<Row>(
+  db: Kysely<Database>,
+  listed: RawBuilder<unknown>,
+  order: string,
+  { skip, limit, bytesMax = pageBytesMax }: Pick<PageRequest, 'skip' | 'limit' | 'bytesMax'>,
+): Promise<Omit<ResourcePage<Row>, 'total'>> {
+  const page = pageInBytes(order, 'octet_length(data::text)');
+  const { rows } = await sql<Row & { bytes_through: number; page_row: number; found: number }>`
+    select * from (
+      select *, ${sql.raw(page.columns)}, count(*) over () as found
+      from (select * from ${listed} order by ${sql.raw(order)} limit ${limit + 1} offset ${skip}) as listed
+      ${sql.raw(page.window)}
+    ) as page where ${sql.raw(page.fits(bytesMax))} order by page_row`.execute(db);
+  const last = rows.at(-1);
+  return {
+    rows: rows.map(({ bytes_through: _bytes, page_row: _row, found: _found, ...row }) => row as Row),
+    bytes: last?.bytes_through ?? 0,
+    isCut: last !== undefined && last.found > rows.length,
+  };
 }
 
 function conditionOf(filter: ListFilter, value: unknown): RawBuilder<unknown> {

@@ -12,7 +12,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
 import type { Actor, AnyResource, RecordName, RouteKit, StoreDeps } from './define-resource.ts';
-import { listSchemaOf, pageOf, sendList } from './list-page.ts';
+import { listSchemaOf, pageOf, readPage, sendList } from './list-page.ts';
 import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
 import { createResourceStore } from './resource-store.ts';
 import { article, objectOf, viewOf, viewSchemaOf } from './resource-view.ts';
@@ -131,8 +131,8 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
           workspaceId: await workspaceOf(request, query.workspace_id),
           filters: query,
         };
-        const { rows, total } = await store.list(page);
-        sendList(kind, response, await viewsOf(rows), { ...page, total });
+        const found = await readPage(deps, request, response, (bytesMax) => store.list({ ...page, ...bytesMax }));
+        sendList(kind, response, await viewsOf(found.rows), { ...page, ...found });
       },
     ),
   };

@@ -40,9 +40,17 @@ export type PageRequest = {
   after: string | null;
   skip: number;
   limit: number;
+  /** The most that the records of the page have together. Default 4 MiB. */
+  bytesMax?: number;
   /** By the names of the kind's `filters`. */
   filters?: Readonly<Record<string, unknown>>;
 };
+
+/**
+ * Up to `limit + 1` records, of which the one too many only shows that there are more. `total` is exact up to 10,000, which also
+ * stands for more. `isCut`: the page ends early, because its records have as many bytes as they may.
+ */
+export type ResourcePage<Row> = { rows: Row[]; total: number; bytes: number; isCut: boolean };
 
 /** As an event gives it back: no undefined members, times as text. */
 export const asJson = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value)) as Value;

@@ -5,7 +5,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AnyResource, ResourceStore, RouteKit, StoreDeps } from './define-resource.ts';
-import { listSchemaOf, pageOf, sendList } from './list-page.ts';
+import { listSchemaOf, pageOf, readPage, sendList } from './list-page.ts';
 import { versionMember } from './resource-model.ts';
 import type { ResourceRow, ResourceVersionRow } from './resource-row.ts';
 import { versionParams } from './resource-schemas.ts';
@@ -70,8 +70,11 @@ export function versionRoutes(
     ...withInput({ params, query: ResourceListQuery.extend(place.shape) }, async ({ query }, request, response) => {
       const row = await store.get(await recordOf(request, query));
       const page = { ...pageOf(query, kind.versioned?.listsBare), workspaceId: row.workspace_id };
-      const { rows, total } = await store.listVersions(row, page);
-      sendList(kind.versioned ?? {}, response, await versionViews(row, rows, 'list'), { ...page, total });
+      const found = await readPage(deps, request, response, (bytesMax) =>
+        store.listVersions(row, { ...page, ...bytesMax }),
+      );
+      const views = await versionViews(row, found.rows, 'list');
+      sendList(kind.versioned ?? {}, response, views, { ...page, ...found });
     }),
   };
 

@@ -5,6 +5,7 @@ import { bodyAttacks } from './attacks/bodies.ts';
 import { callerAttacks } from './attacks/callers.ts';
 import { connectionAttacks } from './attacks/connections.ts';
 import { recordAttacks } from './attacks/records.ts';
+import { readAttacks } from './attacks/reads.ts';
 
 /** Every attack, in the order of the table. */
 export const allAttacks: readonly Attack[] = [
@@ -14,4 +15,5 @@ export const allAttacks: readonly Attack[] = [
   ...connectionAttacks,
   ...batchAttacks,
   ...recordAttacks,
+  ...readAttacks,
 ];

@@ -8,6 +8,7 @@ import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { createTurns } from '#libs/kernel/turns.ts';
 import { calls, dayMs, days, hourMs, minuteMs, workspaceId, writeMonth } from './analytics-data.ts';
 import { ExplainingDriver, type Explained } from './explain-queries.ts';
 import { percentile } from './statistics.ts';
@@ -43,8 +44,8 @@ export async function measureAnalytics(
     const { rows } = await sql<{ rows: number }>`
       select (select count(*) from call_rollup) + (select count(*) from metadata_rollup)
         + (select count(*) from value_rollup) as rows`.execute(db);
-    const limits = { timeoutMs: 10_000, runningMax: 4, waitingMax: 64 };
-    const runQuery = createRunQuery({ db, now: () => now, limits });
+    const turns = createTurns({ runningMax: 4, waitingMax: 64 }, 'queries');
+    const runQuery = createRunQuery({ db, now: () => now, turns, timeoutMs: 10_000 });
     const queries: QueryFigures[] = operations.map(({ name, kind }) => ({
       name,
       kind,

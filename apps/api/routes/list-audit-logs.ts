@@ -6,6 +6,7 @@ import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contract
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
+import type { PageReads } from '#libs/http/page-reads.ts';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -20,7 +21,7 @@ const Query = AuditLogQuery.extend({
 });
 
 /** GET /v1/audit-logs: who changed what, when, from where. Errors: invalid_request (cursor), not_found (workspace). */
-export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
+export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventPages: PageReads }): Route => ({
   method: 'GET',
   path: '/v1/audit-logs',
   operationId: 'listAuditLogs',
@@ -46,9 +47,13 @@ export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
       address: query.client_ip,
     };
     const page = pageOf(query);
-    const { rows, total } = await listActivity(db, workspaceId, filters, page);
-    const records = rows.slice(0, page.limit).map(toRecord);
-    response.json({ object: 'analytics-graph', records, total, has_more: rows.length > page.limit });
+    const { records, total, hasMore } = await eventPages.forAnswer(request, response, async () => {
+      const wanted = { ...page, bytesMax: eventPages.bytesMax };
+      const { rows, total: count, bytes } = await listActivity(db, workspaceId, filters, wanted);
+      const hasMoreRows = rows.length > page.limit;
+      return { records: rows.slice(0, page.limit).map(toRecord), total: count, hasMore: hasMoreRows, bytes };
+    });
+    response.json({ object: 'analytics-graph', records, total, has_more: hasMore });
   }),
 });
 
@@ -76,7 +81,7 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
   uri: row.uri,
   request_id: row.request_id,
   trace_id: row.trace_id,
-  request_body: JSON.stringify(publicData(row.data)),
+  request_body: row.data === null ? '' : JSON.stringify(publicData(JSON.parse(row.data) as Record<string, unknown>)),
   query_params: '',
   request_headers: '{}',
   user_id: row.actor_id,

@@ -3,33 +3,59 @@ import { EventList, EventListQuery, type EventObject } from '#libs/contracts/eve
 import type { Database } from '#libs/database/schema.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list-events.ts';
+import type { PageReads } from '#libs/http/page-reads.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { sendPieces } from '#libs/http/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
 const upcasts = upcastsOf(inlineModels);
 
+type Deps = { db: Kysely<Database>; eventPages: PageReads; stallTimeoutMs: number };
+
 /** GET /v1/events: the event log of the caller's workspace. Errors: invalid_request (limit, cursor). */
-export const listEvents = ({ db }: { db: Kysely<Database> }): Route => ({
+export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => ({
   method: 'GET',
   path: '/v1/events',
   operationId: 'listEvents',
-  summary: 'List the events of the log, oldest first; a reader that goes on after the last one misses none',
+  summary: 'List the events of the log, oldest first; a reader that continues after the last one misses none',
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'A page of events.', schema: EventList } },
   ...withInput({ query: EventListQuery }, async ({ query }, request, response) => {
     const { stream = null, type = null, after = null, limit } = query;
     const { workspaceId } = callerOf(request);
-    const { events, hasMore, nextAfter } = await readEvents(db, { workspaceId, stream, type, after, limit }, upcasts);
-    const data = events.map(toEventObject);
-    response.json({ object: 'list', data, first_id: data[0]?.id ?? null, last_id: nextAfter, has_more: hasMore });
+    const { items, hasMore, nextAfter } = await eventPages.forAnswer(request, response, () => {
+      const page = { workspaceId, stream, type, after, limit, bytesMax: eventPages.bytesMax };
+      return readEvents(db, page, upcasts, toEventText);
+    });
+    const ids = { first_id: items[0]?.id ?? null, last_id: nextAfter };
+    const members = JSON.stringify({ ...ids, has_more: hasMore }).slice(1);
+    response.setHeader('content-type', 'application/json; charset=utf-8');
+    await sendPieces(response, piecesOf(items, members), stallTimeoutMs);
   }),
 });
 
+type EventText = { id: string; json: Buffer };
+
+/** An event as clients see it, as JSON: a parsed event takes much more memory. */
+export const toEventText = (event: ListedEvent): EventText => ({
+  id: event.eventId,
+  json: Buffer.from(JSON.stringify(toEventObject(event))),
+});
+
+function* piecesOf(items: readonly EventText[], members: string): Generator<Buffer> {
+  yield Buffer.from('{"object":"list","data":[');
+  for (const [index, { json }] of items.entries()) {
+    if (index > 0) yield Buffer.from(',');
+    yield json;
+  }
+  yield Buffer.from(`],${members}`);
+}
+
 /** An event as clients see it. */
-export const toEventObject = (event: ListedEvent): EventObject => ({
+const toEventObject = (event: ListedEvent): EventObject => ({
   id: event.eventId,
   object: 'event',
   type: event.type,

@@ -1,9 +1,11 @@
 import type { Kysely } from 'kysely';
+import type { z } from 'zod';
 import { RecordState, ReplayQuery } from '#libs/contracts/events.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { foldEvent, nounsOf, type StreamRow } from '#libs/event-log/inline-model.ts';
-import { readStream } from '#libs/event-log/read-events.ts';
+import { readStream, sliceBytesMax, type PositionedEvent } from '#libs/event-log/read-events.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import type { PageReads } from '#libs/http/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { inlineModels } from '../../platform/models.ts';
@@ -16,7 +18,7 @@ const replayMsMax = 5_000;
  * GET /v1/events/replay: what a record was at a moment, folded from its events by the code that made its row. Errors: not_found
  * for a record that the workspace does not have, or did not have yet; invalid_request (`replay_too_long`).
  */
-export const replayEvents = ({ db }: { db: Kysely<Database> }): Route => ({
+export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: PageReads }): Route => ({
   method: 'GET',
   path: '/v1/events/replay',
   operationId: 'replayEvents',
@@ -25,50 +27,67 @@ export const replayEvents = ({ db }: { db: Kysely<Database> }): Route => ({
   scope: 'audit.read',
   responses: { 200: { description: 'The record as it was.', schema: RecordState } },
   ...withInput({ query: ReplayQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = callerOf(request);
-    const until = {
-      version: query.version ?? Number.POSITIVE_INFINITY,
-      ms: query.at?.getTime() ?? Number.POSITIVE_INFINITY,
-    };
-    const endMs = performance.now() + replayMsMax;
-    let row: (StreamRow & Record<string, unknown>) | undefined;
-    let last: { eventId: string; type: string } | undefined;
-    let isNewest = false;
-    for (let after = 0, isOver = false; !isOver;) {
-      const events = await readStream(db, query.stream, after);
-      isNewest = events.length === 0;
-      isOver = isNewest;
-      for (const event of events) {
-        // The log of another workspace is answered like one that is not there.
-        if (event.workspaceId !== workspaceId || performance.now() > endMs) {
-          throw event.workspaceId === workspaceId ? tooLong(query.stream) : noSuchRecord(query.stream);
-        }
-        isOver = event.streamVersion > until.version || event.recordedAt.getTime() > until.ms;
-        if (isOver) break;
-        const noun = event.type.slice(0, event.type.indexOf('.'));
-        const model = inlineModels.find((each) => each.perEvent === undefined && nounsOf(each).includes(noun));
-        if (model === undefined) throw noSuchRecord(query.stream);
-        row = foldEvent(model, row, event as never);
-        last = event;
-        after = event.streamVersion;
-      }
-    }
-    if (row === undefined || last === undefined) throw noSuchRecord(query.stream);
-    const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, ...columns } = row;
-    // The fields of most records are together in one column.
-    const { data, ...others } = columns;
-    const fields = typeof data === 'object' && data !== null ? { ...others, ...data } : columns;
-    response.json({
-      object: 'record.state',
-      stream: id,
-      version,
-      event: { id: last.eventId, type: last.type },
-      recorded_at: updatedAt.toISOString(),
-      is_newest: isNewest,
-      state: publicData(fields),
+    const { text } = await replays.forAnswer(request, response, async (signal) => {
+      const readPage = (after: number): Promise<PositionedEvent[]> => {
+        signal.throwIfAborted();
+        return readStream(db, query.stream, after, 1_000, sliceBytesMax);
+      };
+      const state = JSON.stringify(await replay(callerOf(request).workspaceId, query, readPage));
+      return { text: state, bytes: state.length };
     });
+    response.setHeader('content-type', 'application/json; charset=utf-8');
+    response.end(text);
   }),
 });
+
+/** The state of a record after the last event that `query` allows. */
+async function replay(
+  workspaceId: string,
+  query: z.output<typeof ReplayQuery>,
+  readPage: (after: number) => Promise<PositionedEvent[]>,
+): Promise<z.output<typeof RecordState>> {
+  const until = {
+    version: query.version ?? Number.POSITIVE_INFINITY,
+    ms: query.at?.getTime() ?? Number.POSITIVE_INFINITY,
+  };
+  const endMs = performance.now() + replayMsMax;
+  let row: (StreamRow & Record<string, unknown>) | undefined;
+  let last: { eventId: string; type: string } | undefined;
+  let isNewest = false;
+  for (let after = 0, isOver = false; !isOver;) {
+    const events = await readPage(after);
+    isNewest = events.length === 0;
+    isOver = isNewest;
+    for (const event of events) {
+      // The log of another workspace is answered like one that is not there.
+      if (event.workspaceId !== workspaceId || performance.now() > endMs) {
+        throw event.workspaceId === workspaceId ? tooLong(query.stream) : noSuchRecord(query.stream);
+      }
+      isOver = event.streamVersion > until.version || event.recordedAt.getTime() > until.ms;
+      if (isOver) break;
+      const noun = event.type.slice(0, event.type.indexOf('.'));
+      const model = inlineModels.find((each) => each.perEvent === undefined && nounsOf(each).includes(noun));
+      if (model === undefined) throw noSuchRecord(query.stream);
+      row = foldEvent(model, row, event as never);
+      last = event;
+      after = event.streamVersion;
+    }
+  }
+  if (row === undefined || last === undefined) throw noSuchRecord(query.stream);
+  const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, ...columns } = row;
+  // The fields of most records are together in one column.
+  const { data, ...others } = columns;
+  const fields = typeof data === 'object' && data !== null ? { ...others, ...data } : columns;
+  return {
+    object: 'record.state',
+    stream: id,
+    version,
+    event: { id: last.eventId, type: last.type },
+    recorded_at: updatedAt.toISOString(),
+    is_newest: isNewest,
+    state: publicData(fields),
+  };
+}
 
 const noSuchRecord = (stream: string): GatewayError =>
   new GatewayError('not_found', null, `There was no record '${stream.slice(0, 100)}' at that moment.`, {

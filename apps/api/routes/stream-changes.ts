@@ -2,7 +2,7 @@ import type { Request, Response } from 'express';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { runForWorkspace } from '#libs/database/workspace-binding.ts';
-import { listEvents } from '#libs/event-log/list-events.ts';
+import { listChanges } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';
@@ -65,15 +65,14 @@ async function follow(
         const changed = new Map<string, { noun: string; id: string }>();
         let position = from;
         for (let hasMore = true; hasMore;) {
-          const page = { workspaceId, stream: null, type: null, after: position, limit: pageLength };
-          const read = await listEvents(db, page, {});
-          for (const { type, streamId: id } of read.events) {
+          const events = await listChanges(db, { workspaceId, after: position, limit: pageLength });
+          for (const { type, streamId: id } of events) {
             const noun = type.split('.')[0] ?? '';
             const scope = scopesOfNouns[noun] ?? 'audit.read';
             if (mayRead(caller, scope) || mayRead(caller, 'audit.read')) changed.set(`${noun} ${id}`, { noun, id });
           }
-          position = read.events.at(-1) ?? position;
-          ({ hasMore } = read);
+          position = events.at(-1) ?? position;
+          hasMore = events.length === pageLength;
           if (changed.size < pageLength && hasMore) continue;
           const frames = [...changed.values()].map((change) => `event: change\ndata: ${JSON.stringify(change)}\n\n`);
           changed.clear();

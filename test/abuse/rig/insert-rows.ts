@@ -45,3 +45,22 @@ async function insertJobs(pool: pg.Pool, queue: string, count: number): Promise<
     [queue, count],
   );
 }
+
+/** Inserts the events of a prompt of the first workspace, which every text in a version makes large. */
+export async function insertPrompt(
+  pool: pg.Pool,
+  streamId: string,
+  { versions, bytes }: { versions: number; bytes: number },
+): Promise<void> {
+  await pool.query(
+    `insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+       canonical)
+     select gen_random_uuid(), (select id from workspace order by created_at limit 1), $1, number,
+       case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{"actor":{"type":"system","id":"abuse"}}',
+       now(), data::text
+     from generate_series(1, $2::int) as number cross join lateral (
+       select jsonb_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number) as data
+     ) as made order by number`,
+    [streamId, versions, bytes],
+  );
+}
