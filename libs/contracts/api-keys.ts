@@ -111,6 +111,16 @@ export const RotatedApiKey = z.object({
   object: z.literal('api-key'),
   key: z.string(),
   key_transition_expires_at: z.iso.datetime(),
+  made_with_previous: z
+    .object({
+      api_keys: z.array(z.object({ id: z.string(), name: z.string(), workspace_id: z.string() })),
+      users: z.array(z.object({ id: z.string(), email: z.string() })),
+      invites: z.array(z.object({ id: z.string(), email: z.string(), cancelled: z.boolean() })),
+      has_more: z.boolean().describe('there are more than the 100 of one kind that are listed'),
+    })
+    .describe(
+      'what the earlier values made and what still works: keys, users who accepted their invites, and pending invites. A rotation without a transition cancels these invites. Check the list if an earlier value may have been stolen',
+    ),
 });
 
 const time = () => z.iso.datetime();

@@ -48,4 +48,6 @@ export type Caller = {
   readonly defaults: CallerDefaults;
   /** Infinity if the key does not expire. */
   readonly expiresAtMs: number;
+  /** SHA-256 of the value of the key, hex: a key that was rotated has several. Absent for a user who signed in with a token. */
+  readonly keyDigest?: string;
 };

@@ -5,8 +5,7 @@ import type { AcceptInviteRequest } from '#libs/contracts/people.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
-import type { InlineModel } from '#libs/event-log/inline-model.ts';
-import { organisationId } from '#libs/http/caller.ts';
+import { organisationId, type Principal } from '#libs/http/caller.ts';
 import { clientAddressOf } from '#libs/http/client-address.ts';
 import { contextOf } from '#libs/http/request-context.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
@@ -14,14 +13,21 @@ import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import type { ApiKeyData } from './api-key-data.ts';
+import { worksStill, type ApiKeyData } from './api-key-data.ts';
 import { apiKeyKind, apiKeyModel } from './api-keys.ts';
 import { refuseMoreRecords } from './record-limits.ts';
 import { findWorkspace } from './choose-workspace.ts';
 import type { StoreDeps } from './define-resource.ts';
-import { inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
+import {
+  inviteModel,
+  inviteStatus,
+  inviteTokenDigest,
+  refuseHigherRights,
+  type InviteData,
+  type InviteRow,
+} from './invite-data.ts';
 import { joinWorkspaces } from './members.ts';
-import type { ResourceEvent, ResourceRow } from './resource-row.ts';
+import type { ResourceRow } from './resource-row.ts';
 import {
   findUserByEmail,
   peopleLock,
@@ -44,12 +50,7 @@ const triesMax = 3;
  * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, or is expired,
  * rate_limited after too many wrong tokens, and quota_exceeded.
  */
-export async function acceptInvite(
-  deps: StoreDeps,
-  model: InlineModel<ResourceRow, ResourceEvent>,
-  request: Request,
-  { token, ...names }: Names,
-): Promise<object> {
+export async function acceptInvite(deps: StoreDeps, request: Request, { token, ...names }: Names): Promise<object> {
   const { db, eventLog, snapshot } = deps;
   const forgive = deps.people.slowGuesses(request);
   const digest = inviteTokenDigest(token);
@@ -63,7 +64,7 @@ export async function acceptInvite(
     const streams = [peopleLock, found.id, userId, ...keys.map(({ id }) => id)];
     const command = { workspaceId: organisationId, streams, metadata: metadataOf(request, userId) };
     const answer = await eventLog.transact(command, async (unit) => {
-      const invite = (await unit.load(model, found.id)) as InviteRow | undefined;
+      const invite = (await unit.load(inviteModel, found.id)) as InviteRow | undefined;
       if (invite?.data.token_sha256 !== digest) throw unknownToken();
       const inviter = await refuseUnusable(unit, invite);
       if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
@@ -74,7 +75,7 @@ export async function acceptInvite(
       const made = keys.filter(({ workspaceId }) => active.some(({ id }) => id === workspaceId));
       for (const { workspaceId } of made) await refuseMoreRecords(unit, apiKeyKind, workspaceId, deps);
       for (const key of made) await createKey(unit, key, userId, invite.data);
-      await unit.append(model, found.id, [{ type: 'invite.accepted', data: { user_id: userId } }]);
+      await unit.append(inviteModel, found.id, [{ type: 'invite.accepted', data: { user_id: userId } }]);
       await announceAccessChange(unit);
       const user = (await unit.load(userModel, userId)) as ResourceRow<UserData>;
       const shown = made.map(({ id, workspaceId, key }) => ({ id, key: key.reveal(), workspace_id: workspaceId }));
@@ -117,7 +118,7 @@ async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<Invi
   }
   const inviter = await findInviter(unit, invite.data);
   if (inviter !== null) return inviter;
-  const message = 'Whoever made the invite may not do so any more. Ask for another one.';
+  const message = 'The key or user that made the invite no longer has the right to do so. Ask for another invite.';
   throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
 }
 
@@ -133,7 +134,9 @@ function refuseKeyOfOther({ kind, id }: Inviter, userId: string): void {
 }
 
 /** A key that was revoked or has expired, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
-async function findInviter({ tx, now }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<Inviter | null> {
+async function findInviter(unit: UnitOfWork, invite: InviteData): Promise<Inviter | null> {
+  const { tx, now } = unit;
+  const { invited_by: id, role } = invite;
   const { rows } = await sql<Inviter>`
     select id, kind, data ->> 'role' as role from resource
     where id = ${id} and deleted_at is null
@@ -142,7 +145,35 @@ async function findInviter({ tx, now }: UnitOfWork, { invited_by: id, role }: In
   if (inviter === undefined) return null;
   const mayInvite =
     inviter.kind !== 'user' || inviter.role === 'owner' || (inviter.role === 'admin' && role !== 'owner');
-  return mayInvite ? inviter : null;
+  return mayInvite && (await mayStillMake(unit, invite, inviter)) ? inviter : null;
+}
+
+/**
+ * Whether the value of the key that made the link still works, and has the rights that the invite gives. Whoever knows a value
+ * that was replaced or limited may know the link as well.
+ */
+async function mayStillMake({ tx, now }: UnitOfWork, invite: InviteData, inviter: Inviter): Promise<boolean> {
+  if (invite.made_with === undefined) return true;
+  const { id, digest } = invite.made_with;
+  const { rows } = await sql<{ data: ApiKeyData | UserData }>`
+    select data from resource where id = ${id} and kind in ('api_key', 'user') and deleted_at is null`.execute(tx);
+  const data = rows[0]?.data;
+  if (data === undefined) return false;
+  if (digest !== null && !worksStill(data as ApiKeyData, digest, now.getTime())) return false;
+  const held = digest === null ? null : (data as ApiKeyData).scopes;
+  const scopes = held === null ? ('all' as const) : new Set(held);
+  if (scopes !== 'all' && !scopes.has('users.write')) return false;
+  const principal: Principal =
+    inviter.kind === 'user'
+      ? { type: 'user', id: inviter.id, role: null, organisationRole: inviter.role ?? 'member' }
+      : { type: 'organisation_key', id: inviter.id, role: null };
+  try {
+    refuseHigherRights({ principal, scopes }, invite);
+    return true;
+  } catch (error) {
+    if (error instanceof GatewayError) return false;
+    throw error;
+  }
 }
 
 async function createUser(
@@ -172,7 +203,7 @@ async function createKey(
   unit: UnitOfWork,
   { id, workspaceId, key }: NewKey,
   userId: string,
-  { email, workspace_api_key_details: details }: InviteData,
+  { email, workspace_api_key_details: details, made_with: maker }: InviteData,
 ): Promise<void> {
   const data: ApiKeyData = {
     name: details?.name ?? email,
@@ -183,6 +214,7 @@ async function createKey(
     expires_at: null,
     type: 'workspace-user',
     user_id: userId,
+    ...(maker === undefined ? {} : { made_with: maker }),
   };
   await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }], workspaceId);
 }

@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
 import type { keyRateLimits, usageLimit } from '#libs/contracts/limits.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
+import type { Caller } from '#libs/http/caller.ts';
 
 /** Enough to recognise a key and to tell it apart, not to use it. What is optional came later: older keys lack it. */
 export type ApiKeyData = {
@@ -40,11 +41,28 @@ export type ApiKeyData = {
   first_digest?: string;
   /** Who replaced it last, and so knows its value. */
   rotated_by?: string;
+  /** The value of the key with which its own value was made. */
+  made_with?: MadeWith;
 };
+
+/** A key and its value at that time, as SHA-256 in hex; a user who signed in with a token has no digest. */
+export type MadeWith = { id: string; digest: string | null };
+
+export const madeWith = ({ keyId, keyDigest }: Pick<Caller, 'keyId' | 'keyDigest'>): MadeWith => ({
+  id: keyId,
+  digest: keyDigest ?? null,
+});
 
 /** Epoch milliseconds; Infinity for never. */
 export const expiryMs = ({ expires_at: expiresAt }: Pick<ApiKeyData, 'expires_at'>): number =>
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);
+
+/** Whether a value of a key works at `nowMs`, the newest or one that was replaced. */
+export function worksStill(data: ApiKeyData, digest: string, nowMs: number): boolean {
+  if (expiryMs(data) <= nowMs) return false;
+  const previous = data.previous?.find((each) => each.digest === digest);
+  return data.digest === digest || (previous !== undefined && Date.parse(previous.expires_at) > nowMs);
+}
 
 /**
  * A condition on rows of `resource`: API keys that a principal made or rotated, or that were made or rotated with one of these,

@@ -1,13 +1,15 @@
 import { z } from 'zod';
 import { RotateApiKeyRequest, RotatedApiKey } from '#libs/contracts/api-keys.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import { expiryMs, type ApiKeyData } from './api-key-data.ts';
-import type { ResourceStore, RouteKit } from './define-resource.ts';
+import { expiryMs, madeWith, type ApiKeyData } from './api-key-data.ts';
+import type { ResourceStore, RouteKit, StoreDeps } from './define-resource.ts';
+import { readMadeWith } from './made-with-value.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from './resource-row.ts';
 
@@ -56,13 +58,13 @@ export function keyTransitionEnd({ previous = [] }: ApiKeyData, nowMs: number): 
 }
 
 /**
- * The event that replaces a key, and until when the one before works. Throws forbidden as for a new key, and conflict when
- * too many keys would work beside it.
+ * The event that replaces a key, the digests of the values before it, and until when the last of them works. `isEnded`: none
+ * does. Throws forbidden as for a new key, and conflict when too many keys would work beside it.
  */
 function rotate(
   { id, data }: ResourceRow<ApiKeyData>,
   { key, now, transitionMs, caller }: { key: Secret; now: Date; transitionMs: number | undefined; caller: Caller },
-): { event: ResourceEvent; endsAt: string } {
+): { event: ResourceEvent; endsAt: string; replaced: string[]; isEnded: boolean } {
   refuseStronger(caller, { id, ...data }, 'rotate');
   refuseMoreRights(caller, data);
   refuseLongerLife(caller, expiryMs(data));
@@ -85,16 +87,22 @@ function rotate(
     first_digest: data.first_digest ?? data.digest,
     previous,
     rotated_by: caller.principal.id,
+    made_with: madeWith(caller),
     ...(policy && {
       rotation_policy: { ...policy, next_rotation_at: period && after(now, period).toISOString() },
       rotation_due_at: null,
     }),
   };
-  return { event: { type: 'api_key.rotated', data: rotated }, endsAt };
+  return {
+    event: { type: 'api_key.rotated', data: rotated },
+    endsAt,
+    replaced: [data.digest, ...working.map(({ digest }) => digest)],
+    isEnded: lastsMs === 0,
+  };
 }
 
 /** POST /v1/api-keys/{id}/rotate: a new key for the record, with the one before working for a while. */
-export const rotateRoute = (store: ResourceStore<ApiKeyData>, kit: RouteKit): Route => ({
+export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: StoreDeps, kit: RouteKit): Route => ({
   method: 'POST',
   path: '/v1/api-keys/:id/rotate',
   operationId: 'rotateApiKey',
@@ -112,15 +120,23 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, kit: RouteKit): Ro
       const record = await kit.recordOf(request, query);
       const { caller, metadata } = kit.actorOf(request);
       const key = createGatewayKey();
-      let endsAt = '';
+      let rotated: ReturnType<typeof rotate> | undefined;
       const { id } = await store.change(record, metadata, async (unit, row) => {
         if (row.id !== caller.keyId) await refuseLimited({ unit, caller }, 'replace another key');
-        const rotated = rotate(row, { key, now: unit.now, transitionMs: body?.key_transition_period_ms, caller });
-        ({ endsAt } = rotated);
+        rotated = rotate(row, { key, now: unit.now, transitionMs: body?.key_transition_period_ms, caller });
         return [rotated.event];
       });
+      const { replaced = [], endsAt = '', isEnded = false } = rotated ?? {};
+      // What they made is of all workspaces, and of the organisation.
+      const made = await asSystem(() => readMadeWith(deps, replaced, isEnded ? metadata : null));
       response.setHeader('cache-control', 'no-store');
-      response.json({ id, object: 'api-key', key: key.reveal(), key_transition_expires_at: endsAt });
+      response.json({
+        id,
+        object: 'api-key',
+        key: key.reveal(),
+        key_transition_expires_at: endsAt,
+        made_with_previous: made,
+      });
     },
   ),
 });

@@ -141,6 +141,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
             : { recording: defaults.record_bodies ? { redact: [] } : null }),
         }),
         expiresAtMs,
+        keyDigest: data.digest,
       });
       return { caller, expiresAtMs };
     },
@@ -148,12 +149,13 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     moreLookups: ({ data }, entry) =>
       (data.previous ?? []).map(({ digest, expires_at: end }) => {
         const expiresAtMs = Math.min(Date.parse(end), entry.expiresAtMs);
-        return [digest, { ...entry, caller: Object.freeze({ ...entry.caller, expiresAtMs }), expiresAtMs }] as const;
+        const caller = Object.freeze({ ...entry.caller, expiresAtMs, keyDigest: digest });
+        return [digest, { ...entry, caller, expiresAtMs }] as const;
       }),
   },
 
   // The first that fits is taken, and {id}/rotate would fit {type}/{sub-type}.
-  routes: (store, _deps, kit) => [rotateRoute(store, kit), createTypedRoute(kit)],
+  routes: (store, deps, kit) => [rotateRoute(store, deps, kit), createTypedRoute(kit)],
 });
 
 /** For the commands that make keys or record what they did, beside the routes. */

@@ -14,7 +14,7 @@ import {
 } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { noSuchConfig } from '#libs/targets/no-such-config.ts';
-import type { ApiKeyData } from './api-key-data.ts';
+import { madeWith, type ApiKeyData } from './api-key-data.ts';
 import { readRotationPolicy } from './api-key-rotation.ts';
 import type { Checked, CheckContext } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
@@ -53,6 +53,7 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
       ...(type === undefined ? {} : { type }),
       ...(userId === undefined ? {} : { user_id: userId }),
       ...readSettings(input, null, unit.now),
+      made_with: madeWith(caller),
     },
     shownOnce: { key: key.reveal() },
   };

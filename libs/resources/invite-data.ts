@@ -1,5 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { InviteStatus, OrganisationRole, WorkspaceRole } from '#libs/contracts/people.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MadeWith } from './api-key-data.ts';
+import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 
 /** Times in ISO 8601. */
@@ -13,6 +18,8 @@ export type InviteData = {
   token_sha256: string;
   /** The user or key that made it. */
   invited_by: string;
+  /** The value of the key that made the current link, and so knows it. */
+  made_with?: MadeWith;
   expires_at: string;
   cancelled_at?: string;
   accepted_at?: string;
@@ -21,6 +28,30 @@ export type InviteData = {
 };
 
 export type InviteRow = ResourceRow<InviteData>;
+
+export const inviteLookup = (data: InviteData): string => data.token_sha256;
+
+export const inviteEvents = {
+  resent: (
+    data: InviteData,
+    { data: link }: { data: Pick<InviteData, 'token_sha256' | 'expires_at' | 'made_with'> },
+  ) => ({
+    ...data,
+    ...link,
+  }),
+  cancelled: (data: InviteData, { recordedAt }: { recordedAt: Date }) => ({
+    ...data,
+    cancelled_at: recordedAt.toISOString(),
+  }),
+  accepted: (data: InviteData, event: { data: { user_id: string }; recordedAt: Date }) => ({
+    ...data,
+    user_id: event.data.user_id,
+    accepted_at: event.recordedAt.toISOString(),
+  }),
+};
+
+/** For what changes invites beside their own routes. */
+export const inviteModel = resourceModel([{ noun: 'invite', events: inviteEvents, lookup: inviteLookup }]);
 
 /** A token of 256 random bits, so that nobody guesses one and SHA-256 is enough of a hash. */
 export const createInviteToken = (): string => `inv_${randomBytes(32).toString('base64url')}`;
@@ -33,4 +64,19 @@ export function inviteStatus(data: InviteData, nowMs: number): InviteStatus {
   if (data.accepted_at !== undefined) return 'accepted';
   if (data.cancelled_at !== undefined) return 'cancelled';
   return Date.parse(data.expires_at) <= nowMs ? 'expired' : 'pending';
+}
+
+type Rights = Pick<InviteData, 'role' | 'workspaces' | 'workspace_api_key_details'>;
+
+/** Refuses an invite that gives more rights than the caller has. Throws forbidden. */
+export function refuseHigherRights(caller: Pick<Caller, 'principal' | 'scopes'>, invite: Rights): void {
+  const { role, workspaces, workspace_api_key_details: key } = invite;
+  refuseHigherOrganisationRole(caller, role);
+  for (const workspace of workspaces) refuseHigherWorkspaceRole(caller, workspace.role);
+  const { scopes } = caller;
+  if (key === null || scopes === 'all') return;
+  const missing = key.scopes.filter((scope) => !scopes.has(scope));
+  if (missing.length === 0) return;
+  const message = `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key.`;
+  throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'workspace_api_key_details' });
 }

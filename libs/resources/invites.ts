@@ -15,15 +15,23 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
 import { refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
-import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
+import { madeWith } from './api-key-data.ts';
 import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import { defineResource, type PeopleOptions } from './define-resource.ts';
-import { createInviteToken, inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
+import {
+  createInviteToken,
+  inviteEvents,
+  inviteLookup,
+  inviteStatus,
+  inviteTokenDigest,
+  refuseHigherRights,
+  type InviteData,
+  type InviteRow,
+} from './invite-data.ts';
 import { invitePageRoutes } from './invite-page.ts';
 import { refuseLimited } from './refuse-limited.ts';
-import { resourceModel } from './resource-model.ts';
 import { findUserByEmail, isEmail, peopleLock } from './users.ts';
 
 /**
@@ -42,7 +50,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
   // A cancelled one is still listed.
   hasRemove: false,
   locks: [peopleLock],
-  lookup: (data) => data.token_sha256,
+  lookup: inviteLookup,
   filters: {
     role: { schema: OrganisationRole, field: 'role', match: 'equal' },
     email: { schema: email(), where: isEmail },
@@ -69,7 +77,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
         return { id, role: workspaceRole };
       }),
     );
-    refuseHigherRoles(caller, { role, workspaces: places });
+    refuseHigherRights(caller, { role, workspaces: places, workspace_api_key_details: key ?? null });
     await refuseFurtherInvite(unit, address, people.invitesMax);
     const token = createInviteToken();
     const data: InviteData = {
@@ -78,6 +86,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       workspaces: places,
       workspace_api_key_details: key ?? null,
       invited_by: caller.principal.id,
+      made_with: madeWith(caller),
       ...freshToken(token, unit, people),
     };
     return { data, shownOnce: { invite_link: people.inviteLink(token) } };
@@ -90,15 +99,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
     throw new GatewayError('conflict', 'idempotency_replay_unavailable', message);
   },
 
-  events: {
-    resent: (data, { data: token }) => ({ ...data, ...(token as Pick<InviteData, 'token_sha256' | 'expires_at'>) }),
-    cancelled: (data, { recordedAt }) => ({ ...data, cancelled_at: recordedAt.toISOString() }),
-    accepted: (data, { data: { user_id }, recordedAt }: { data: { user_id: string }; recordedAt: Date }) => ({
-      ...data,
-      user_id,
-      accepted_at: recordedAt.toISOString(),
-    }),
-  },
+  events: inviteEvents,
 
   view: viewOfInvite,
   viewSchema: InviteObject,
@@ -135,11 +136,12 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
         const token = createInviteToken();
         const row = await store.change(await kit.recordOf(request, {}), metadata, async (unit, invite) => {
           refuseEnded(invite);
-          refuseHigherRoles(caller, invite.data);
+          refuseHigherRights(caller, invite.data);
           // Who resends gets the link, and so the key.
           const { workspace_api_key_details: key } = invite.data;
           if (key !== null) await refuseStrongerKey({ unit, caller }, key);
-          return [{ type: 'invite.resent', data: freshToken(token, unit, deps.people) }];
+          const link = { ...freshToken(token, unit, deps.people), made_with: madeWith(caller) };
+          return [{ type: 'invite.resent', data: link }];
         });
         const link = deps.people.inviteLink(token);
         response.setHeader('cache-control', 'no-store');
@@ -155,16 +157,14 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       scope: 'public',
       responses: { 200: { description: 'The user, and the keys that were asked for.', schema: AcceptedInvite } },
       ...withInput({ body: AcceptInviteRequest }, async ({ body }, request: Request, response) => {
-        const answer = await acceptInvite(deps, inviteModel, request, body);
+        const answer = await acceptInvite(deps, request, body);
         response.setHeader('cache-control', 'no-store');
         response.json(answer);
       }),
     },
-    ...invitePageRoutes((request, names) => acceptInvite(deps, inviteModel, request, names)),
+    ...invitePageRoutes((request, names) => acceptInvite(deps, request, names)),
   ],
 });
-
-const inviteModel = resourceModel([inviteKind]);
 
 function viewOfInvite(row: InviteRow, nowMs: number): object {
   const { id, data, created_at } = row;
@@ -201,18 +201,11 @@ const freshToken = (
   expires_at: new Date(now.getTime() + inviteTtlMs).toISOString(),
 });
 
-/** Nobody invites to more than the own rights. */
-function refuseHigherRoles(caller: Caller, { role, workspaces }: Pick<InviteData, 'role' | 'workspaces'>): void {
-  refuseHigherOrganisationRole(caller, role);
-  for (const workspace of workspaces) refuseHigherWorkspaceRole(caller, workspace.role);
-}
-
 /** Whoever accepts gets a key that is bound to nothing of the inviter's, so the inviter has to be bound to nothing either. */
 async function refuseStrongerKey(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },
   { scopes }: NonNullable<InviteData['workspace_api_key_details']>,
 ): Promise<void> {
-  refuseForeignScopes(caller, scopes);
   refuseMoreRights(caller, { scopes, defaults: {} });
   await refuseLimited({ unit, caller }, 'invite somebody to a key');
   if (!Number.isFinite(caller.expiresAtMs)) return;
@@ -220,14 +213,6 @@ async function refuseStrongerKey(
     `The key of this request expires at ${new Date(caller.expiresAtMs).toISOString()}, and the key of an invite does not. ` +
     "Leave out 'workspace_api_key_details', or use a key that does not expire.";
   throw new GatewayError('forbidden', 'outlives_its_maker', message, { param: 'workspace_api_key_details' });
-}
-
-function refuseForeignScopes({ scopes }: Caller, wanted: readonly string[]): void {
-  if (scopes === 'all') return;
-  const missing = wanted.filter((scope) => !scopes.has(scope));
-  if (missing.length === 0) return;
-  const message = `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key.`;
-  throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'workspace_api_key_details' });
 }
 
 function refuseEnded({ id, data }: InviteRow): void {

@@ -8,7 +8,11 @@ export const versionMember = ({ noun }: Pick<AnyResource, 'noun'>): string => `$
 
 export const versionId = (id: string, number: number): string => `${id}@${number}`;
 
-const versionedOnRequest = ({ versioned }: AnyResource): boolean => versioned?.publish === 'on_request';
+/** What of a kind decides how its events are folded. */
+type FoldedKind = Pick<AnyResource, 'noun' | 'versioned' | 'removal' | 'limits' | 'events' | 'upcasts' | 'lookup'>;
+
+const versionedOnRequest = ({ versioned }: Pick<AnyResource, 'versioned'>): boolean =>
+  versioned?.publish === 'on_request';
 
 /** A budget of the record has reached its alert threshold. */
 const alertVerb = 'alert_reached';
@@ -29,7 +33,7 @@ export function eventTypesOf(kind: AnyResource): string[] {
 }
 
 /** Heads of the records of these kinds: one row folds one stream. */
-export function resourceModel(kinds: readonly AnyResource[]): InlineModel<ResourceRow, ResourceEvent> {
+export function resourceModel(kinds: readonly FoldedKind[]): InlineModel<ResourceRow, ResourceEvent> {
   const byNoun = new Map(kinds.map((kind) => [kind.noun, kind]));
   return {
     name: 'resource',
@@ -48,7 +52,7 @@ export function resourceModel(kinds: readonly AnyResource[]): InlineModel<Resour
 
 type Head = Omit<ResourceRow, keyof StreamRow | 'lookup'>;
 
-function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: RecordedEvent<ResourceEvent>): Head {
+function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: RecordedEvent<ResourceEvent>): Head {
   const number = event.data[versionMember(kind)];
   if (verb === 'created') {
     const { slug, ...data } = event.data;
@@ -87,7 +91,7 @@ function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: R
   return { ...head, data: own(data, event as never) as Record<string, unknown> };
 }
 
-function withoutVersioned(kind: AnyResource, data: Record<string, unknown>): Record<string, unknown> {
+function withoutVersioned(kind: FoldedKind, data: Record<string, unknown>): Record<string, unknown> {
   const left = { ...data };
   for (const name of [...(kind.versioned?.fields ?? []), versionMember(kind)]) delete left[name];
   return left;

@@ -1,5 +1,6 @@
+import { createHash } from 'node:crypto';
 import { Portkey } from 'portkey-ai';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { welcomeUser } from '#libs/resources/welcome-user.ts';
@@ -555,6 +556,81 @@ test('an invite ends with the key that made it, also when that expires', async (
   expect(await ask('POST', '/admin/users/invites/accept', accept, null)).toMatchObject({
     status: 409,
     body: { error: { code: 'inviter_gone' } },
+  });
+});
+
+describe('a link that a key of the organisation made', () => {
+  type Ends = [what: string, change: (id: string) => Promise<unknown>, accepted: object];
+  const rotate = (id: string, ms: number) => ask('POST', `/api-keys/${id}/rotate`, { key_transition_period_ms: ms });
+  const change = (id: string, scopes: string[]) => ask('PUT', `/api-keys/${id}`, { scopes });
+  const refused = (code: string) => ({ status: 409, body: { error: { code } } });
+  const cases: Ends[] = [
+    ['is cancelled by a rotation without transition', (id) => rotate(id, 0), refused('invite_cancelled')],
+    ['works during the transition of a rotation', (id) => rotate(id, 3_600_000), { status: 200 }],
+    [
+      'ends when a second rotation ends the transition',
+      async (id) => [await rotate(id, 3_600_000), await rotate(id, 0)],
+      refused('invite_cancelled'),
+    ],
+    ['ends when the key may no longer invite', (id) => change(id, ['chat.write']), refused('inviter_gone')],
+    ['ends when the key may no longer make admins', (id) => change(id, ['users.write']), refused('inviter_gone')],
+    [
+      'survives a change that leaves these rights',
+      (id) => ask('PUT', `/api-keys/${id}`, { name: 'x' }),
+      { status: 200 },
+    ],
+  ];
+  const make = async (name: string, invite: (key: string, email: string) => Promise<unknown>) => {
+    const email = `${createHash('sha256').update(name).digest('hex').slice(0, 12)}@example.org`;
+    const { body: key } = await ask('POST', '/api-keys/organisation/service', { name });
+    return { id: key['id'] ?? '', email, link: tokenOf(String(await invite(key['key'] ?? '', email))) };
+  };
+  const byInvite = async (key: string, email: string) =>
+    (await ask('POST', '/admin/users/invites', { email, role: 'admin' }, key)).body['invite_link'];
+  const byResend = async (key: string, email: string) => {
+    const { body } = await ask('POST', '/admin/users/invites', { email, role: 'admin' });
+    return (await ask('POST', `/admin/users/invites/${body['id']}/resend`, {}, key)).body['invite_link'];
+  };
+
+  test.each(cases)('%s', async (what, end, expected) => {
+    for (const invite of [byInvite, byResend]) {
+      const { id, link } = await make(`${what} ${invite.name}`, invite);
+      await end(id);
+      const accepted = await ask('POST', '/admin/users/invites/accept', { token: link }, null);
+      expect(accepted).toMatchObject(expected);
+    }
+  });
+
+  test('is in the answer of the rotation, with the keys and users that the old value made', async () => {
+    const { body: maker } = await ask('POST', '/api-keys/organisation/service', { name: 'stolen' });
+    const { id = '', key = '' } = maker;
+    const { body: made } = await ask('POST', '/api-keys/organisation/service', { name: 'made by it' }, key);
+    const accepted = await ask('POST', '/admin/users/invites', { email: 'thief@example.org', role: 'admin' }, key);
+    const user = await ask(
+      'POST',
+      '/admin/users/invites/accept',
+      { token: tokenOf(accepted.body['invite_link']) },
+      null,
+    );
+    const pending = await ask('POST', '/admin/users/invites', { email: 'second@example.org', role: 'admin' }, key);
+    const { body: rotated } = await ask('POST', `/api-keys/${id}/rotate`, { key_transition_period_ms: 0 });
+    expect(rotated['made_with_previous']).toEqual({
+      api_keys: [{ id: made['id'], name: 'made by it', workspace_id: expect.any(String) as string }],
+      users: [{ id: user.body['id'], email: 'thief@example.org' }],
+      invites: [{ id: pending.body['id'], email: 'second@example.org', cancelled: true }],
+      has_more: false,
+    });
+    // The new value has made nothing yet, and no answer shows a digest.
+    const again = await ask('POST', `/api-keys/${id}/rotate`, { key_transition_period_ms: 0 });
+    const none = { api_keys: [], users: [], invites: [], has_more: false };
+    expect(again.body['made_with_previous']).toEqual(none);
+    const replayed = await ask('GET', `/events/replay?stream=${made['id']}`);
+    expect(replayed.body).toMatchObject({ state: { made_with: { id } } });
+    const history = await ask('GET', `/events?stream=${id}`);
+    for (const { data } of history.body.data as object[] as { data: object }[]) {
+      expect(JSON.stringify(data)).not.toMatch(/[0-9a-f]{64}/);
+    }
+    expect(JSON.stringify(replayed.body)).not.toMatch(/[0-9a-f]{64}/);
   });
 });
 

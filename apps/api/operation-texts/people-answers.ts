@@ -44,5 +44,11 @@ export const peopleAnswers: Readonly<Record<string, object>> = {
   cancelInvite: { ...recordOf('invite'), status: 'cancelled', deleted: true },
   acceptInvite: { ...recordOf('user'), workspace_api_keys: [] },
   createApiKeyOfType: { ...recordOf('api_key'), key: 'slk_…', scopes: ['chat.write'] },
-  rotateApiKey: { id: 'key_abc', object: 'api-key', key: 'slk_…', key_transition_expires_at: time },
+  rotateApiKey: {
+    id: 'key_abc',
+    object: 'api-key',
+    key: 'slk_…',
+    key_transition_expires_at: time,
+    made_with_previous: { api_keys: [], users: [], invites: [], has_more: false },
+  },
 };

@@ -141,7 +141,9 @@ export const peopleTexts: OperationTexts = {
   deleteApiKey: { description: 'Running processes refuse it within a second. Its records in the log stay.' },
   rotateApiKey: {
     description:
-      'The new value is in this answer alone. The one before works until the transition time has passed; 0 ends it at once.',
+      'The new value is in this answer alone. The previous one works until the transition time has passed; 0 ends it immediately. ' +
+      '`made_with_previous` lists what the earlier values made. With 0, pending invites among them are cancelled; otherwise their ' +
+      'links stop working at the end of the transition.',
     example: { key_transition_period_ms: 3_600_000 },
     errors: {
       too_many_rotations: 'earlier values still work',

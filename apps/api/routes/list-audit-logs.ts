@@ -100,11 +100,14 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
  * The data of an event as clients see it. The digest of a key that somebody chose could be tried out offline, and earlier
  * releases kept the secrets of configs and guardrails in their events.
  */
-export function publicData({ digest: _digest, ...data }: Record<string, unknown>): Record<string, unknown> {
+export function publicData(whole: Record<string, unknown>): Record<string, unknown> {
+  const { digest: _digest, first_digest: _first, ...data } = whole;
   const shown = redactSecrets(data);
-  for (const name of ['config', 'target']) {
+  for (const name of ['config', 'target', 'made_with']) {
     const inner = shown[name];
     if (typeof inner === 'object' && inner !== null) shown[name] = publicData(inner as Record<string, unknown>);
   }
+  // The earlier values of a key.
+  if (Array.isArray(shown['previous'])) shown['previous'] = shown['previous'].map(publicData);
   return shown;
 }

@@ -76,7 +76,7 @@ async function replay(
   if (row === undefined || last === undefined) throw noSuchRecord(query.stream);
   const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, ...columns } = row;
   // The fields of most records are together in one column.
-  const { data, ...others } = columns;
+  const { data, lookup: _lookup, ...others } = columns;
   const fields = typeof data === 'object' && data !== null ? { ...others, ...data } : columns;
   return {
     object: 'record.state',

@@ -58,6 +58,7 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     scopes: new Set(['chat.write', 'batches.read']),
     defaults: { configId: null, allowsConfigOverride: true, metadata: { team: 'search' } },
     expiresAtMs: 4_000_000_000_000,
+    keyDigest: digestOf(token),
   });
   expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ data: { digest: digestOf(token) } });
 });
