@@ -163,6 +163,11 @@ export const ApiConfig = z.object({
   SLUICE_JWT_CLAIM_SCOPES: z.string().default('scopes'),
   /** Of a user who is made on first sign-in. */
   SLUICE_JWT_CLAIM_EMAIL: z.string().default('email'),
+  /**
+   * Whether users are found by addresses without the claim `email_verified`. Off, because at some identity providers anybody can
+   * enter any address.
+   */
+  SLUICE_JWT_TRUST_EMAIL: z.stringbool().default(false),
   /** Whether somebody with a valid token becomes a user. Off, because it admits everyone whom the provider knows. */
   SLUICE_JWT_CREATE_USERS: z.stringbool().default(false),
   /**

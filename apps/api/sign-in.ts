@@ -75,7 +75,13 @@ export function createSignIn({
   };
 
   const tokens = createTokenSignIn({
-    settings: { issuer, audiences, toleranceMs: config.SLUICE_JWT_CLOCK_TOLERANCE, claims },
+    settings: {
+      issuer,
+      audiences,
+      toleranceMs: config.SLUICE_JWT_CLOCK_TOLERANCE,
+      claims,
+      trustsUnmarkedEmail: config.SLUICE_JWT_TRUST_EMAIL,
+    },
     keys,
     clock,
     callerOf: (identity) => tokenCaller(known, identity),

@@ -10,10 +10,13 @@ export type OrganisationRole = z.output<typeof OrganisationRole>;
 export const WorkspaceRole = z.enum(['admin', 'manager', 'member']);
 export type WorkspaceRole = z.output<typeof WorkspaceRole>;
 
-/** Kept as given, and compared without regard to upper and lower case. */
+/** Kept as given, and compared without regard to the case of ASCII letters. Two spellings that look alike would be two people. */
 export const email = () =>
   text({ min: 3, max: 254 })
     .regex(/^[^\s@]+@[^\s@]+$/)
+    .refine((address) => address === address.normalize('NFKC'), {
+      error: 'expected an address in normal form (NFKC): write its characters as their usual letters and digits',
+    })
     .meta({ format: 'email', maxLength: 254 });
 const personName = () => text({ max: 100 });
 const recordName = () => text({ min: 1, max: 200 });

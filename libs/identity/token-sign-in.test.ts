@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto';
 import { exportJWK, exportSPKI, generateKeyPair, SignJWT, type CryptoKey } from 'jose';
-import { beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
@@ -42,6 +42,7 @@ beforeEach(() => {
       audiences: ['sluice', 'other'],
       toleranceMs: 30_000,
       claims: { user: 'sub', workspace: 'workspace', role: 'https://example.com/role', scopes: 'a.b', email: 'email' },
+      trustsUnmarkedEmail: false,
     },
     keys,
     clock: { now: () => state.nowMs },
@@ -208,6 +209,32 @@ test('claims are read by name or by path, and scopes as a list or as words', asy
     { ...nothing, roles: ['admin'], scopes: new Set(['chat.write']) },
     { ...nothing, roles: null, scopes: null },
   ]);
+});
+
+describe('a user who is found by an e-mail address', () => {
+  const marks = [true, 'true', false, 'false', 'TRUE', 0, 1, '', null, {}, ['true'], undefined];
+  const cases = marks.flatMap((mark) => [
+    { mark, trustsUnmarkedEmail: false, isAccepted: mark === true || mark === 'true' },
+    { mark, trustsUnmarkedEmail: true, isAccepted: mark === true || mark === 'true' || mark === undefined },
+  ]);
+
+  test.each(cases)('with email_verified $mark and trust $trustsUnmarkedEmail: $isAccepted', async (each) => {
+    const { mark, trustsUnmarkedEmail, isAccepted } = each;
+    const claims = { user: 'email', workspace: 'workspace', role: 'role', scopes: 'scopes', email: 'email' };
+    const byEmail = createTokenSignIn({
+      settings: { issuer, audiences: ['sluice'], toleranceMs: 30_000, claims, trustsUnmarkedEmail },
+      keys,
+      clock: { now: () => state.nowMs },
+      accessVersion: () => state.version,
+      callerOf: ({ user }) => ({ keyId: user }) as Caller,
+    });
+    const token = await tokenOf({ email: 'a@b.c', ...(mark === undefined ? {} : { email_verified: mark }) });
+    const code = await byEmail.verify(token).then(
+      () => null,
+      (error: unknown) => (error as GatewayError).code,
+    );
+    expect(code).toBe(isAccepted ? null : 'invalid_token');
+  });
 });
 
 test('an API key does not look like a token', () => {

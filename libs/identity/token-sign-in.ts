@@ -13,6 +13,8 @@ export type TokenSettings = {
   /** How far the clocks of the issuer and the database may differ. */
   toleranceMs: number;
   claims: Readonly<Record<'user' | 'workspace' | 'role' | 'scopes' | 'email', string>>;
+  /** Whether users are found by an address without the claim `email_verified`, for issuers that verify all of them. */
+  trustsUnmarkedEmail: boolean;
 };
 
 /** What a token says about its user. */
@@ -79,7 +81,7 @@ type Verified = {
  * lookup.
  */
 export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersion, welcome }: Deps): TokenSignIn {
-  const { issuer, audiences, toleranceMs, claims } = settings;
+  const { issuer, audiences, toleranceMs } = settings;
   const verified = new LRUCache<string, Verified>({
     max: cachedMax,
     maxSize: cachedCharactersMax,
@@ -110,7 +112,7 @@ export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersi
         requiredClaims: ['exp'],
       });
       const expiresAtMs = (payload.exp ?? 0) * 1_000 + toleranceMs;
-      return { identity: identityOf(payload, claims), expiresAtMs, generation, caller: null, accessVersion: -1 };
+      return { identity: identityOf(payload, settings), expiresAtMs, generation, caller: null, accessVersion: -1 };
     } catch (error) {
       if (error instanceof GatewayError) throw error;
       // A library's message may quote the token, which a stranger wrote.
@@ -143,11 +145,18 @@ export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersi
   };
 }
 
-function identityOf(payload: JWTPayload, names: TokenSettings['claims']): TokenIdentity {
+function identityOf(
+  payload: JWTPayload,
+  { claims: names, trustsUnmarkedEmail }: Pick<TokenSettings, 'claims' | 'trustsUnmarkedEmail'>,
+): TokenIdentity {
   const user = textOf(claimOf(payload, names.user));
   if (user === null) throw refused(`It has no claim '${names.user}', which says who the user is.`);
-  const isUnverified = payload['email_verified'] === false;
-  if (isUnverified && names.user === names.email) throw refused('Its e-mail address is not verified.');
+  // Some issuers send texts. Without the claim, an address is only good enough for a new user who is found by something else.
+  const verified = payload['email_verified'];
+  const isByEmail = names.user === names.email;
+  const isUnmarked = verified === undefined && (trustsUnmarkedEmail || !isByEmail);
+  const isUnverified = verified !== true && verified !== 'true' && !isUnmarked;
+  if (isUnverified && isByEmail) throw refused(verified === undefined ? unmarkedEmail : unverifiedEmail);
   const scopes = wordsOf(claimOf(payload, names.scopes));
   return {
     user,
@@ -157,6 +166,10 @@ function identityOf(payload: JWTPayload, names: TokenSettings['claims']): TokenI
     scopes: scopes && new Set(scopes),
   };
 }
+
+const unverifiedEmail = "Its e-mail address is not verified: the claim 'email_verified' must be true.";
+const unmarkedEmail =
+  "It has no claim 'email_verified', which must be true. If the issuer verifies all addresses, set SLUICE_JWT_TRUST_EMAIL=true.";
 
 /**
  * Returns a claim by its name, which may have dots (`https://example.com/role`), or by its path (`realm_access.roles`).

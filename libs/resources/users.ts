@@ -115,8 +115,12 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
   },
 });
 
-/** What the snapshot finds a user by, for those who sign in with a token. */
-export const emailLookup = (address: string): string => `email:${address.toLowerCase()}`;
+/**
+ * What the snapshot finds a user by, for those who sign in with a token. Only ASCII letters are lower-cased: the Kelvin sign
+ * becomes a `k` in Unicode, and its address may belong to somebody else.
+ */
+export const emailLookup = (address: string): string =>
+  `email:${address.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())}`;
 export const subjectLookup = (subject: string): string => `subject:${subject}`;
 
 type MembershipEvent = { data: { workspace_id: string; role: WorkspaceRole }; recordedAt: Date };
@@ -147,9 +151,9 @@ export function viewOfUser({ id, data, created_at, updated_at }: ResourceRow<Use
   };
 }
 
-/** A condition on rows of `resource` that have an e-mail address. */
+/** A condition on rows of `resource` that have an e-mail address. The collation lower-cases ASCII letters only. */
 export function isEmail(address: string) {
-  return sql`lower(data ->> 'email') = lower(${address})`;
+  return sql`lower((data ->> 'email') collate "C") = lower(${address}::text collate "C")`;
 }
 
 /** The id of the user who has an e-mail address; null for nobody. */

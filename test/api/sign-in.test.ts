@@ -152,7 +152,7 @@ test('users are found by their e-mail addresses where tokens have these, and nev
   const email = 'Mara@Example.org';
   await join(ask, { email, workspaces: [{ id: workspaceId, role: 'member' }] });
   const byEmail = asker({ ...platform, baseUrl: await startApiProcess(platform, { SLUICE_JWT_CLAIM_USER: 'email' }) });
-  const token = await tokenOf({ sub: 'mara@example.org', email: 'mara@example.org' });
+  const token = await tokenOf({ sub: 'mara@example.org', email: 'mara@example.org', email_verified: true });
   expect((await byEmail('GET', '/models', undefined, token)).status).toBe(200);
   expect(codeOf(await ask('GET', '/models', undefined, token)).code).toBe('unknown_user');
 });
