@@ -11,13 +11,27 @@ export type BrowserSessions = {
    * or was not made here is ignored. Throws forbidden for a request that another web page may have sent.
    */
   admit(request: IncomingMessage): void;
-  /** Sets the cookie. `keyExpiresAtMs`: the session ends no later. Throws invalid_request for a token too long for a cookie. */
-  begin(request: IncomingMessage, response: ServerResponse, keyExpiresAtMs: number): void;
+  /** The id of the session that a request was admitted with; null for one with a key. */
+  sessionOf(request: IncomingMessage): string | null;
+  /**
+   * Sets the cookie of a session, which `record` gives an id. `keyExpiresAtMs`: the session ends no later. Throws invalid_request
+   * for a token too long for a cookie, and what `record` throws.
+   */
+  begin(
+    request: IncomingMessage,
+    response: ServerResponse,
+    keyExpiresAtMs: number,
+    record: (expiresAtMs: number) => Promise<string>,
+  ): Promise<void>;
   /** Deletes the cookie. */
   end(response: ServerResponse): void;
 };
 
-const cookieName = 'sluice_session';
+const plainCookieName = 'sluice_session';
+/** Browsers take a cookie with this prefix only from this host, by https, so that no sibling domain can plant one. */
+const hostCookieName = `__Host-${plainCookieName}`;
+/** A request has a second cookie of the name only if another page has set it. */
+const cookiesMax = 20;
 
 /** What the console sends with every request that changes something. A page of another origin cannot, without our consent. */
 const consoleHeader = 'x-sluice-console';
@@ -25,26 +39,38 @@ const consoleHeader = 'x-sluice-console';
 /** Browsers keep cookies of up to 4,096 bytes, name and attributes included; encryption and base64 add a third. */
 const tokenLengthMax = 2_800;
 
-/** `isSecure`: browsers reach the API by https only, so the cookie is never sent without it. */
+const sessionKey = Symbol('session');
+type Carrier = { [sessionKey]?: string };
+
+/**
+ * `isSecure`: browsers reach the API by https only, so the cookie is never sent without it. `isLive`: whether a session has not
+ * been ended, as far as this process knows.
+ */
 export function createBrowserSessions(deps: {
   sessions: Sessions;
+  isLive: (id: string) => boolean;
   clock: Clock;
   ttlMs: number;
   isSecure: boolean;
 }): BrowserSessions {
-  const { sessions, clock, ttlMs, isSecure } = deps;
+  const { sessions, isLive, clock, ttlMs, isSecure } = deps;
+  const cookieName = isSecure ? hostCookieName : plainCookieName;
   // Strict: no page of another site makes the browser send it, not even by a link.
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
   return {
     admit(request) {
       if (request.headers.cookie === undefined || gatewayKeyOf(request.headers) !== null) return;
-      const cookie = cookieOf(request.headers.cookie);
-      const token = cookie === null ? null : sessions.open(cookie, clock.now());
-      if (token === null) return;
+      const found = cookiesOf(request.headers.cookie, cookieName)
+        .map((cookie) => sessions.open(cookie, clock.now()))
+        .filter((session) => session !== null);
+      const session = found.find(({ id }) => isLive(id)) ?? found[0];
+      if (session === undefined) return;
       refuseOtherPages(request);
-      request.headers['x-gateway-api-key'] = token;
+      request.headers['x-gateway-api-key'] = session.token;
+      (request as Carrier)[sessionKey] = session.id;
     },
-    begin(request, response, keyExpiresAtMs) {
+    sessionOf: (request) => (request as Carrier)[sessionKey] ?? null,
+    async begin(request, response, keyExpiresAtMs, record) {
       const token = gatewayKeyOf(request.headers) ?? '';
       if (token.length > tokenLengthMax) {
         const message = `A browser session takes keys and tokens of up to ${tokenLengthMax} characters, but this one has ${token.length}. Sign in with an API key.`;
@@ -53,7 +79,8 @@ export function createBrowserSessions(deps: {
       const nowMs = clock.now();
       const expiresAtMs = Math.min(nowMs + ttlMs, keyExpiresAtMs);
       const maxAge = Math.max(0, Math.floor((expiresAtMs - nowMs) / 1_000));
-      const value = sessions.seal(token, expiresAtMs);
+      const value = sessions.seal({ id: await record(expiresAtMs), token }, expiresAtMs);
+      response.setHeader('cache-control', 'no-store');
       response.appendHeader('set-cookie', `${cookieName}=${value}; Max-Age=${maxAge}; ${attributes}`);
     },
     end(response) {
@@ -62,12 +89,13 @@ export function createBrowserSessions(deps: {
   };
 }
 
-function cookieOf(header: string): string | null {
+function cookiesOf(header: string, wanted: string): string[] {
+  const found: string[] = [];
   for (const pair of header.split(';')) {
     const [name = '', ...value] = pair.split('=');
-    if (name.trim() === cookieName) return value.join('=').trim();
+    if (name.trim() === wanted) found.push(value.join('=').trim());
   }
-  return null;
+  return found.slice(0, cookiesMax);
 }
 
 /**

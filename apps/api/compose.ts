@@ -7,6 +7,8 @@ import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import { renameSlugsLikeIds } from '#libs/resources/rename-slugs.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
+import { sessionKind } from '#libs/resources/sessions.ts';
+import type { Caller } from '#libs/http/caller.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createBatches } from '#libs/batches/batches.ts';
@@ -124,8 +126,10 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     registry: metrics.registry,
     logger,
   });
+  const isLiveSession = (id: string): boolean => snapshot.live(sessionKind).byId.has(id);
   const browserSessions = createBrowserSessions({
     sessions: access.sessions,
+    isLive: isLiveSession,
     clock: platform.databaseClock,
     ttlMs: config.SLUICE_SESSION_TTL,
     isSecure: config.SLUICE_PUBLIC_URL?.startsWith('https:') === true,
@@ -133,11 +137,22 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const authenticate: SessionDeps['authenticate'] = (request) => {
     if (phase === 'starting') throw notStartedYet();
     browserSessions.admit(request);
-    return keys.authenticate(request);
+    const caller = keys.authenticate(request);
+    const session = browserSessions.sessionOf(request);
+    return session === null || isLiveSession(session) ? caller : ofLiveSession(session, caller);
+  };
+  /** For a session that this process does not know: it has just begun elsewhere, or it was ended. */
+  const ofLiveSession = async (session: string, caller: Caller | Promise<Caller>): Promise<Caller> => {
+    const known = await caller;
+    if (!snapshot.absent.has(session)) await snapshot.refresh();
+    if (isLiveSession(session)) return known;
+    snapshot.absent.add(session);
+    throw new GatewayError('unauthenticated', 'session_ended', 'This session has ended. Sign in again.');
   };
   const eventStreams = createEventStreams({
     db,
     logger,
+    accessVersion: snapshot.version,
     streamsMax: config.SLUICE_EVENT_STREAMS_MAX,
     workspaceStreamsMax: config.SLUICE_EVENT_STREAMS_OF_WORKSPACE,
   });
@@ -236,6 +251,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     admitUpload: (workspaceId) => admitUpload(requestDb, workspaceId, config.SLUICE_STORED_MAX),
     baseUrl: publicUrl,
     browserSessions,
+    onRefusedSignIn: keys.onRefusedSignIn,
     authenticate,
     eventStreams,
     ...createEventPages(memory, config.SLUICE_EVENT_STREAMS_OF_WORKSPACE),

@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { newestClosed, readNews, type Checkpoint } from '#libs/event-log/read-events.ts';
+import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -10,20 +11,24 @@ import { newestLogs } from '#libs/request-log/read-log.ts';
 /** What one open stream listens to. */
 export type EventWatch = {
   /**
-   * Resolves when the workspace has new events or calls since the last time, and after `quietMs` without any. `isOver`: the
-   * process stops.
+   * Resolves when the workspace has new events or calls since the last time, when a key or session of any workspace has changed, and
+   * after `quietMs` without any of these. `isOver`: the process stops.
    */
   next(quietMs: number): Promise<{ hasEvents: boolean; newestCall: string | null; isOver: boolean }>;
   stop(): void;
 };
 
 export type EventStreams = Part & {
-  /** Throws rate_limited if the process or the workspace has too many streams open. */
-  watch(workspaceId: string, withCalls: boolean): EventWatch;
+  /**
+   * Throws rate_limited if the process, the workspace or the key has too many streams open. A key gets half of the streams of
+   * its workspace.
+   */
+  watch(caller: Pick<Caller, 'workspaceId' | 'keyId'>, withCalls: boolean): EventWatch;
 };
 
 type Listener = {
   workspaceId: string;
+  keyId: string;
   withCalls: boolean;
   hasEvents: boolean;
   newestCall: string | null;
@@ -41,11 +46,14 @@ const eventsPerPoll = 1_000;
 export function createEventStreams(deps: {
   db: Kysely<Database>;
   logger: Logger;
+  /** Changes with every key, session and right that this process learns of. */
+  accessVersion: () => number;
   streamsMax: number;
   workspaceStreamsMax: number;
   pollMs?: number;
 }): EventStreams {
-  const { db, logger, streamsMax, workspaceStreamsMax, pollMs = 500 } = deps;
+  const { db, logger, accessVersion, streamsMax, workspaceStreamsMax, pollMs = 500 } = deps;
+  const keyStreamsMax = Math.max(1, Math.floor(workspaceStreamsMax / 2));
   const listeners = new Set<Listener>();
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
@@ -81,7 +89,12 @@ export function createEventStreams(deps: {
 
   async function run(): Promise<void> {
     let from: Checkpoint | null = null;
+    let access = accessVersion();
     for (let turn = 0; listeners.size > 0 && !stopping.signal.aborted; turn += 1) {
+      if (access !== accessVersion()) {
+        access = accessVersion();
+        for (const listener of listeners) tell(listener);
+      }
       try {
         // Events from before the first stream opened are its own matter: it reads them itself.
         from = from === null ? await newestClosed(db) : await pollEvents(from);
@@ -103,12 +116,15 @@ export function createEventStreams(deps: {
 
   return {
     name: 'event streams',
-    watch(workspaceId, withCalls) {
-      const ofWorkspace = [...listeners].filter((listener) => listener.workspaceId === workspaceId).length;
-      if (listeners.size >= streamsMax || ofWorkspace >= workspaceStreamsMax) throw tooManyStreams();
+    watch({ workspaceId, keyId }, withCalls) {
+      const ofWorkspace = [...listeners].filter((listener) => listener.workspaceId === workspaceId);
+      const ofKey = ofWorkspace.filter((listener) => listener.keyId === keyId).length;
+      if (listeners.size >= streamsMax || ofWorkspace.length >= workspaceStreamsMax) throw tooManyStreams();
+      if (ofKey >= keyStreamsMax) throw tooManyStreams(ofKey);
       // True at first: what came between opening the stream and the first poll must be read too.
       const listener: Listener = {
         workspaceId,
+        keyId,
         withCalls,
         hasEvents: true,
         newestCall: null,
@@ -147,10 +163,10 @@ export function createEventStreams(deps: {
   };
 }
 
-const tooManyStreams = (): GatewayError =>
+const tooManyStreams = (ofKey?: number): GatewayError =>
   new GatewayError(
     'rate_limited',
     'too_many_streams',
-    'Too many event streams are open. Close those that are not needed, or read GET /v1/events in pages.',
+    `${ofKey === undefined ? 'Too many event streams are open.' : `This key has ${ofKey} event streams open, half of those of its workspace.`} Close those that are not needed, or read GET /v1/events in pages.`,
     { retryAfterMs: 10_000 },
   );

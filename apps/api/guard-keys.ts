@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import type { Request } from 'express';
 import { Counter, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
@@ -7,9 +8,11 @@ import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
 import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { addLogFields, contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { ApiConfig } from './config.ts';
 
@@ -32,6 +35,8 @@ export type KeyGuard = {
   /** For `createHttpApp`, as `onForbidden`. */
   clientAddress: ClientAddress;
   onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
+  /** Records that nobody could be signed in with the key or token of a request. */
+  onRefusedSignIn: (request: Request, error: GatewayError) => void;
   /** Records refused requests as events. */
   refusals: RefusalLog;
 };
@@ -79,6 +84,11 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       const { route, requestId } = contextOf(request);
       const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
       refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
+    },
+    onRefusedSignIn(request, { code, message }) {
+      const { route, requestId } = contextOf(request);
+      const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'unauthenticated', message };
+      refusals.note({ workspaceId: organisationId, keyId: null, ...what, address: addressOf(request), requestId });
     },
     refusals,
   };

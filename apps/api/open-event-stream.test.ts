@@ -1,6 +1,7 @@
 import { Writable } from 'node:stream';
 import type { Request, Response } from 'express';
 import { expect, test } from 'vitest';
+import type { Caller } from '#libs/http/caller.ts';
 import { followWorkspace } from './open-event-stream.ts';
 
 test('a client that had gone before its stream began holds no place among the open streams', async () => {
@@ -19,6 +20,8 @@ test('a client that had gone before its stream began holds no place among the op
   const request = {} as Request;
   const start = { position: 0 } as never;
   const frames = { sendEvents: () => Promise.reject(new Error('not sent')), callFrame: () => '' };
-  await followWorkspace({ authenticate, stallTimeoutMs: 1_000 }, { request, response, watch, start }, frames);
+  const caller = { workspaceId: 'ws_1' } as Caller;
+  const followed = { request, response, caller, watch, start, mayFollow: () => true };
+  await followWorkspace({ authenticate, stallTimeoutMs: 1_000 }, followed, frames);
   expect(stopped).toBe(1);
 });

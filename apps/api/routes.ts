@@ -116,6 +116,7 @@ export type RouteDeps = {
   admitUpload: (workspaceId: string) => Promise<void>;
   baseUrl: () => string;
   browserSessions: SessionDeps['browserSessions'];
+  onRefusedSignIn: SessionDeps['onRefusedSignIn'];
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
   /** Reads pages of events, and replays records. */

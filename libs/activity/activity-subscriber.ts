@@ -12,6 +12,13 @@ export const activitySubscriber: Subscriber = {
   },
 };
 
+/** The events of refused requests, and how those were answered. */
+const refusals: Readonly<Record<string, number>> = {
+  'api_key.request_refused': 403,
+  'user.request_refused': 403,
+  'session.refused': 401,
+};
+
 /** The part of a refused request's event that is shown (libs/resources/refusal-log.ts). */
 type Refusal = { method: string; route: string; addresses: string[] };
 
@@ -23,7 +30,8 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
   const { type, eventId, streamId, recordedAt, metadata } = event;
   const { actor, request_id, trace_id, address, method, path } = metadata;
   if (actor.type === 'system' && actor.id === 'worker') return null;
-  const refusal = type === 'api_key.request_refused' ? (event.data as Refusal) : null;
+  const refusedStatus = refusals[type];
+  const refusal = refusedStatus === undefined ? null : (event.data as Refusal);
   const [noun = '', verb = ''] = type.split('.');
   return {
     id: eventId,
@@ -40,7 +48,7 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
     method: method ?? refusal?.method ?? null,
     uri: path ?? refusal?.route ?? null,
     // Only a successful change has an event, so its request was answered with 200.
-    status: refusal ? 403 : method === undefined ? null : 200,
+    status: refusedStatus ?? (method === undefined ? null : 200),
   };
 }
 

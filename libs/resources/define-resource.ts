@@ -162,6 +162,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   isArchived?: boolean;
   /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
   events?: Record<string, (data: Data, event: RecordedEvent<{ type: string; data: never }>) => Data>;
+  /** Verbs of events that can begin a stream: of a record that never came about, such as a refused sign-in. */
+  neverActive?: readonly string[];
   /** For events whose shape has changed since they were first written. */
   upcasts?: Upcasts;
   /** What a record is found by in all workspaces; unique among the records of the kind, deleted ones too. */

@@ -4,12 +4,14 @@ import { actorType, asActor } from '#libs/identity/call-identity.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { apiKeyModel, type RequestRefused } from './api-keys.ts';
+import { refusedSignIns, sessionModel } from './sessions.ts';
 import { userModel } from './users.ts';
 
-/** A request that a known key was refused (403). */
+/** A request that a known key was refused (403), or a sign-in. */
 export type Refusal = {
   workspaceId: string;
-  keyId: string;
+  /** Null for a sign-in: the key or token was not valid. */
+  keyId: string | null;
   /** Who acts with the key. */
   principal?: Principal;
   method: string;
@@ -56,6 +58,18 @@ const entriesMax = 5_000;
 const entriesOfWorkspaceMax = 500;
 const addressesMax = 10;
 
+/** Where a refusal is recorded, and of whom. */
+function placeOf({ workspaceId, keyId, principal }: Refusal) {
+  if (keyId === null) {
+    const actor = { type: 'system' as const, id: 'sign-in' };
+    return { actor, streamId: refusedSignIns, model: sessionModel, type: 'session.refused' };
+  }
+  const who = principal === undefined ? {} : { principal: asActor(principal), workspace_id: workspaceId };
+  const type = principal === undefined ? 'api_key' : actorType({ keyId, principal });
+  const model = type === 'user' ? userModel : apiKeyModel;
+  return { actor: { type, id: keyId, ...who }, streamId: keyId, model, type: `${type}.request_refused` };
+}
+
 /**
  * Keeps the audit trail of refused requests: events in the stream of the key, or of the user without one, that was refused, each with a count. The
  * first refusal is written at once, the others of the same minute together. What a killed process had counted and not
@@ -78,10 +92,9 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
 
   const write = async (entry: Entry): Promise<boolean> => {
     const { first, count, firstAt, lastAt, addresses } = entry;
-    const { workspaceId, keyId, principal, method, route, code, message, requestId } = first;
-    const who = principal === undefined ? {} : { principal: asActor(principal), workspace_id: workspaceId };
-    const type = principal === undefined ? 'api_key' : actorType({ keyId, principal });
-    const metadata = { actor: { type, id: keyId, ...who }, request_id: requestId };
+    const { workspaceId, method, route, code, message, requestId } = first;
+    const { actor, streamId, model, type } = placeOf(first);
+    const metadata = { actor, request_id: requestId };
     const data: RequestRefused = {
       method,
       route,
@@ -96,8 +109,8 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
     entry.count = 0;
     entry.addresses = new Set();
     try {
-      await eventLog.transact({ workspaceId, streams: [keyId], metadata }, (unit) =>
-        unit.append(type === 'user' ? userModel : apiKeyModel, keyId, [{ type: `${type}.request_refused`, data }]),
+      await eventLog.transact({ workspaceId, streams: [streamId], metadata }, (unit) =>
+        unit.append(model, streamId, [{ type, data }]),
       );
       entry.dueAt = now() + windowMs;
       return true;
@@ -105,7 +118,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       entry.count += count;
       entry.firstAt = firstAt;
       for (const address of addresses) if (entry.addresses.size < addressesMax) entry.addresses.add(address);
-      logger.warn({ err: error, key_id: keyId }, 'a refused request could not be recorded yet');
+      logger.warn({ err: error, key_id: first.keyId }, 'a refused request could not be recorded yet');
       return false;
     }
   };
@@ -144,7 +157,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       await flush(true);
     },
     note(refusal) {
-      const key = [refusal.keyId, refusal.method, refusal.route, refusal.code].join(' ');
+      const key = [refusal.keyId ?? refusedSignIns, refusal.method, refusal.route, refusal.code].join(' ');
       const at = now();
       let entry = entries.get(key);
       if (entry === undefined) {

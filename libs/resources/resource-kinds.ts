@@ -15,6 +15,7 @@ import { guardrailKind } from './guardrails.ts';
 import { integrationKind } from './integrations.ts';
 import { providerKind } from './providers.ts';
 import { secretReferenceKind } from './secret-references.ts';
+import { sessionKind } from './sessions.ts';
 import { virtualKeyKind } from './virtual-keys.ts';
 import { workspaceKind } from './workspaces.ts';
 
@@ -24,6 +25,7 @@ export const resourceKinds: readonly AnyResource[] = [
   userKind,
   inviteKind,
   apiKeyKind,
+  sessionKind,
   configKind,
   guardrailKind,
   virtualKeyKind,

@@ -9,7 +9,10 @@ export const versionMember = ({ noun }: Pick<AnyResource, 'noun'>): string => `$
 export const versionId = (id: string, number: number): string => `${id}@${number}`;
 
 /** What of a kind decides how its events are folded. */
-type FoldedKind = Pick<AnyResource, 'noun' | 'versioned' | 'removal' | 'limits' | 'events' | 'upcasts' | 'lookup'>;
+type FoldedKind = Pick<
+  AnyResource,
+  'noun' | 'versioned' | 'removal' | 'limits' | 'events' | 'neverActive' | 'upcasts' | 'lookup'
+>;
 
 const versionedOnRequest = ({ versioned }: Pick<AnyResource, 'versioned'>): boolean =>
   versioned?.publish === 'on_request';
@@ -64,6 +67,10 @@ function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: Re
       created_at: event.recordedAt,
       deleted_at: null,
     };
+  }
+  if (!row && kind.neverActive?.includes(verb)) {
+    const times = { created_at: event.recordedAt, deleted_at: event.recordedAt };
+    return { kind: kind.noun, slug: null, data: {}, last_version: null, ...times };
   }
   if (!row) throw new Error(`the stream ${event.streamId} begins with ${event.type}`);
   const { kind: noun, slug, data, last_version, created_at, deleted_at } = row;

@@ -3,29 +3,32 @@ import type { MasterKeys } from './master-key.ts';
 
 /** Makes and opens the cookies of browsers that have signed in. */
 export type Sessions = {
-  /** A cookie value that stands for the gateway key or token until `expiresAtMs` (rounded down to seconds). */
-  seal(token: string, expiresAtMs: number): string;
+  /** A cookie value that stands for a session until `expiresAtMs` (rounded down to seconds). */
+  seal(session: SealedSession, expiresAtMs: number): string;
   /** What the cookie value stands for; null if it was not made here or has expired at `nowMs`. */
-  open(cookie: string, nowMs: number): string | null;
+  open(cookie: string, nowMs: number): SealedSession | null;
 };
+
+/** The id of a session, and the gateway key or token with which it began. */
+export type SealedSession = { id: string; token: string };
 
 const ivBytes = 12;
 const tagBytes = 16;
 
 /**
- * A session is the gateway key or token itself, encrypted by a key that is derived from the master key: nothing is stored,
- * any process opens it, and it ends at once when the key that it stands for is revoked. While a master key is being
- * replaced, sessions by either are accepted.
+ * A cookie has the gateway key or token itself, encrypted by a key that is derived from the master key: it is stored nowhere
+ * else, any process opens it, and the session ends when the key that it stands for is revoked. While a master key is being
+ * replaced, cookies by either are accepted.
  */
 export function createSessions(masterKeys: MasterKeys): Sessions {
   const [newestKey, ...otherKeys] = masterKeys.map(({ key }) =>
     createHmac('sha256', key).update('sluice browser sessions v1').digest(),
   ) as [Buffer, ...Buffer[]];
   return {
-    seal(token, expiresAtMs) {
+    seal({ id, token }, expiresAtMs) {
       const iv = randomBytes(ivBytes);
       const cipher = createCipheriv('aes-256-gcm', newestKey, iv);
-      const text = `${Math.floor(expiresAtMs / 1_000)} ${token}`;
+      const text = `${Math.floor(expiresAtMs / 1_000)} ${id} ${token}`;
       const sealed = [iv, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()];
       return Buffer.concat(sealed).toString('base64url');
     },
@@ -35,8 +38,9 @@ export function createSessions(masterKeys: MasterKeys): Sessions {
       for (const key of [newestKey, ...otherKeys]) {
         const text = decrypt(key, bytes);
         if (text === null) continue;
-        const gap = text.indexOf(' ');
-        return Number(text.slice(0, gap)) * 1_000 > nowMs ? text.slice(gap + 1) : null;
+        const [end, id] = text.split(' ', 2) as [string, string | undefined];
+        if (id === undefined || Number(end) * 1_000 <= nowMs) return null;
+        return { id, token: text.slice(end.length + id.length + 2) };
       }
       return null;
     },

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
@@ -6,7 +6,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
 let platform: TestPlatform;
 beforeAll(async () => {
-  platform = await startPlatform({ worker: false, environment: { SLUICE_EVENT_STREAMS_OF_WORKSPACE: '2' } });
+  platform = await startPlatform({ worker: false, environment: { SLUICE_EVENT_STREAMS_OF_WORKSPACE: '4' } });
 });
 afterAll(() => platform?.stop());
 
@@ -74,7 +74,76 @@ test('a made-up cookie is as good as none, and signing out deletes the real one'
   expect((await send('GET', '/batches', { cookie: 'sluice_session=abcdef' })).status).toBe(401);
   const { cookie, body } = await send('DELETE', '/session', {});
   expect(cookie).toBe('sluice_session=');
-  expect(body).toEqual({ object: 'session.deleted', deleted: true });
+  expect(body).toEqual({ object: 'session.deleted', deleted: true, ended: 0 });
+});
+
+const ofConsole = (cookie: string): Record<string, string> => ({ cookie, 'x-sluice-console': '1' });
+const statusWith = async (cookie: string): Promise<number> => (await send('GET', '/session', { cookie })).status;
+
+test('signing out ends the session and a copy of its cookie, and nothing else', async () => {
+  const { key } = await makeKey();
+  const [one, other] = [await signIn(key), await signIn(key)];
+  expect((await send('DELETE', '/session', ofConsole(one))).body).toMatchObject({ ended: 1 });
+  expect(await send('GET', '/session', { cookie: one })).toMatchObject({
+    status: 401,
+    body: { error: { code: 'session_ended' } },
+  });
+  expect(await statusWith(other)).toBe(200);
+  expect((await send('GET', '/session', withKey(key))).status).toBe(200);
+  const last = await signIn(key);
+  expect((await send('DELETE', '/session?everywhere=true', ofConsole(last))).body).toMatchObject({ ended: 2 });
+  expect([await statusWith(other), await statusWith(last)]).toEqual([401, 401]);
+});
+
+test('sessions are listed with where they are from, and ended by a key that may do as much', async () => {
+  const { id: keyId, key } = await makeKey({ scopes: ['batches.read', 'models.read'] });
+  const cookie = await signIn(key);
+  const { body: own } = await send('GET', '/session', { cookie });
+  const id = String(own['session_id']);
+  const list = (by: string) => send('GET', `/sessions?principal_id=${keyId}`, withKey(by));
+  expect((await list(platform.adminKey)).body['data']).toMatchObject([
+    { id, key_id: keyId, status: 'active', user_agent: 'node', address: '127.0.0.1' },
+  ]);
+  expect((await list(key)).status).toBe(403);
+  const weaker = await makeKey({ scopes: ['api_keys.read', 'api_keys.write', 'batches.read'] });
+  expect(await send('DELETE', `/sessions/${id}`, withKey(weaker.key))).toMatchObject({
+    status: 403,
+    body: { error: { code: 'insufficient_scope' } },
+  });
+  expect((await send('DELETE', `/sessions/${id}`, withKey())).status).toBe(200);
+  expect(await statusWith(cookie)).toBe(401);
+});
+
+test('a user or key that signs in again and again is slowed down', async () => {
+  const { key } = await makeKey({ scopes: ['models.read'] });
+  for (let times = 0; times < 30; times += 1) await signIn(key);
+  expect(await send('POST', '/session', withKey(key))).toMatchObject({
+    status: 429,
+    body: { error: { code: 'too_many_sessions' } },
+  });
+});
+
+test('signing in and out, and a refused sign-in, are in the log, however often it is tried', async () => {
+  const { id: keyId, key } = await makeKey();
+  const cookie = await signIn(key);
+  const { body } = await send('GET', '/session', { cookie });
+  await send('DELETE', '/session', ofConsole(cookie));
+  const id = String(body['session_id']);
+  const { body: events } = await send('GET', `/events?stream=${id}`, withKey());
+  expect(events['data']).toMatchObject([
+    { type: 'session.created', data: { key_id: keyId, address: '127.0.0.1' }, metadata: { actor: { id: keyId } } },
+    { type: 'session.ended', metadata: { actor: { id: keyId } } },
+  ]);
+  for (let times = 0; times < 5; times += 1) {
+    const refused = await fetch(`${platform.baseUrl}/session`, { method: 'POST', headers: withKey('slk_wrong') });
+    expect(refused.status).toBe(401);
+  }
+  await platform.api.refusals.flush(true);
+  const { rows } = await platform.database.pool.query<{ data: { count: number; code: string } }>(
+    "select data from event where type = 'session.refused' order by position",
+  );
+  expect(rows.reduce((sum, { data }) => sum + data.count, 0)).toBe(5);
+  expect(rows.length).toBeLessThanOrEqual(2);
 });
 
 /** An open stream: the frames that came so far, and whether the server has ended it. */
@@ -85,7 +154,7 @@ async function openStream(
   const { path = '/events/stream', query = '', headers = {} } = options;
   const closing = new AbortController();
   const response = await fetch(`${platform.baseUrl}${path}${query}`, {
-    headers: { ...withKey(key), ...headers },
+    headers: { ...(key === '' ? {} : withKey(key)), ...headers },
     signal: closing.signal,
   });
   let text = '';
@@ -196,6 +265,44 @@ test('more streams than a workspace may have are refused, and a closed one makes
     () => openStream(platform.adminKey),
     ({ status }) => status === 200,
   );
+});
+
+test('a key has half of the streams of its workspace, and leaves the others to others', async () => {
+  const { key } = await makeKey();
+  const open = (by: string) =>
+    eventually(
+      () => openStream(by),
+      ({ status }) => status === 200,
+    );
+  await open(key);
+  await open(key);
+  expect((await openStream(key)).status).toBe(429);
+  await open(platform.adminKey);
+});
+
+describe('an open stream ends within a second', () => {
+  type End = (made: { id: string; key: string; cookie: string }) => Promise<Answer>;
+  const ends: [string, End][] = [
+    ['when its key is revoked', ({ id }) => send('DELETE', `/api-keys/${id}`, withKey())],
+    [
+      'when its key loses the scope',
+      ({ id }) => send('PUT', `/api-keys/${id}`, withKey(), { scopes: ['models.read'] }),
+    ],
+    ['when its session is ended', ({ cookie }) => send('DELETE', '/session', ofConsole(cookie))],
+  ];
+  test.each(ends)('%s, and shows nothing that happened after it', async (_when, end) => {
+    const { id, key } = await makeKey({ scopes: ['audit.read'] });
+    const cookie = await signIn(key);
+    const stream = await openStream('', { headers: { cookie } });
+    await eventually(stream.text, (text) => text.includes('event: open'));
+    expect((await end({ id, key, cookie })).status).toBe(200);
+    const later = await makeKey({ name: 'made after it' });
+    await eventually(
+      () => Promise.resolve(stream.hasEnded()),
+      (hasEnded) => hasEnded,
+    );
+    expect(stream.text()).not.toContain(later.id);
+  });
 });
 
 test('an id that is no event of the workspace is refused', async () => {

@@ -309,6 +309,18 @@ const records: Readonly<Record<string, object>> = {
     expires_at: '2026-11-23T12:00:00.000Z',
     accepted_at: null,
   },
+  session: {
+    id: 'session_abc',
+    object: 'browser-session',
+    workspace_id: 'ws_abc',
+    principal: { type: 'organisation_key', id: 'key_abc' },
+    key_id: 'key_abc',
+    address: '127.0.0.1',
+    user_agent: 'node',
+    status: 'active',
+    created_at: '2026-11-23T12:00:00.000Z',
+    expires_at: '2026-11-23T12:00:00.000Z',
+  },
   log_export: {
     id: 'export_abc',
     object: 'export',

@@ -198,7 +198,6 @@ export const logAnswers: Readonly<Record<string, object>> = {
       last_version: null,
       created_at: time,
       deleted_at: null,
-      lookup: null,
       name: 'default',
     },
   },

@@ -17,9 +17,14 @@ export const serverTexts: OperationTexts = {
     errors: {
       invalid_api_key: 'there is no such key, or it was revoked',
       foreign_page: 'a page of another origin sent it',
+      too_many_sessions: 'the user or key signs in more than 30 times a minute',
     },
   },
-  deleteSession: { description: 'Deletes the cookie; the key stays as it is.' },
+  deleteSession: {
+    description:
+      'The cookie is deleted, and a copy of it stops working within a second. The key stays as it is. With `everywhere=true`, all sessions ' +
+      'of the same user or key end.',
+  },
   streamChanges: {
     description:
       'Server-sent events for pages that read again what has changed: `event: change` with `{"noun": "batch", "id": "batch_…"}`, and ' +

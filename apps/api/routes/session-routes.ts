@@ -1,12 +1,15 @@
 import type { Request } from 'express';
 import type { Kysely } from 'kysely';
-import { SessionEnded, SessionObject } from '#libs/contracts/sessions.ts';
+import { EndSessionQuery, SessionEnded, SessionObject } from '#libs/contracts/sessions.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';
-import type { Route } from '#libs/http/route.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { version } from '#libs/kernel/version.ts';
 import { describeCaller } from '#libs/resources/describe-caller.ts';
+import { beginSession, endSessions } from '#libs/resources/sessions.ts';
 import type { BrowserSessions } from '../browser-sessions.ts';
 
 export type SessionDeps = {
@@ -14,21 +17,27 @@ export type SessionDeps = {
   /** Throws unauthenticated. Also takes a session's cookie. */
   authenticate: (request: Request) => Caller | Promise<Caller>;
   browserSessions: BrowserSessions;
+  /** Where sessions are recorded. */
+  resources: Parameters<typeof beginSession>[0];
+  /** Records a refused sign-in. */
+  onRefusedSignIn: (request: Request, error: GatewayError) => void;
 };
 
+const refusals: ReadonlySet<string> = new Set(['unauthenticated', 'forbidden']);
 const startedAt = new Date(performance.timeOrigin).toISOString();
 
 /**
  * Who a request acts as, for any key, and the cookie by which a browser stays signed in. They need no scope, so they
  * authenticate by themselves. Errors: unauthenticated; invalid_request for a token that is too long for a cookie.
  */
-export function sessionRoutes({ db, authenticate, browserSessions }: SessionDeps): Route[] {
+export function sessionRoutes(deps: SessionDeps): Route[] {
+  const { db, authenticate, browserSessions, resources } = deps;
   const identify = async (request: Request): Promise<Caller> => {
     const caller = await authenticate(request);
     contextOf(request).caller = caller;
     return caller;
   };
-  const describe = async (caller: Caller): Promise<SessionObject> => {
+  const describe = async (caller: Caller, sessionId: string | null): Promise<SessionObject> => {
     const { workspace, name } = await describeCaller(db, caller);
     const { type, id, role, organisationRole } = caller.principal;
     return {
@@ -36,10 +45,32 @@ export function sessionRoutes({ db, authenticate, browserSessions }: SessionDeps
       workspace,
       principal: { type, id, name, role, organisation_role: organisationRole ?? null },
       key_id: caller.keyId,
+      session_id: sessionId,
       scopes: caller.scopes === 'all' ? null : [...caller.scopes].sort(),
       expires_at: Number.isFinite(caller.expiresAtMs) ? new Date(caller.expiresAtMs).toISOString() : null,
       server: { version, started_at: startedAt },
     };
+  };
+  const signIn = async (request: Request): Promise<Caller> => {
+    try {
+      return await identify(request);
+    } catch (error) {
+      if (error instanceof GatewayError && refusals.has(error.kind)) deps.onRefusedSignIn(request, error);
+      throw error;
+    }
+  };
+  /** Ends the session of the request, or all of its user or key. A cookie that no longer works has nothing to end. */
+  const end = async (request: Request, isEverywhere: boolean): Promise<number> => {
+    try {
+      const caller = await identify(request);
+      const id = browserSessions.sessionOf(request);
+      if (id === null && !isEverywhere) return 0;
+      const metadata = eventMetadataOf(request);
+      return await endSessions(resources, { caller, metadata, id: isEverywhere ? null : id });
+    } catch (error) {
+      if (error instanceof GatewayError && error.kind === 'unauthenticated') return 0;
+      throw error;
+    }
   };
   const common = { path: '/v1/session', tag: 'Sessions', scope: 'public' } as const;
   return [
@@ -50,7 +81,8 @@ export function sessionRoutes({ db, authenticate, browserSessions }: SessionDeps
       summary: 'Who the key, token or session of this request acts as, and what it may do',
       responses: { 200: { description: 'Who this request acts as.', schema: SessionObject } },
       handler: async (request, response) => {
-        response.json(await describe(await identify(request)));
+        const caller = await identify(request);
+        response.json(await describe(caller, browserSessions.sessionOf(request)));
       },
     },
     {
@@ -60,22 +92,27 @@ export function sessionRoutes({ db, authenticate, browserSessions }: SessionDeps
       summary: 'Begin a session of a browser with the gateway key or token of this request: answers with a cookie',
       responses: { 200: { description: 'Who the session acts as.', schema: SessionObject } },
       handler: async (request, response) => {
-        const caller = await identify(request);
-        const session = await describe(caller);
-        browserSessions.begin(request, response, caller.expiresAtMs);
-        response.json(session);
+        const caller = await signIn(request);
+        let sessionId = '';
+        await browserSessions.begin(request, response, caller.expiresAtMs, async (expiresAtMs) => {
+          const metadata = eventMetadataOf(request);
+          const userAgent = request.get('user-agent') ?? null;
+          return (sessionId = await beginSession(resources, { caller, metadata, userAgent, expiresAtMs }));
+        });
+        response.json(await describe(caller, sessionId));
       },
     },
     {
       ...common,
       method: 'DELETE',
       operationId: 'deleteSession',
-      summary: 'End the session of this browser',
-      responses: { 200: { description: 'The cookie is deleted.', schema: SessionEnded } },
-      handler: (_request, response) => {
+      summary: 'End the session of this browser, or all sessions of its user or key',
+      responses: { 200: { description: 'The cookie is deleted and no longer works.', schema: SessionEnded } },
+      ...withInput({ query: EndSessionQuery }, async ({ query }, request, response) => {
+        const ended = await end(request, query.everywhere === 'true');
         browserSessions.end(response);
-        response.json({ object: 'session.deleted', deleted: true });
-      },
+        response.json({ object: 'session.deleted', deleted: true, ended });
+      }),
     },
   ];
 }

@@ -6,6 +6,7 @@ import { listChanges } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';
+import { hasScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { EventStreams } from '../event-streams.ts';
@@ -56,20 +57,22 @@ async function follow(
 ): Promise<void> {
   const { workspaceId } = caller;
   const start = await newestClosed(db);
-  const watch = eventStreams.watch(workspaceId, mayRead(caller, 'logs.read'));
+  const watch = eventStreams.watch(caller, hasScope(caller, 'logs.read'));
   await followWorkspace(
     deps,
-    { request, response, watch, start },
+    { request, response, caller, watch, start, mayFollow: () => true },
     {
       async sendEvents(from, stream) {
         const changed = new Map<string, { noun: string; id: string }>();
         let position = from;
         for (let hasMore = true; hasMore;) {
+          const now = await stream.caller();
+          if (now === null) return null;
           const events = await listChanges(db, { workspaceId, after: position, limit: pageLength });
           for (const { type, streamId: id } of events) {
             const noun = type.split('.')[0] ?? '';
             const scope = scopesOfNouns[noun] ?? 'audit.read';
-            if (mayRead(caller, scope) || mayRead(caller, 'audit.read')) changed.set(`${noun} ${id}`, { noun, id });
+            if (hasScope(now, scope) || hasScope(now, 'audit.read')) changed.set(`${noun} ${id}`, { noun, id });
           }
           position = events.at(-1) ?? position;
           hasMore = events.length === pageLength;
@@ -84,5 +87,3 @@ async function follow(
     },
   );
 }
-
-const mayRead = ({ scopes }: Caller, scope: string): boolean => scopes === 'all' || scopes.has(scope);

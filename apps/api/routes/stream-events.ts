@@ -5,6 +5,7 @@ import { findEvent, listEvents } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import { hasScope } from '#libs/http/require-scope.ts';
 import type { PageReads } from '#libs/http/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
@@ -40,10 +41,17 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
     const { workspaceId } = callerOf(request);
     const after = request.get('last-event-id') || query.after;
     const start = after === undefined ? await newestClosed(db) : await findEvent(db, workspaceId, after);
-    const watch = eventStreams.watch(workspaceId, query.calls === 'true');
+    const watch = eventStreams.watch(callerOf(request), query.calls === 'true');
     await followWorkspace(
       deps,
-      { request, response, watch, start },
+      {
+        request,
+        response,
+        caller: callerOf(request),
+        watch,
+        start,
+        mayFollow: (caller) => hasScope(caller, 'audit.read'),
+      },
       {
         async sendEvents(from, stream) {
           let position = from;
@@ -51,6 +59,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
             const { stream: only = null } = query;
             const { bytesMax } = eventPages;
             const wanted = { workspaceId, stream: only, type: null, after: position, limit: pageLength, bytesMax };
+            if ((await stream.caller()) === null) return null;
             const { page, lease } = await eventPages.read(workspaceId, stream.signal, () =>
               listEvents(db, wanted, upcasts, toEventText),
             );

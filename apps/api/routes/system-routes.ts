@@ -7,8 +7,10 @@ import { rebind } from '#libs/database/workspace-binding.ts';
 import { closedLagSeconds, newestEvent } from '#libs/event-log/read-events.ts';
 import { listSubscribers } from '#libs/event-log/subscriber.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { hasScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
-import { requireOrganisation } from '#libs/identity/roles.ts';
+import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
 import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { listProcesses, type ListedProcess } from '#libs/request-log/process-record.ts';
@@ -54,17 +56,19 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
           response.json(await readSystem({ db, queue }));
           return;
         }
-        const watch = eventStreams.watch(callerOf(request).workspaceId, false);
+        const watch = eventStreams.watch(callerOf(request), false);
         response.on('close', () => watch.stop());
         try {
-          const stream = await openEventStream(deps, request, response);
+          const mayFollow = (caller: Caller): boolean =>
+            hasScope(caller, 'workspaces.read') && actsForOrganisation(caller.principal);
+          const stream = await openEventStream(deps, { request, response, caller: callerOf(request), mayFollow });
           for (let isOpen = true; isOpen;) {
-            isOpen = (await stream.send(`data: ${await readShared()}\n\n`)) && (await stream.isAllowed());
+            isOpen = await stream.send(`data: ${await readShared()}\n\n`);
             // The watch ends early when the workspace has news, which are not what this stream is about.
             const nextLookMs = performance.now() + lookEveryMs;
             while (isOpen && performance.now() < nextLookMs) {
               const { isOver } = await watch.next(nextLookMs - performance.now());
-              isOpen = !isOver && !response.destroyed;
+              isOpen = !isOver && !response.destroyed && (await stream.caller()) !== null;
             }
           }
         } finally {

@@ -38,6 +38,7 @@ export const recordKinds: readonly RecordKind[] = [
   kindOf('user', 'users', '/v1/admin/users', 'id', { canCreate: false }),
   kindOf('invite', 'invites', '/v1/admin/users/invites', 'id', { canUpdate: false, canDelete: false }),
   kindOf('api_key', 'keys', '/v1/api-keys', 'id', { many: 'API keys' }),
+  kindOf('session', 'sessions', '/v1/sessions', 'id', { canCreate: false, canUpdate: false }),
   kindOf('config', 'configs', '/v1/configs', 'slug'),
   kindOf('guardrail', 'guardrails', '/v1/guardrails', 'slug'),
   kindOf('virtual_key', 'virtual-keys', '/v1/virtual-keys', 'slug'),

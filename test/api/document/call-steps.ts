@@ -142,6 +142,9 @@ export const logSteps: readonly Step[] = [
   { id: 'listCircuits' },
   { id: 'retrieveSystem', varies: ['host'], differs: ['open_batches'] },
   { id: 'createSystemCheck' },
-  { id: 'createSession' },
+  { id: 'createSession', keeps: ({ session_id }) => ({ session_abc: String(session_id) }) },
+  { id: 'listBrowserSessions' },
+  { id: 'retrieveBrowserSession', params: { id: 'session_abc' } },
+  { id: 'deleteBrowserSession', params: { id: 'session_abc' } },
   { id: 'deleteSession' },
 ];

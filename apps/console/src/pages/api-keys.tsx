@@ -9,7 +9,7 @@ import { count, dateTime, money } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, Shown } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
 import { RecordTable } from '../parts/table.tsx';
-import { useMay } from '../session.tsx';
+import { useMay, useSession } from '../session.tsx';
 
 type ApiKey = Answer<'/v1/api-keys'>['data'][number];
 
@@ -93,7 +93,70 @@ export function ApiKeys() {
         </Shown>
       </Card>
       <AsCurl path="/v1/api-keys" />
+      <BrowserSessions mayWrite={mayWrite} />
     </>
+  );
+}
+
+type BrowserSession = Answer<'/v1/sessions'>['data'][number];
+
+/** Who is signed in to this workspace with a browser. */
+function BrowserSessions({ mayWrite }: { mayWrite: boolean }) {
+  const { session_id: ownId } = useSession();
+  const sessions = useQuery({
+    queryKey: ['session', 'browsers'],
+    queryFn: () => allPages((query) => answerOf(api.GET('/v1/sessions', { params: { query } }))),
+  });
+  return (
+    <Card title="Browser sessions" flush aside={<EndEverywhere />}>
+      <Shown query={sessions}>
+        {({ data, total }) => (
+          <RecordTable
+            label="Browser sessions"
+            total={total}
+            textOf={({ id, principal, address }) => `${id} ${principal.id} ${address ?? ''}`}
+            rows={data}
+            keyOf={({ id }) => id}
+            columns={[
+              { head: 'User or key', isLong: true, cell: ({ principal }) => <code>{principal.id}</code> },
+              { head: 'Address', cell: ({ address }) => address ?? '' },
+              { head: 'Browser', isLong: true, cell: ({ user_agent: agent }) => agent ?? '' },
+              { head: 'Signed in', cell: ({ created_at: at }) => <Ago at={at} /> },
+              { head: 'Ends', cell: ({ expires_at: at }) => dateTime(at) },
+              {
+                head: 'Actions',
+                cell: (session) => {
+                  if (session.id === ownId) return 'this browser';
+                  return mayWrite ? <EndSession session={session} /> : null;
+                },
+              },
+            ]}
+          />
+        )}
+      </Shown>
+    </Card>
+  );
+}
+
+function EndSession({ session: { id, principal } }: { session: BrowserSession }) {
+  const end = useChange<void, unknown>(['session', 'browsers'], () =>
+    answerOf(api.DELETE('/v1/sessions/{id}', { params: { path: { id } } })),
+  );
+  return (
+    <Confirmed text="Revoke" question={`Revoke the session of ${principal.id}?`} act={end}>
+      The browser is signed out within a second. The key keeps working.
+    </Confirmed>
+  );
+}
+
+function EndEverywhere() {
+  const end = useChange<void, unknown>(['session'], () =>
+    answerOf(api.DELETE('/v1/session', { params: { query: { everywhere: 'true' } } })),
+  );
+  return (
+    <Confirmed text="Sign out everywhere" question="Sign out everywhere?" act={end}>
+      All browsers that signed in with your key or user are signed out, this one too.
+    </Confirmed>
   );
 }
 
