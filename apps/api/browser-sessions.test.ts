@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { expect, test } from 'vitest';
+import { contextOf, openContext } from '#libs/http/request-context.ts';
 import { createSessions } from '#libs/secrets/sessions.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createBrowserSessions } from './browser-sessions.ts';
@@ -25,8 +26,15 @@ async function begin(key: string, keyExpiresAtMs = Infinity, isSecure = false, i
   return headers[0] ?? '';
 }
 
+function requestWith(headers: IncomingHttpHeaders, method: string): IncomingMessage {
+  const head = { httpVersionMajor: 1, httpVersion: '1.1', rawHeaders: [] as string[] };
+  const request = { ...head, method, headers: { host: 'sluice.test', ...headers } } as IncomingMessage;
+  openContext(request, null);
+  return request;
+}
+
 function admitted(headers: IncomingHttpHeaders, method = 'GET', isSecure = false): string | undefined {
-  const request = { method, headers: { host: 'sluice.test', ...headers } } as IncomingMessage;
+  const request = requestWith(headers, method);
   create(isSecure).admit(request);
   return request.headers['x-gateway-api-key'] as string | undefined;
 }
@@ -71,13 +79,25 @@ test('an expired session is no session', async () => {
 });
 
 test('a key in a header counts instead of the session', async () => {
-  const request = {
-    method: 'POST',
-    headers: { cookie: await cookie(), authorization: 'Bearer sk-other' },
-  } as IncomingMessage;
+  const request = requestWith({ cookie: await cookie(), authorization: 'Bearer sk-other' }, 'POST');
   create().admit(request);
   expect(request.headers['x-gateway-api-key']).toBeUndefined();
+  expect(contextOf(request).isBrowserSession).toBe(false);
 });
+
+test('the request of a session is marked, because it cannot do everything that its key can', async () => {
+  const request = requestWith({ cookie: await cookie(), 'sec-fetch-dest': 'empty' }, 'GET');
+  create().admit(request);
+  expect(contextOf(request).isBrowserSession).toBe(true);
+});
+
+test.each(['document', 'iframe', 'embed', 'object', 'script', 'image', 'worker'])(
+  'the browser cannot use the session to load an answer as: %s',
+  async (destination) => {
+    const headers = { cookie: await cookie(), 'sec-fetch-site': 'same-origin', 'sec-fetch-dest': destination };
+    expect(() => admitted(headers)).toThrow(expect.objectContaining({ code: 'not_a_page' }));
+  },
+);
 
 test.each<[string, string, IncomingHttpHeaders]>([
   ['a form of another page', 'POST', {}],

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { gatewayKeyOf } from '#libs/identity/credential-headers.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import { contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Sessions } from '#libs/secrets/sessions.ts';
 
@@ -66,8 +67,10 @@ export function createBrowserSessions(deps: {
       const session = found.find(({ id }) => isLive(id)) ?? found[0];
       if (session === undefined) return;
       refuseOtherPages(request);
+      refusePages(request);
       request.headers['x-gateway-api-key'] = session.token;
       (request as Carrier)[sessionKey] = session.id;
+      contextOf(request).isBrowserSession = true;
     },
     sessionOf: (request) => (request as Carrier)[sessionKey] ?? null,
     async begin(request, response, keyExpiresAtMs, record) {
@@ -109,6 +112,19 @@ function refuseOtherPages({ method = 'GET', headers }: IncomingMessage): void {
   if (isOurs && isSameHost(headers) && (isSafe || headers[consoleHeader] !== undefined)) return;
   const message = `A session cookie only works for requests of the console itself, which send the header ${consoleHeader}. Elsewhere, send a gateway key in x-gateway-api-key.`;
   throw new GatewayError('forbidden', 'foreign_page', message);
+}
+
+/**
+ * The console reads answers with fetch and EventSource, whose destination is empty. Any other destination (a document, a frame,
+ * a script, an image) would let the browser interpret the answer in the origin of the console.
+ */
+function refusePages({ headers }: IncomingMessage): void {
+  const destination = headers['sec-fetch-dest'];
+  if (destination === undefined || destination === 'empty') return;
+  const message =
+    'A browser can open only /console and /docs as pages. To read this address, use the console, or send a gateway key in ' +
+    'x-gateway-api-key.';
+  throw new GatewayError('forbidden', 'not_a_page', message);
 }
 
 function isSameHost({ origin, host }: IncomingMessage['headers']): boolean {

@@ -144,6 +144,7 @@ export function rawErrorResponse(error: ParserError, requestId: string): string 
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(body)}`,
     `x-request-id: ${requestId}`,
+    'x-content-type-options: nosniff',
     'connection: close',
     '',
     body,

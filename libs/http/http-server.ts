@@ -214,7 +214,7 @@ function messageClasses(
   class AppRequest extends IncomingMessage {}
   class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
     /**
-     * Adds the ids of the request, in the one place that every response head passes. If the head comes as one list and no
+     * Adds the headers of every answer, in the one place that every response head passes. If the head comes as one list and no
      * header was set before, it is written unchanged, which saves 2 % of a live call.
      */
     override writeHead(
@@ -226,13 +226,15 @@ function messageClasses(
     ): this {
       const phrase = reasonPhrases[status];
       if (phrase !== undefined) this.statusMessage = phrase;
-      const ids = answerHeadersOf(this.req);
+      const common = answerHeadersOf(this.req);
       const [only] = rest;
       const isAliased = usesAliases(this.req);
       if (rest.length === 1 && Array.isArray(only) && !isAliased)
-        return super.writeHead(status, ids.concat(only as string[]));
-      for (let index = 0; index < ids.length; index += 2)
-        this.setHeader(ids[index] as string, ids[index + 1] as string);
+        return super.writeHead(status, common.concat(only as string[]));
+      for (let index = 0; index < common.length; index += 2) {
+        const name = common[index] as string;
+        if (!this.hasHeader(name)) this.setHeader(name, common[index + 1] as string);
+      }
       if (isAliased) return super.writeHead(status, withAliases(this, rest.at(-1)));
       return super.writeHead(status, ...(rest as [string, OutgoingHttpHeaders]));
     }

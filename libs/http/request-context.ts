@@ -22,6 +22,8 @@ export type RequestContext = {
   /** Template of the matched route, like `/v1/batches/:batchId`; null before or without a match. */
   route: string | null;
   caller: Caller | null;
+  /** Whether the session cookie of the console signed the request in. */
+  isBrowserSession: boolean;
   /** Additional fields for the log line of the request (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
   /** The memory that the request holds until its answer has been sent; null while it has no body. */
@@ -57,6 +59,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     startedMs: performance.now(),
     route: null,
     caller: null,
+    isBrowserSession: false,
     logFields: null,
     memory: null as MemoryLease | null,
     bodyPace,
@@ -114,11 +117,22 @@ export function paceBody(request: IncomingMessage, bytes: number): number {
   return context?.bodyPace?.spend(context.caller?.workspaceId ?? null, bytes) ?? 0;
 }
 
-/** Headers that every answer to the request carries, also errors: names and values in turn. Empty without a context. */
+/**
+ * Keeps browsers from treating an answer as a page of this origin, where its scripts could use the session of the console.
+ * The console and the other pages replace the policy with their own.
+ */
+export const inertHeaders = [
+  'x-content-type-options',
+  'nosniff',
+  'content-security-policy',
+  "sandbox; default-src 'none'",
+] as const;
+
+/** Headers of every answer, including errors: names and values in turn. Without a context, there are no IDs. */
 export function answerHeadersOf(request: IncomingMessage): string[] {
   const context = (request as Carrier)[contextKey];
-  if (context === undefined) return [];
-  return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId];
+  if (context === undefined) return [...inertHeaders];
+  return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId, ...inertHeaders];
 }
 
 /**

@@ -16,8 +16,13 @@ const forwardErrors = {
   unsupported_operation: callErrors.unsupported_operation,
   guardrails_not_applicable: 'the config or the workspace has guardrails, which cannot judge this call',
   rate_limited: callErrors.rate_limited,
+  use_a_key: 'the request was signed in by a session cookie; send a gateway key (403)',
 };
-const modelErrors = { ...callErrors, guardrails_not_applicable: forwardErrors.guardrails_not_applicable };
+const modelErrors = {
+  ...callErrors,
+  guardrails_not_applicable: forwardErrors.guardrails_not_applicable,
+  use_a_key: forwardErrors.use_a_key,
+};
 
 /** An operation that uses a model. */
 const calls = (what: string, example?: object): OperationTexts[string] => ({

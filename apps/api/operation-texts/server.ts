@@ -13,7 +13,8 @@ export const serverTexts: OperationTexts = {
   createSession: {
     description:
       'The cookie is HttpOnly and SameSite=Strict, holds the key encrypted, and ends with it. A request with the cookie that changes ' +
-      'something also needs the header `x-sluice-console`.',
+      'something also needs the header `x-sluice-console`. It works for requests of scripts, not for addresses that the browser opens ' +
+      "as pages (`not_a_page`), and not for calls that relay a provider's answer (`use_a_key`).",
     errors: {
       invalid_api_key: 'there is no such key, or it was revoked',
       foreign_page: 'a page of another origin sent it',

@@ -68,6 +68,7 @@ export function relayHandler(
   const course = liveCourse(deps.routing);
   const hasBodies = area !== 'stored_objects';
   return async (request, response) => {
+    refuseBrowserSession(request);
     refuseWhenUnlogged(deps.requestLog);
     const providerPath = pathAtProvider(path, request);
     const controller = abortWhenClientLeaves(response);
@@ -105,6 +106,17 @@ export function relayHandler(
     }
     return answerCall(deps, { request, response, controller, call, outcome });
   };
+}
+
+/**
+ * A relayed answer has the content type and the bytes of the provider, which the console's origin must not serve to a browser
+ * that is signed in to it. The console itself calls only routes whose answers the gateway builds.
+ */
+function refuseBrowserSession(request: Request): void {
+  if (!contextOf(request).isBrowserSession) return;
+  const message =
+    "A browser session cannot be used for calls that relay a provider's answer. Send a gateway key in x-gateway-api-key.";
+  throw new GatewayError('forbidden', 'use_a_key', message);
 }
 
 /** OpenAI has replaced them by the Responses API. */

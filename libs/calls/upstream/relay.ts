@@ -190,11 +190,35 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
   return await promise;
 }
 
+/** Content types that browsers neither run nor render as a page. The provider's answer keeps them. */
+const inertTypes: ReadonlySet<string> = new Set([
+  'application/json',
+  'application/jsonl',
+  'application/octet-stream',
+  'application/x-ndjson',
+  'application/x-subrip',
+  'image/gif',
+  'image/jpeg',
+  'image/png',
+  'image/webp',
+  'text/event-stream',
+  'text/plain',
+  'text/vtt',
+]);
+
+/** Headers that describe the body. A content type that browsers could run becomes a download of unknown bytes. */
 function contentHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const { 'content-type': type = '', 'content-length': length, 'content-disposition': disposition } = headers;
   const result: Record<string, string> = {};
-  for (const name of ['content-type', 'content-length', 'content-disposition'] as const) {
-    const value = headers[name];
-    if (value !== undefined) result[name] = value;
+  if (length !== undefined) result['content-length'] = length;
+  const [essence = ''] = type.split(';', 1);
+  const name = essence.trim().toLowerCase();
+  if (inertTypes.has(name) || /^audio\/[\w.+-]+$/.test(name)) {
+    result['content-type'] = type;
+    if (disposition !== undefined) result['content-disposition'] = disposition;
+  } else {
+    result['content-type'] = 'application/octet-stream';
+    result['content-disposition'] = 'attachment';
   }
   return result;
 }
