@@ -120,6 +120,7 @@ const owners: Readonly<Record<string, string>> = {
   response_cache: 'libs/calls/protect/response-cache',
   provider_circuit: 'libs/calls/protect/traffic',
   provider_limit: 'libs/calls/protect/traffic',
+  stored_object: 'libs/calls/protect/stored-objects',
   limit_counter: 'libs/limits',
 };
 

@@ -229,6 +229,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     queue,
     exports: { runningMax: config.SLUICE_EXPORTS_RUNNING_MAX, linkTtlMs: config.SLUICE_EXPORT_LINK_TTL },
     calls,
+    storedObjects: platform.storedObjects,
     search: platform.search,
     metrics: operationsPort === undefined ? metrics : undefined,
     checkReadiness,

@@ -8,6 +8,7 @@ import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Admission } from '#libs/calls/admission.ts';
+import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
@@ -101,6 +102,7 @@ export type RouteDeps = {
   /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;
   calls: Calls;
+  storedObjects: StoredObjects;
   search: PlanDeps['search'];
   liveDeps: LiveDeps;
   /** Absent if metrics have a port of their own. */

@@ -49,6 +49,8 @@ import { createSend } from '#libs/secret-managers/send.ts';
 import { createSharedLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
+import { createObjectOwners } from '#libs/calls/protect/stored-objects/object-owners.ts';
+import { createStoredObjects, type StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import type { z } from 'zod';
@@ -76,6 +78,7 @@ export type Platform = {
   files: Files;
   egress: Egress;
   calls: Calls;
+  storedObjects: StoredObjects;
   /** Searches for the expression of a condition, in the threads of guardrails. */
   search: PlanDeps['search'];
   traffic: Traffic;
@@ -261,12 +264,14 @@ export async function createPlatform(
     clock: databaseClock,
     unpriced: config.SLUICE_UNPRICED_CALLS,
   });
+  const storedObjects = createStoredObjects({ owners: createObjectOwners(db), logger });
   const calls = createCalls({
     egress,
     admission,
     traffic,
     guardrails,
     responseCache,
+    storedObjects,
     search: textJudge.search,
     renderPrompt: (query, pins) => access.prompts.render(query, pins),
     threads: answerThreads,
@@ -311,6 +316,7 @@ export async function createPlatform(
     files,
     egress,
     calls,
+    storedObjects,
     search: textJudge.search,
     traffic,
     responseCache,

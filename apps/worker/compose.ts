@@ -40,6 +40,7 @@ import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { logExportQueue, runLogExport, sweepLogExports, workedOnExports } from '#libs/request-log/run-log-export.ts';
 import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
 import { sweepProviderLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
+import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -243,6 +244,7 @@ export async function composeWorker(
       { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
       { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
       { name: 'sweep limits of providers', everySeconds: 3_600, run: () => sweepProviderLimits(db) },
+      { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
       {
         name: 'sweep blobs',
         everySeconds: 3_600,

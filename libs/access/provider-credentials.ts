@@ -66,6 +66,9 @@ function credentialOf(provider: LiveProvider, integration: LiveIntegration | und
     integration: integration.slug,
     ...(deployments === undefined ? {} : { deployments }),
     ...(mapped === undefined ? {} : { mapped }),
+    ...(integration.ownerId === organisationId && !integration.sharesStoredObjects
+      ? { sharedAccount: integration.id }
+      : {}),
     ...(models === null ? {} : { models }),
     ...(accessOf(integration, workspaceId).enabled ? {} : { blocked: 'integration_not_shared' as const }),
   };

@@ -92,6 +92,7 @@ export function targetOfVirtualKey(key: LiveCredential, model: string | null): R
     workspaceId: key.workspaceId,
   };
   if (key.integration !== undefined) target.integration = key.integration;
+  if (key.sharedAccount !== undefined) target.sharedAccount = key.sharedAccount;
   if (key.models !== undefined) target.models = key.models;
   if (!named) return { target, model };
   target.model = named.model;

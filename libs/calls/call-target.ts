@@ -10,6 +10,7 @@ import { guardCall } from './protect/guardrails/guard-call.ts';
 import type { Guardrails } from './protect/guardrails/guardrails.ts';
 import type { Permit } from './protect/traffic/lanes.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
+import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
 import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
 import type { Retries, RetryPolicy } from './retry.ts';
 import { toStream } from './upstream/answer-to-stream.ts';
@@ -22,6 +23,8 @@ export type CallTargetDeps = {
   admission?: Admission | undefined;
   guardrails?: Guardrails | undefined;
   responseCache?: Pick<ResponseCache, 'through'> | undefined;
+  /** Absent: workspaces that share an account share its stored objects too. */
+  storedObjects?: StoredObjects | undefined;
   /** Circuits, rate-limit waits and permits of targets with a `credentialId`. Absent: no call waits or is rejected. */
   traffic?: Pick<Traffic, 'acquire'> | undefined;
 };
@@ -51,7 +54,8 @@ export type CallTarget = {
  * The order of everything that happens around a call to one target, for live calls, batch lines and pass-through calls
  * alike. From outside to inside:
  *
- * 0. whether the model is one that the credential is for;
+ * 0. whether the model is one that the credential is for, and, in an account that workspaces share, whether the objects
+ *    that the call names are its own; the objects that it creates are recorded;
  * 1. admission by policies, who are also told what the call has used;
  * 2. input guardrails;
  * 3. the cache: an answer from it is judged by the output guardrails as any other;
@@ -64,9 +68,19 @@ export type CallTarget = {
  * outcome. A step that a leaf does not use costs one comparison, so a plain call goes almost directly to `send`.
  */
 export function createCallTarget(deps: CallTargetDeps): CallTarget {
-  const { sender, retries, admission, guardrails, responseCache, traffic } = deps;
+  const { sender, retries, admission, guardrails, responseCache, storedObjects, traffic } = deps;
   let openCalls = 0;
   let openStreams = 0;
+
+  const limited = (
+    call: TargetCall,
+    target: Target,
+    request: ForwardRequest,
+    policy: RetryPolicy | undefined,
+  ): Promise<Outcome> =>
+    admission?.isLimited(call.workspaceId, call.keyId, target.credentialId) === true
+      ? admitted(call, target, request, policy, admission.admit)
+      : judged(call, target, request, policy);
 
   /** 1. */
   const admitted = async (
@@ -224,9 +238,12 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
           return Promise.resolve({ kind: 'failed', error: asGatewayError(error), attempts: [] });
         }
       }
-      return admission?.isLimited(call.workspaceId, call.keyId, target.credentialId) === true
-        ? admitted(call, target, request, policy, admission.admit)
-        : judged(call, target, request, policy);
+      const { sharedAccount } = target;
+      if (sharedAccount === undefined || storedObjects === undefined) return limited(call, target, request, policy);
+      const holder = { accountId: sharedAccount, workspaceId: call.workspaceId };
+      return storedObjects.through({ holder, target, model: call.model }, request, (made) =>
+        limited(call, target, made, policy),
+      );
     },
     send,
     counters: () => ({ openCalls, openStreams }),

@@ -44,6 +44,11 @@ export type Target = {
   workspaceId?: string;
   /** The slug of the integration that holds the credential. Absent: no integration holds it. */
   integration?: string;
+  /**
+   * The ID of the organisation's integration, if several workspaces use its account at the provider and each may name
+   * only the objects that it stored there. Absent: the account is the workspace's own, or its objects are shared.
+   */
+  sharedAccount?: string;
   /** Absent: all. */
   models?: AllowedModels;
   /**

@@ -11,7 +11,7 @@ import { quickTimeouts } from './timeouts.ts';
 import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts';
 
 type Deps = SenderDeps &
-  Pick<CallTargetDeps, 'admission' | 'guardrails' | 'responseCache'> & {
+  Pick<CallTargetDeps, 'admission' | 'guardrails' | 'responseCache' | 'storedObjects'> & {
     /** The system's clock: of records, and of dates that providers send. */
     clock: Clock;
     /** The clock of deadlines and waits. Default: `clock`. */
@@ -64,6 +64,7 @@ export function createCalls(deps: Deps): Calls {
     admission,
     guardrails,
     responseCache,
+    storedObjects,
     search = () => false,
     renderPrompt,
   } = deps;
@@ -77,7 +78,7 @@ export function createCalls(deps: Deps): Calls {
     logger,
     sleep,
   });
-  const target = createCallTarget({ sender, retries, admission, guardrails, responseCache, traffic });
+  const target = createCallTarget({ sender, retries, admission, guardrails, responseCache, storedObjects, traffic });
   const planDeps: PlanDeps = { callTarget: target.call, search, renderPrompt, random, now: () => clock.now() };
 
   return {

@@ -20,6 +20,13 @@ export const integrationFields = {
   configurations: providerConfiguration().optional(),
   secret_mappings: secretMappings(),
   pricing_adjustments: pricingAdjustments().nullish(),
+  share_stored_objects: z
+    .boolean()
+    .optional()
+    .describe(
+      'Whether the workspaces that use this integration may list, read and delete the assistants, threads, responses, files ' +
+        'and other objects that another one of them stored at the provider. false: each workspace only sees its own.',
+    ),
   create_default_provider: z.boolean().default(true),
   default_provider_slug: slug().optional(),
 };
@@ -108,6 +115,7 @@ export const IntegrationObject = z.object({
   secret_mappings: z.array(SecretMappingObject),
   global_workspace_access_settings: AccessObject,
   allow_all_models: z.boolean(),
+  share_stored_objects: z.boolean().describe('whether workspaces may use objects that others stored at the provider'),
   workspace_count: z.int().describe('workspaces that it is shared with by name'),
   pricing_adjustments: anyObject().nullable(),
   created_at: z.iso.datetime(),

@@ -537,6 +537,15 @@ type ProviderLimitTable = {
   reported_at: Date;
 };
 
+/** Which workspace created which object in an account that workspaces share (libs/calls/protect/stored-objects). */
+type StoredObjectTable = {
+  account_id: string;
+  object_id: string;
+  workspace_id: string;
+  kind: string;
+  created_at: Generated<Date>;
+};
+
 /** Where a subscriber is in the log, and what stopped it (libs/event-log/subscriber.ts). */
 type SubscriptionCheckpointTable = {
   name: string;
@@ -623,6 +632,7 @@ export type Database = {
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
   provider_limit: ProviderLimitTable;
+  stored_object: StoredObjectTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
   recorded_bodies: RecordedBodiesTable;

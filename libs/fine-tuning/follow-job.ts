@@ -17,6 +17,8 @@ type FollowDeps = TuningWork & {
   blobs: Pick<BlobStore, 'put' | 'remove'>;
   /** Makes a blob a file of the workspace, inside the transaction that has locked the file's stream. */
   recordFile: (unit: UnitOfWork, id: string, file: { filename: string; blob: StoredBlob }) => Promise<void>;
+  /** Records which workspace owns the models that a job has made, if workspaces share the provider's account. */
+  recordModels: (job: FineTuningJobRow, models: readonly string[]) => Promise<void>;
 };
 
 /** After this many polls in a row that did not find the job, it counts as deleted at the provider. */
@@ -47,6 +49,10 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     const provider = await deps.connect(row, signal);
     const before = await carryOut(deps, job, row, row.provider_job_id, provider);
     const seen = await pollJob(deps, before, row.provider_job_id, provider);
+    const made = seen.checkpoints.map((one) => one.fine_tuned_model_checkpoint);
+    if (seen.view?.fine_tuned_model) made.push(seen.view.fine_tuned_model);
+    // Before the job shows them, so that they can be used as soon as they are known.
+    if (made.length > 0) await deps.recordModels(before, made);
     const poll = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
     if (poll.view === null && seen.view !== null) next.postponed += 1;
     const after = await recordPoll(deps, job, before, poll);

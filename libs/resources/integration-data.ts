@@ -25,6 +25,8 @@ export type IntegrationData = StoredCredential & {
   name: string;
   description: string | null;
   pricing_adjustments: PricingAdjustments | null;
+  /** Whether workspaces may use one another's objects at the provider. Absent: false. */
+  share_stored_objects?: boolean;
   /** Absent: true. */
   allow_all_models?: boolean;
   /** By slug. */
@@ -49,6 +51,7 @@ export type LiveIntegration = OpenCredential & {
   /** The workspace that owns it, or the organisation. */
   readonly ownerId: string;
   readonly createdAtMs: number;
+  readonly sharesStoredObjects: boolean;
   /** null: all. */
   readonly models: AllowedModels | null;
   /** null: as listed. */

@@ -115,6 +115,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
       secret_mappings: data.secret_mappings ?? [],
       global_workspace_access_settings: shownAccess(data.global_workspace_access, row.created_at, nowMs),
       allow_all_models: data.allow_all_models ?? true,
+      share_stored_objects: data.share_stored_objects ?? false,
       workspace_count: Object.values(data.workspaces ?? {}).filter((access) => access.enabled).length,
       pricing_adjustments: shownAdjustments(data.pricing_adjustments),
       ...timesOf(row),
@@ -130,6 +131,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
         slug: slug ?? id,
         ownerId,
         createdAtMs: created_at.getTime(),
+        sharesStoredObjects: data.share_stored_objects ?? false,
         models: allowedModelsOf(data),
         prices: adjustmentsOf(data),
         access: {
@@ -154,8 +156,11 @@ const credentialOf = ({ key, configurations, secret_mappings: mappings, ai_provi
 
 async function checkNew(input: Input, context: CheckContext<IntegrationData>): Promise<Checked<IntegrationData>> {
   const { data, secrets } = await checkNewCredential(credentialOf(input), context, 'ai_provider_id');
-  const { name = '', description = null, pricing_adjustments: prices = null } = input;
-  return { data: asJson({ name, description, pricing_adjustments: prices, ...data }) as IntegrationData, secrets };
+  const { name = '', description = null, pricing_adjustments: prices = null, share_stored_objects } = input;
+  return {
+    data: asJson({ name, description, pricing_adjustments: prices, share_stored_objects, ...data }) as IntegrationData,
+    secrets,
+  };
 }
 
 async function checkChange(
@@ -164,6 +169,9 @@ async function checkChange(
   stored: IntegrationData,
 ): Promise<Checked<IntegrationData>> {
   const { data, ...secrets } = await checkChangedCredential(credentialOf(input), context, stored);
-  const { name, description, pricing_adjustments } = input;
-  return { data: asJson({ name, description, pricing_adjustments, ...data }) as Partial<IntegrationData>, ...secrets };
+  const { name, description, pricing_adjustments, share_stored_objects } = input;
+  return {
+    data: asJson({ name, description, pricing_adjustments, share_stored_objects, ...data }) as Partial<IntegrationData>,
+    ...secrets,
+  };
 }

@@ -74,6 +74,8 @@ export type LiveCredential = OpenCredential & {
   readonly expiresAtMs: number;
   /** Slug of the integration that holds the credential. Absent: the record itself does. */
   readonly integration?: string;
+  /** As `Target.sharedAccount`. */
+  readonly sharedAccount?: string;
   /** Absent: all. */
   readonly models?: AllowedModels;
   /** Why it cannot be used at present. Absent: it can. */

@@ -100,6 +100,7 @@ const records: Readonly<Record<string, object>> = {
     secret_mappings: [],
     global_workspace_access_settings: { enabled: false, usage_limits: null, rate_limits: null },
     allow_all_models: true,
+    share_stored_objects: false,
     workspace_count: 0,
     pricing_adjustments: null,
     created_at: '2026-11-23T12:00:00.000Z',

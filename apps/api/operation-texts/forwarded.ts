@@ -16,11 +16,14 @@ const forwardErrors = {
   unsupported_operation: callErrors.unsupported_operation,
   guardrails_not_applicable: 'the config or the workspace has guardrails, which cannot judge this call',
   rate_limited: callErrors.rate_limited,
+  stored_object_not_found:
+    'workspaces share the account at the provider, and this one created no object of that ID (404)',
   use_a_key: 'the request was signed in by a session cookie; send a gateway key (403)',
 };
 const modelErrors = {
   ...callErrors,
   guardrails_not_applicable: forwardErrors.guardrails_not_applicable,
+  stored_object_not_found: forwardErrors.stored_object_not_found,
   use_a_key: forwardErrors.use_a_key,
 };
 

@@ -10,6 +10,7 @@ import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts
 import type { FineTuningRequest } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -27,11 +28,13 @@ export function createFineTuningJob({
   files,
   targets,
   admission,
+  storedObjects,
 }: {
   fineTuningJobs: FineTuningJobs;
   files: Files;
   targets: BatchTargets;
   admission: Admission;
+  storedObjects: Pick<StoredObjects, 'requireModel'>;
 }): Route {
   return {
     method: 'POST',
@@ -63,6 +66,8 @@ export function createFineTuningJob({
           const { models, slug } = choice.caller.key;
           assertModelAllowed(models, slug, model, { operation: 'chat' });
         }
+        if (choice.caller.type === 'virtual_key')
+          await storedObjects.requireModel({ workspaceId, credential: choice.caller.key }, model);
         const trainingFile = await requireFile(files, workspaceId, body.training_file, 'training_file');
         if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
         const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };

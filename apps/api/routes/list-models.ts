@@ -6,6 +6,7 @@ import { ModelList, ModelObject } from '#libs/contracts/models.ts';
 import { allows } from '#libs/calls/allowed-models.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { Target } from '#libs/calls/call.ts';
+import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -17,6 +18,7 @@ type Deps = {
   /** Slugs of the workspace's virtual keys and providers. */
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   calls: Pick<Calls, 'listModels'>;
+  storedObjects: Pick<StoredObjects, 'withoutForeign'>;
   logger: Logger;
 };
 type Model = z.output<typeof ModelObject>;
@@ -71,14 +73,19 @@ export function retrieveModel(deps: Deps): Route {
   };
 }
 
-async function modelsOf({ calls, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
+async function modelsOf(
+  { calls, storedObjects, logger, ...deps }: Deps,
+  request: Request,
+  response: Response,
+): Promise<Model[]> {
   const left = abortWhenClientLeaves(response).signal;
   const targets = await targetsOf(deps, request);
   // A call for one provider waits for it. In a list, one hanging provider must not delay all the others.
   const signal = targets.length > 1 ? AbortSignal.any([left, AbortSignal.timeout(listedWaitMs)]) : left;
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
-      const models = await listOf(calls, target, signal);
+      const place = { workspaceId: callerOf(request).workspaceId, credential: target };
+      const models = await storedObjects.withoutForeign(place, await listOf(calls, target, signal));
       return models.map((model) => ({ ...model, id: `${prefix}${model.id}` }));
     }),
   );

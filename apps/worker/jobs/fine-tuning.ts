@@ -1,4 +1,6 @@
+import type { Target } from '#libs/calls/call.ts';
 import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
+import type { FineTuningJobRow } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { followJob } from '#libs/fine-tuning/follow-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
@@ -26,21 +28,14 @@ export async function workOnFineTuning({
 }): Promise<void> {
   const { db, eventLog, queue, blobs, access, files, calls } = platform;
   const { SLUICE_FINE_TUNING_POLL_MIN: minMs, SLUICE_FINE_TUNING_POLL_MAX: maxMs } = config;
+  const targetOf = async ({ workspace_id: workspaceId, target }: FineTuningJobRow): Promise<Target> =>
+    (await access.fineTuningTargets.resolveLeaf(workspaceId, target, plainLeaf, null, false)).target;
   const work: TuningWork = {
     db,
     eventLog,
     queue,
     logger,
-    async connect(job, signal) {
-      const { target } = await access.fineTuningTargets.resolveLeaf(
-        job.workspace_id,
-        job.target,
-        plainLeaf,
-        null,
-        false,
-      );
-      return connectTuningProvider(calls, target, { signal, now: Date.now });
-    },
+    connect: async (job, signal) => connectTuningProvider(calls, await targetOf(job), { signal, now: Date.now }),
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
     nextWaitMs(before, changed) {
       const allowedMs = changed ? minMs : Math.min(maxMs, Math.max(minMs, before * 2));
@@ -68,6 +63,11 @@ export async function workOnFineTuning({
       {
         ...work,
         blobs,
+        recordModels: async (row, models) =>
+          await platform.storedObjects.recordModels(
+            { workspaceId: row.workspace_id, credential: await targetOf(row) },
+            models,
+          ),
         async recordFile(unit, id, { filename, blob }) {
           await files.record(unit, id, { purpose: 'fine-tune-results', filename, blob, expiresAfterSeconds: null });
         },

@@ -114,7 +114,7 @@ test('a job with more events than one poll keeps is recorded completely, in orde
       ]);
     },
   );
-  const deps = { ...work, blobs, recordFile: async () => {} };
+  const deps = { ...work, blobs, recordFile: async () => {}, recordModels: async () => {} };
   const look = () => followJob(deps, { ...claim, payload: firstPoll(id, null) }, signal);
   await look();
   // Not all of them could be held, so it is not yet said to be over.
