@@ -48,6 +48,7 @@ const keysOf = (cube: Cube): readonly string[] =>
 /** What rows of wide cubes add up, and the type of the sum. */
 const wideSums = {
   requests: 'bigint',
+  refused_requests: 'bigint',
   input_tokens: 'numeric',
   output_tokens: 'numeric',
   cost: 'numeric',
@@ -159,7 +160,7 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
     cube,
     sql`
     select ${logBucket(options)} as bucket, ${list(keys)}, bin, count(*) as binned,
-      count(*) as requests, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens,
+      count(*) as requests, count(*) filter (where refused) as refused_requests, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens,
       coalesce(sum(cost), 0) as cost, count(*) filter (where cost is null and not failed) as unpriced,
       coalesce(sum(saved_cost), 0) as saved_cost, sum((duration_ms * 1000)::bigint) as duration_us,
       to_timestamp(min(recorded_ms) / 1000.0) as first_at, to_timestamp(max(recorded_ms) / 1000.0) as last_at
@@ -174,7 +175,7 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
 export function singleCalls(options: LogOptions & { keys: readonly string[] }): RawBuilder<unknown> {
   return sql`
     select ${logBucket(options)} as bucket, ${list(options.keys)}, 1::bigint as requests,
-      input_tokens::numeric, output_tokens::numeric, coalesce(cost, 0) as cost,
+      refused::int::bigint as refused_requests, input_tokens::numeric, output_tokens::numeric, coalesce(cost, 0) as cost,
       case when cost is null and not failed then 1 else 0 end::bigint as unpriced, coalesce(saved_cost, 0) as saved_cost,
       (duration_ms * 1000)::bigint::numeric as duration_us, '' as latency,
       to_timestamp(recorded_ms / 1000.0) as first_at, to_timestamp(recorded_ms / 1000.0) as last_at

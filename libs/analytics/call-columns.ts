@@ -1,4 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
+import { hasNotSucceeded, wasRefused } from '#libs/request-log/call-outcome.ts';
 
 // What a rollup keeps of calls, and how each of it is read from a row of the request log. `call_rollup` and
 // `metadata_rollup` have all of these columns.
@@ -34,15 +35,12 @@ export const valueColumns = {
   fallback: 'boolean',
 } as const satisfies Partial<Record<Dimension, string>>;
 
-/** A call fails when its status says so, when it got none, or when it broke off after a good status. */
-const failed = sql`(status is null or status >= 400 or error_code is not null)`;
-
 /** Milliseconds since 1970 of the record: the first 48 bits of its UUIDv7 (uuid_extract_timestamp is new in Postgres 18). */
 const recordedMs = sql`('x' || substr(id::text, 1, 8) || substr(id::text, 10, 4))::bit(48)::bigint`;
 
 /** What `aggregateLog` reads of a row of the request log. Rows of earlier releases have null where a column is newer. */
 export const logColumns: RawBuilder<unknown> = sql`
-  ${recordedMs} as recorded_ms, workspace_id, provider, model, status, ${failed} as failed, key_id, virtual_key,
-  config, prompt_slug, cache_status, case when ${failed} then 0 else greatest(coalesce(retries, attempts - 1), 0) end as retries,
+  ${recordedMs} as recorded_ms, workspace_id, provider, model, status, ${hasNotSucceeded} as failed, ${wasRefused} as refused, key_id, virtual_key,
+  config, prompt_slug, cache_status, case when ${hasNotSucceeded} then 0 else greatest(coalesce(retries, attempts - 1), 0) end as retries,
   coalesce(fallbacks, 0) > 0 as fallback, coalesce(input_tokens, 0) as input_tokens,
   coalesce(output_tokens, 0) as output_tokens, cost, saved_cost, duration_ms`;

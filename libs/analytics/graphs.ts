@@ -184,7 +184,7 @@ export const graphs = {
   })),
   users,
   'users/requests': usersRequests,
-  errors: ofTotals(({ failed }) => ({ total: failed })),
+  errors: ofTotals(({ failed, refused }) => ({ total: failed, refused, at_provider: failed - refused })),
   'errors/rate': ofTotals(({ failed, requests }) => ({ rate: percent(failed, requests) })),
   'errors/stacks': errorStacks,
   'errors/status-codes': statusCodes,

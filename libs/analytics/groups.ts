@@ -62,6 +62,11 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
     order: sql`(sum(requests) - sum(failed_requests)) / sum(requests)`,
   },
   error_count: { read: ({ failed }) => failed, order: sql`sum(failed_requests)` },
+  refused_count: { read: ({ refused }) => refused, order: sql`sum(refused_requests)` },
+  provider_error_count: {
+    read: ({ failed, refused }) => failed - refused,
+    order: sql`sum(failed_requests - refused_requests)`,
+  },
   cache_hit_rate: {
     read: ({ hits, requests }) => perRequest(100 * hits, requests),
     order: sql`sum(hits) / sum(requests)`,

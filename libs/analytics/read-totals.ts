@@ -7,7 +7,10 @@ import { createLatencyHistogram, type LatencyHistogram } from './latency-histogr
 /** Sums over calls. Costs are exact US cents. */
 export type Totals = {
   requests: number;
+  /** Calls without a good answer. */
   failed: number;
+  /** Those of them that this gateway refused. */
+  refused: number;
   inputTokens: number;
   outputTokens: number;
   cost: Big;
@@ -26,6 +29,7 @@ export type Totals = {
 type TotalsRow = {
   requests: number;
   failed: number;
+  refused: number;
   input_tokens: number;
   output_tokens: number;
   cost: string;
@@ -45,6 +49,7 @@ type TotalsRow = {
  */
 export const totalColumns = ({ withLatency = false, withTimes = false }): RawBuilder<unknown> => sql`
   sum(requests)::bigint as requests, sum(failed_requests)::bigint as failed,
+  sum(refused_requests)::bigint as refused,
   sum(input_tokens)::bigint as input_tokens, sum(output_tokens)::bigint as output_tokens, sum(cost)::text as cost,
   sum(unpriced)::bigint as unpriced, sum(duration_us)::bigint as duration_us,
   sum(hits)::bigint as hits, sum(hit_duration_us)::bigint as hit_duration_us,
@@ -57,6 +62,7 @@ export function toTotals(row: TotalsRow): Totals {
   return {
     requests: row.requests,
     failed: row.failed,
+    refused: row.refused,
     inputTokens: row.input_tokens,
     outputTokens: row.output_tokens,
     cost: new Big(row.cost),
@@ -74,6 +80,7 @@ export function toTotals(row: TotalsRow): Totals {
 export const noCalls = (): Totals => ({
   requests: 0,
   failed: 0,
+  refused: 0,
   inputTokens: 0,
   outputTokens: 0,
   cost: new Big(0),
@@ -114,6 +121,7 @@ export function addTotals(all: Iterable<Totals>): Totals {
   for (const totals of all) {
     sum.requests += totals.requests;
     sum.failed += totals.failed;
+    sum.refused += totals.refused;
     sum.inputTokens += totals.inputTokens;
     sum.outputTokens += totals.outputTokens;
     sum.cost = sum.cost.plus(totals.cost);

@@ -45,6 +45,10 @@ const number = z.number();
 /** The answers, by operation. */
 export const AnalyticsAnswers = {
   total: graph(z.object({ total: number }), z.object({ ...timestampOf, total: number })),
+  errors: graph(
+    z.object({ total: number, refused: number.describe('by this gateway'), at_provider: number }),
+    z.object({ ...timestampOf, total: number, refused: number, at_provider: number }),
+  ),
   cost: graph(
     z.object({ total: number, avg: number, unpriced: z.int().describe('calls whose price is not known') }),
     z.object({ ...timestampOf, total: number, avg: number, unpriced: z.int() }),

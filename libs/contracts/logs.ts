@@ -21,9 +21,11 @@ export const LogListQuery = z.object({
   time_of_generation_max: moment().optional().describe('recorded at or before this time'),
   status: z
     .string()
-    .regex(/^(?:[1-5]\d\d|[1-5]xx|error)$/)
+    .regex(/^(?:[1-5]\d\d|[1-5]xx|error|refused|failed)$/)
     .optional()
-    .describe('a status like 429, a class like 5xx, or `error`: 400 and above, an error code, or no answer'),
+    .describe(
+      'a status like 429, a class like 5xx, `error` (400 and above, an error code, or no answer), or one of its parts: `refused` by this gateway, `failed` at the provider',
+    ),
   kind: z.enum(['live', 'batch', 'imported']).optional(),
   model: filter().describe('the requested model'),
   provider: filter(),
@@ -77,6 +79,9 @@ export const LogRecord = z.object({
   stream: z.boolean(),
   status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
   error_code: z.string().nullable(),
+  outcome: z
+    .enum(['succeeded', 'refused', 'failed'])
+    .describe('refused: by this gateway, such as by a budget or a guardrail; failed: at the provider'),
   finish_reason: z.string().nullable(),
   attempts: z.int().describe('calls made to providers'),
   retries: z.int().nullable().describe('attempts that repeated another one at the same target'),

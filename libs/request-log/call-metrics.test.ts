@@ -50,7 +50,7 @@ test('results of the cache and verdicts of guardrails are counted', async () => 
   expect(samples.get('sluice_call_cache_total{provider="openai",result="miss"}')).toBe(1);
   expect(samples.get('sluice_call_guardrails_total{provider="openai",verdict="failed"}')).toBe(1);
   expect(samples.get('sluice_call_guardrails_total{provider="openai",verdict="denied"}')).toBe(1);
-  expect(samples.get(`sluice_calls_total{${mini},kind="live",outcome="denied"}`)).toBe(1);
+  expect(samples.get(`sluice_calls_total{${mini},kind="live",outcome="refused"}`)).toBe(1);
 });
 
 test('calls that were made elsewhere are not counted', async () => {

@@ -1,5 +1,6 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import { findProvider } from '#libs/providers/registry.ts';
+import { outcomeOf, type CallOutcome } from './call-outcome.ts';
 import type { RequestLogEntry } from './log-entry.ts';
 
 export type CallMetrics = {
@@ -30,7 +31,7 @@ const ofModel = ['provider', 'model', 'kind'] as const;
  */
 type Counts = {
   labels: Record<(typeof ofModel)[number], string>;
-  outcomes: { succeeded: number; failed: number; denied: number };
+  outcomes: Record<CallOutcome, number>;
   tokens: { input: number; cached: number; output: number; reasoning: number };
   dollars: number;
 };
@@ -43,7 +44,7 @@ export function createCallMetrics(): CallMetrics {
   const registers: Registry[] = [];
   const calls: Counter = new Counter({
     name: 'sluice_calls_total',
-    help: 'Calls by provider, model, kind (live, batch) and outcome (succeeded, failed, denied by a guardrail).',
+    help: 'Calls by provider, model, kind (live, batch) and outcome (succeeded, refused by this gateway, failed at the provider).',
     labelNames: [...ofModel, 'outcome'],
     registers,
     collect() {
@@ -115,7 +116,7 @@ export function createCallMetrics(): CallMetrics {
   /** Whether the model has a name of its own, or gets one now. */
   function isNamed(known: ReadonlyMap<string, unknown>, model: string, entry: RequestLogEntry): boolean {
     if (known.has(model)) return true;
-    if (outcomeOf(entry.status) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
+    if (outcomeOf(entry) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
     const own = modelsOfWorkspace.get(entry.workspace_id) ?? 0;
     if (own >= modelsOfWorkspaceMax) return false;
     modelsOfWorkspace.set(entry.workspace_id, own + 1);
@@ -137,7 +138,7 @@ export function createCallMetrics(): CallMetrics {
     if (ofKinds === undefined) ofProvider.set(model, (ofKinds = {}));
     return (ofKinds[kind] ??= {
       labels: { provider, model, kind },
-      outcomes: { succeeded: 0, failed: 0, denied: 0 },
+      outcomes: { succeeded: 0, refused: 0, failed: 0 },
       tokens: { input: 0, cached: 0, output: 0, reasoning: 0 },
       dollars: 0,
     });
@@ -158,7 +159,7 @@ export function createCallMetrics(): CallMetrics {
       const provider = entry.provider === null ? 'none' : (findProvider(entry.provider)?.id ?? 'other');
       const counts = findCounts(provider, kind, entry);
       const { labels, tokens: sums } = counts;
-      counts.outcomes[outcomeOf(status)] += 1;
+      counts.outcomes[outcomeOf(entry)] += 1;
       if (entry.duration_ms >= 0) durations.observe(labels, entry.duration_ms / 1_000);
       if (entry.first_event_ms !== null && entry.first_event_ms >= 0)
         firstEvents.observe(labels, entry.first_event_ms / 1_000);
@@ -183,11 +184,6 @@ export function createCallMetrics(): CallMetrics {
 }
 
 const cacheResults: ReadonlySet<string> = new Set(['hit', 'miss', 'refresh', 'disabled']);
-
-const outcomeOf = (status: number | null): 'succeeded' | 'failed' | 'denied' => {
-  if (status === 446) return 'denied';
-  return status !== null && status < 400 ? 'succeeded' : 'failed';
-};
 
 /** A count that a provider reported; 0 if no call can have it. prom-client throws at numbers that are not finite. */
 const plausible = (count: number | null): number =>

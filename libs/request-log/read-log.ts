@@ -3,6 +3,7 @@ import { sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database, RequestLogTable } from '#libs/database/schema.ts';
 import type { LogListQuery } from '#libs/contracts/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { hasNotSucceeded, wasRefused } from './call-outcome.ts';
 import { logConditions, rollupConditions } from './call-conditions.ts';
 import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from './log-id.ts';
 
@@ -133,11 +134,9 @@ function uuidOfCursor(after: string): string {
 }
 
 function withStatus(page: Query, status: string): Query {
-  if (status === 'error') {
-    return page.where((of) =>
-      of.or([of('status', '>=', 400), of('status', 'is', null), of('error_code', 'is not', null)]),
-    );
-  }
+  if (status === 'error') return page.where(hasNotSucceeded);
+  if (status === 'refused') return page.where(wasRefused);
+  if (status === 'failed') return page.where(hasNotSucceeded).where(sql<boolean>`not ${wasRefused}`);
   if (!status.endsWith('xx')) return page.where('status', '=', Number(status));
   const lowest = Number(status.slice(0, 1)) * 100;
   return page.where('status', '>=', lowest).where('status', '<', lowest + 100);

@@ -1,5 +1,6 @@
 import type { LogRecord } from '#libs/contracts/logs.ts';
 import { pathnameOf } from './imported-call.ts';
+import { outcomeOf } from './call-outcome.ts';
 import { timeOfLogUuid, toLogId } from './log-id.ts';
 import type { LogListRow } from './read-log.ts';
 
@@ -39,6 +40,7 @@ export function toLogRecord(row: LogListRow): LogRecord {
     stream: row.stream,
     status: row.status,
     error_code: row.error_code,
+    outcome: outcomeOf(row),
     finish_reason: row.finish_reason,
     attempts: row.attempts,
     retries: row.retries,

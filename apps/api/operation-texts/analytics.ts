@@ -26,6 +26,7 @@ const timestamp = '2026-11-23T12:00:00.000Z';
 /** An answer in each form; costs are in US cents, durations in milliseconds, rates in per cent. */
 const answers: Readonly<Record<Exclude<keyof typeof AnalyticsAnswers, 'groups'>, object>> = {
   total: graph({ total: 25 }, { timestamp, total: 25 }),
+  errors: graph({ total: 1, refused: 1, at_provider: 0 }, { timestamp, total: 1, refused: 1, at_provider: 0 }),
   cost: graph({ total: 12.5, avg: 0.5, unpriced: 0 }, { timestamp, total: 12.5, avg: 0.5, unpriced: 0 }),
   tokens: graph({ total: 8_000, avg: 320 }, { timestamp, total: 8_000, avg: 320 }),
   latency: graph(
@@ -103,6 +104,8 @@ function groupText(name: string): OperationTexts[string] {
     avg_latency: 840,
     success_rate: 96,
     error_count: 1,
+    refused_count: 1,
+    provider_error_count: 0,
     cache_hit_rate: 20,
     first_seen: timestamp,
     last_seen: '2026-11-23T12:40:00.000Z',

@@ -32,6 +32,7 @@ const log = {
   stream: false,
   status: 200,
   error_code: null,
+  outcome: 'succeeded',
   finish_reason: 'stop',
   attempts: 1,
   retries: 0,

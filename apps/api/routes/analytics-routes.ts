@@ -38,7 +38,7 @@ const graphRoutes: Readonly<
   tokens: { shows: 'tokens, input and output', answer: 'tokens' },
   users: { shows: 'distinct users (metadata _user)', answer: 'total' },
   'users/requests': { shows: 'calls of each user', answer: 'usersRequests', aliases: ['users-requests'] },
-  errors: { shows: 'calls that failed', answer: 'total' },
+  errors: { shows: 'calls that this gateway refused or that failed at their provider', answer: 'errors' },
   'errors/rate': { shows: 'failed calls in per cent', answer: 'rate', aliases: ['errors-rate'] },
   'errors/stacks': { shows: 'failed calls by status', answer: 'stacks', aliases: ['errors-stack', 'errors-stacks'] },
   'errors/status-codes': {

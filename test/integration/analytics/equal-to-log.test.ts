@@ -38,7 +38,7 @@ function randomCall(): Partial<RequestLogEntry> & { at: number } {
     model: pick([null, 'small', 'large']),
     status: pick([null, 200, 200, 200, 429, 500]),
     error_code: pick([null, null, null, 'broken_off']),
-    attempts: pick([1, 1, 1, 2, 3]),
+    attempts: pick([0, 1, 1, 2, 3]),
     retries: pick([null, 0, 0, 1]),
     fallbacks: pick([null, 0, 0, 1]),
     config: pick([null, 'routing', 'cheap']),
@@ -148,6 +148,7 @@ type PlainGroup = {
   requests: number;
   last_seen: number;
   errors: number;
+  refused: number;
   cost: number;
   p95: number;
 };
@@ -265,13 +266,13 @@ test('every total of random times and filters is that of the log', async () => {
       { member: 'metadata_value', column: 'value', metadataKey: 'team' },
     ]);
     const groups = await readGroups(db, whole, grouping, {
-      columns: ['requests', 'last_seen', 'error_count', 'cost', 'p95_latency'],
+      columns: ['requests', 'last_seen', 'error_count', 'refused_count', 'cost', 'p95_latency'],
     });
     const byKey = 'metadataKey' in grouping ? grouping.metadataKey : undefined;
     const column = byKey === undefined ? sql.ref(grouping.column) : sql`metadata ->> ${sql.lit(byKey)}`;
     const { rows: plainGroups } = await sql<PlainGroup>`
       select ${column} as value, count(*) as requests, max(${recordedMs}) as last_seen,
-        count(*) filter (where ${failed}) as errors, coalesce(sum(cost), 0)::float8 as cost,
+        count(*) filter (where ${failed}) as errors, count(*) filter (where ${failed} and attempts = 0) as refused, coalesce(sum(cost), 0)::float8 as cost,
         percentile_disc(0.95) within group (order by duration_ms) as p95
       from request_log where ${where}
       ${byKey === undefined ? sql`` : sql`and ${column} is not null`} group by 1`.execute(db);
@@ -283,6 +284,7 @@ test('every total of random times and filters is that of the log', async () => {
           requests: group['requests'],
           last_seen: Date.parse(String(group['last_seen'])),
           errors: group['error_count'],
+          refused: group['refused_count'],
           cost: group['cost'],
         })),
       ),

@@ -74,16 +74,23 @@ type Health = ReadonlyMap<string, Group>;
 
 const figure = (group: Group | undefined, name: string): number => Number(group?.[name] ?? 0);
 
-/** How the calls through a credential went within a day. */
+/** How the calls that reached the provider with a credential went within a day, and how many were refused before that. */
 function HealthBadge({ group }: { group: Group | undefined }) {
-  const calls = group?.requests ?? 0;
-  if (calls === 0) return <Badge>no calls today</Badge>;
-  const rate = figure(group, 'success_rate');
+  const refused = figure(group, 'refused_count');
+  const calls = (group?.requests ?? 0) - refused;
+  const rate = calls === 0 ? 100 : (100 * (calls - figure(group, 'provider_error_count'))) / calls;
   const tone: Tone = rate >= 99 ? 'good' : rate >= 90 ? 'warn' : 'bad';
   return (
-    <Badge tone={tone}>
-      {rate.toFixed(rate > 99 && rate < 100 ? 2 : 0)} % of {count(calls)} fine
-    </Badge>
+    <>
+      {calls === 0 ? (
+        <Badge>no calls today</Badge>
+      ) : (
+        <Badge tone={tone}>
+          {rate.toFixed(rate > 99 && rate < 100 ? 2 : 0)} % of {count(calls)} fine
+        </Badge>
+      )}
+      {refused === 0 ? null : <Badge tone="warn">{count(refused)} refused here</Badge>}
+    </>
   );
 }
 
@@ -318,24 +325,24 @@ function LastErrors() {
   const isAllowed = useMay('logs.read');
   const errors = useQuery({
     queryKey: ['calls', 'logs', 'last errors'],
-    queryFn: () => answerOf(api.GET('/v1/logs', { params: { query: { status: 'error', limit: 10 } } })),
+    queryFn: () => answerOf(api.GET('/v1/logs', { params: { query: { status: 'failed', limit: 10 } } })),
     enabled: isAllowed,
   });
   if (!isAllowed || errors.data?.data.length === 0) return null;
   return (
     <Card
-      title="Last errors"
+      title="Last errors of providers"
       flush
       aside={
-        <Link to="/requests" search={{ status: 'error' }}>
-          All errors
+        <Link to="/requests" search={{ status: 'failed' }}>
+          All provider errors
         </Link>
       }
     >
       <Shown query={errors}>
         {({ data }) => (
           <DataTable
-            label="Last errors"
+            label="Last errors of providers"
             rows={data}
             keyOf={({ id }) => id}
             columns={[

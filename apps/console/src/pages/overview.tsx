@@ -51,7 +51,11 @@ export function Overview() {
         <Tile
           label="Errors"
           value={short(errors.data?.summary.total)}
-          note={total === 0 ? undefined : `${percent(failed, total)} of calls`}
+          note={
+            total === 0
+              ? undefined
+              : `${percent(failed, total)} of calls: ${short(errors.data?.summary.at_provider)} at providers, ${short(errors.data?.summary.refused)} refused here`
+          }
         />
         <Tile
           label="Latency, median"
@@ -97,14 +101,20 @@ export function Overview() {
                       asBars: true,
                     },
                     {
-                      label: 'errors',
+                      label: 'refused here',
                       values: (errors.data?.data_points ?? []).map((point) => point.total || null),
+                      color: '--warn',
+                      asBars: true,
+                    },
+                    {
+                      label: 'failed at the provider',
+                      values: (errors.data?.data_points ?? []).map((point) => point.at_provider || null),
                       color: '--bad',
                       asBars: true,
                     },
                   ]}
                   format={short}
-                  summary={`${count(total)} calls, of which ${count(failed)} failed`}
+                  summary={`${count(total)} calls, of which ${count(errors.data?.summary.at_provider ?? 0)} failed at the provider and ${count(errors.data?.summary.refused ?? 0)} were refused here`}
                 />
               )}
             </Shown>

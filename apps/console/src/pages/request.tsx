@@ -179,7 +179,7 @@ function Waterfall({ log }: { log: LogDetails }) {
 function plainBars(log: LogDetails, all: number, stream: (from: number) => Bar[]): Bar[] {
   const upstream = log.upstream_ms ?? 0;
   const before = Math.max(0, all - upstream);
-  const isFailed = log.status === null || log.status >= 400;
+  const isFailed = log.outcome === 'failed';
   const bars: Bar[] = [{ name: 'Gateway', from: 0, to: before, tone: '' }];
   if (upstream > 0) {
     const name = log.attempts === 1 ? 'Provider' : `Providers, ${log.attempts} attempts`;

@@ -90,6 +90,8 @@ function Search({ filters }: { filters: Filters }) {
         <select value={values.status ?? ''} onChange={(event) => setValues({ ...values, status: event.target.value })}>
           <option value="">all</option>
           <option value="error">errors</option>
+          <option value="refused">refused here</option>
+          <option value="failed">failed at the provider</option>
           <option value="2xx">2xx</option>
           <option value="4xx">4xx</option>
           <option value="429">429</option>
@@ -121,10 +123,15 @@ function Search({ filters }: { filters: Filters }) {
   );
 }
 
-/** How a call ended, in one word and a colour. */
-export function OutcomeBadge({ record: { status, error_code: code, cache_status: cache } }: { record: LogRecord }) {
-  const isError = status === null || status >= 400 || code !== null;
-  if (isError) return <Badge tone={status === 429 ? 'warn' : 'bad'}>{code ?? status ?? 'no answer'}</Badge>;
+/** How a call ended, in one word and a colour. What this gateway refused is not the provider's failure. */
+export function OutcomeBadge({
+  record: { status, error_code: code, outcome, cache_status: cache },
+}: {
+  record: LogRecord;
+}) {
+  const why = code ?? status ?? 'no answer';
+  if (outcome === 'refused') return <Badge tone="warn">refused: {why}</Badge>;
+  if (outcome === 'failed') return <Badge tone={status === 429 ? 'warn' : 'bad'}>{why}</Badge>;
   return <Badge tone={cache === 'HIT' ? 'info' : 'good'}>{cache === 'HIT' ? 'cache' : status}</Badge>;
 }
 

@@ -1,0 +1,26 @@
+import { sql, type RawBuilder } from 'kysely';
+import type { RequestLogEntry } from './log-entry.ts';
+
+// How a call ended, once for JavaScript and once for SQL. Whatever counts failures uses these.
+
+/**
+ * `refused`: this gateway refused the call, so the provider is not to blame: a budget, a rate, a guardrail, an unknown price,
+ * a mistake in the request. `failed`: a provider was called, and there was no good answer.
+ */
+export type CallOutcome = 'succeeded' | 'refused' | 'failed';
+
+/** The output guardrails refused an answer that the provider had given. */
+const denied = 446;
+
+export function outcomeOf({
+  status,
+  error_code: code,
+  attempts,
+}: Pick<RequestLogEntry, 'status' | 'error_code' | 'attempts'>): CallOutcome {
+  if (status !== null && status < 400 && code === null) return 'succeeded';
+  return attempts === 0 || status === denied ? 'refused' : 'failed';
+}
+
+/** A call did not succeed if its status says so, if it got no answer, or if it broke off after a good status. */
+export const hasNotSucceeded: RawBuilder<boolean> = sql`(status is null or status >= 400 or error_code is not null)`;
+export const wasRefused: RawBuilder<boolean> = sql`(${hasNotSucceeded} and (attempts = 0 or coalesce(status, 0) = ${sql.lit(denied)}))`;
