@@ -15,6 +15,7 @@ import { readCounters, toCounter } from '#libs/limits/counter-store.ts';
 import { counterOf, matches, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
+import { toDollars } from '#libs/prices/to-dollars.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
 
 type Deps = {
@@ -39,7 +40,7 @@ export type DryRunCall = {
   signal: AbortSignal;
 };
 
-type Estimate = Pick<BatchDryRun, 'models' | 'cost_of_input' | 'cost_max' | 'limits'>;
+type Estimate = Pick<BatchDryRun, 'models' | 'cost_of_input_usd' | 'cost_max_usd' | 'limits'>;
 
 type Reached = { target: Target; model: string | null };
 /** What lines of one model are expected to cost at one target, in US cents; null: not known. */
@@ -73,14 +74,16 @@ export async function estimateBatch(deps: Deps, call: DryRunCall, usages: readon
       unbounded_lines: usage.unboundedLines,
       target: describeSteps(step),
       problem: first === null ? null : first.problem,
-      cost_of_input: textOf(cost.ofInput),
-      cost_max: textOf(cost.max),
+      cost_of_input_usd: textOf(cost.ofInput),
+      cost_max_usd: textOf(cost.max),
     });
   }
-  return { models, cost_of_input: textOf(ofInput), cost_max: textOf(max), limits: await budgets.take() };
+  return { models, cost_of_input_usd: textOf(ofInput), cost_max_usd: textOf(max), limits: await budgets.take() };
 }
 
-const textOf = (cents: Big | null): string | null => cents?.toFixed() ?? null;
+const textOf = (cents: Big | null): string | null => (cents === null ? null : toDollars(cents));
+const amountOf = (measure: LimitRule['measure'], amount: Big): string =>
+  measure === 'cost' ? toDollars(amount) : amount.toFixed();
 const plus = (sum: Big | null, cents: Big | null): Big | null =>
   sum === null || cents === null ? null : sum.plus(cents);
 
@@ -215,8 +218,8 @@ function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, 
           limit: rule.recordId,
           label: rule.label,
           measure: rule.measure === 'tokens' ? 'tokens' : 'cost',
-          left: left.toFixed(),
-          needed: textOf(needed),
+          left: amountOf(rule.measure, left),
+          needed: needed === null ? null : amountOf(rule.measure, needed),
           suffices: needed === null ? null : left.gte(needed),
         });
       }

@@ -1,3 +1,4 @@
+import { toDollars } from '#libs/prices/to-dollars.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
 
@@ -32,8 +33,7 @@ export function toOpenAiBatch(batch: BatchRow) {
       output_tokens_details: { reasoning_tokens: usage.reasoning_tokens },
       total_tokens: usage.input_tokens + usage.output_tokens,
     },
-    cost: usage.cost === undefined ? null : Number(usage.cost),
-    cost_currency: 'USD' as const,
+    cost_usd: usage.cost === undefined ? null : toDollars(usage.cost),
     unpriced_lines: usage.unpriced_lines ?? 0,
     paused_at: toUnixSeconds(batch.paused_at),
     waiting: batch.waiting && waitOf(batch.waiting),

@@ -41,6 +41,7 @@ const graph = <Summary extends z.ZodType, Point extends z.ZodType>(summary: Summ
   z.object({ object: z.literal('analytics-graph'), summary, data_points: z.array(point) });
 const timestampOf = { timestamp: z.string().describe('ISO 8601: when the time of this point begins') };
 const number = z.number();
+const cents = () => z.number().describe('US cents');
 
 /** The answers, by operation. */
 export const AnalyticsAnswers = {
@@ -50,8 +51,8 @@ export const AnalyticsAnswers = {
     z.object({ ...timestampOf, total: number, refused: number, at_provider: number }),
   ),
   cost: graph(
-    z.object({ total: number, avg: number, unpriced: z.int().describe('calls whose price is not known') }),
-    z.object({ ...timestampOf, total: number, avg: number, unpriced: z.int() }),
+    z.object({ total: cents(), avg: cents(), unpriced: z.int().describe('calls whose price is not known') }),
+    z.object({ ...timestampOf, total: cents(), avg: cents(), unpriced: z.int() }),
   ),
   tokens: graph(z.object({ total: number, avg: number }), z.object({ ...timestampOf, total: number, avg: number })),
   latency: graph(

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { BatchError } from './batches.ts';
 
-const cents = () => z.string().nullable();
+const dollars = () => z.string().nullable();
 
 const DryRunModel = z.object({
   model: z.string().nullable().describe('as the lines name it; null: made of a prompt, or beyond the first 100 models'),
@@ -14,16 +14,16 @@ const DryRunModel = z.object({
     .object({ code: z.string().nullable(), message: z.string() })
     .nullable()
     .describe('why all of its lines would be refused'),
-  cost_of_input: cents().describe('US cents as a decimal; null if the price is not known'),
-  cost_max: cents().describe('with the longest answers; null also if lines set no maximum'),
+  cost_of_input_usd: dollars().describe('US dollars as a decimal; null if the price is not known'),
+  cost_max_usd: dollars().describe('with the longest answers; null also if lines set no maximum'),
 });
 
 const DryRunLimit = z.object({
   limit: z.string().describe('the id of the policy, key or workspace that has the budget'),
   label: z.string(),
   measure: z.enum(['cost', 'tokens']),
-  left: z.string().describe('US cents or tokens'),
-  needed: z.string().nullable().describe('what the lines of this budget may need; null: not known'),
+  left: z.string().describe('US dollars for a budget in money, otherwise tokens'),
+  needed: z.string().nullable().describe('what the lines of this budget may need, in the same unit; null: not known'),
   suffices: z.boolean().nullable(),
 });
 
@@ -35,9 +35,8 @@ export const BatchDryRun = z.object({
   request_counts: z.object({ total: z.int() }),
   errors: z.object({ object: z.literal('list'), data: z.array(BatchError) }).nullable(),
   models: z.array(DryRunModel),
-  cost_of_input: cents().describe('US cents of all lines; null if one price is not known'),
-  cost_max: cents(),
-  cost_currency: z.literal('USD'),
+  cost_of_input_usd: dollars().describe('US dollars of all lines; null if one price is not known'),
+  cost_max_usd: dollars(),
   limits: z.array(DryRunLimit).describe('budgets that the lines would draw from'),
 });
 export type BatchDryRun = z.output<typeof BatchDryRun>;

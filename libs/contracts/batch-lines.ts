@@ -53,7 +53,7 @@ export const BatchLineDetails = BatchLineObject.extend({
       attempts: z.int(),
       fallbacks: z.int().nullable(),
       duration_ms: z.number(),
-      cost: z.number().nullable().describe('US cents'),
+      cost_usd: z.string().nullable().describe('US dollars as a decimal'),
       provider: z.string().nullable(),
       trace_id: z.string().nullable(),
       created_at: z.iso.datetime(),

@@ -145,8 +145,7 @@ export const BatchObject = z.object({
       total_tokens: z.int(),
     })
     .nullable(),
-  cost: z.number().nullable().describe('US cents of all lines whose cost is known; null if there are none'),
-  cost_currency: z.literal('USD'),
+  cost_usd: z.string().nullable().describe('US dollars of all lines whose cost is known; null if there are none'),
   unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
   paused_at: time().describe('since when no line is started, because the batch is paused; null: it is not'),
   waiting: z

@@ -106,7 +106,7 @@ export const callFilters = {
   total_units_min: amount().describe('tokens of a call, input and output'),
   total_units_max: amount(),
   cost_min: amount().describe('US cents; a call whose price is not known has no cost'),
-  cost_max: amount(),
+  cost_max: amount().describe('US cents'),
   prompt_token_min: amount(),
   prompt_token_max: amount(),
   completion_token_min: amount(),

@@ -37,7 +37,7 @@ export const creditLimit = (min = 0) => decimal(min, creditMax);
 export const usageLimit = () =>
   z
     .strictObject({
-      credit_limit: creditLimit(1).optional(),
+      credit_limit: creditLimit(1).optional().describe('US cents for the type `cost`, or tokens'),
       type: UsageLimitType.default('cost'),
       alert_threshold: alertThreshold().nullish(),
       ...resetFields,

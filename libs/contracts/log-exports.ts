@@ -54,7 +54,11 @@ export const LogExportFilters = z.strictObject({
 
 export const logExportFields = {
   filters: LogExportFilters,
-  requested_data: z.array(z.enum(exportFields)).min(1).max(exportFields.length).describe('the columns'),
+  requested_data: z
+    .array(z.enum(exportFields))
+    .min(1)
+    .max(exportFields.length)
+    .describe('the columns; `cost` is in US cents'),
   description: text({ max: 1_000 }).optional(),
   format: z.enum(['ndjson', 'csv', 'parquet']).optional().describe('ndjson by default'),
 };

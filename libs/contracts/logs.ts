@@ -109,12 +109,13 @@ export const LogRecord = z.object({
     })
     .nullable()
     .describe('as counted by the provider; null if it did not say'),
-  cost: z
-    .number()
+  cost_usd: z
+    .string()
     .nullable()
-    .describe('US cents, of all attempts; 0 for an answer from the cache, null if the price or the usage is not known'),
-  saved_cost: z.number().nullable().describe('US cents that an answer from the cache would have cost'),
-  cost_currency: z.literal('USD'),
+    .describe(
+      'US dollars as a decimal, of all attempts; 0 for an answer from the cache, null if the price or the usage is not known',
+    ),
+  saved_cost_usd: z.string().nullable().describe('US dollars that an answer from the cache would have cost'),
   is_estimate: z
     .boolean()
     .describe('usage and cost are estimates by length, or an attempt without an answer may have cost something'),
@@ -184,8 +185,8 @@ export const LogDetails = LogRecord.extend({
     req_units: z.int(),
     res_units: z.int(),
     total_units: z.int(),
-    cost: z.number().nullable(),
-    cost_currency: z.literal('USD'),
+    cost: z.number().nullable().describe('US cents'),
+    cost_currency: z.literal('USD').describe('the currency of which `cost` has cents'),
     request_url: z.string(),
     request_method: nullableText(),
     response_status_code: z.int().nullable(),

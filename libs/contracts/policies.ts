@@ -33,7 +33,7 @@ const policyFields = {
 export const usageLimitPolicyFields = {
   ...policyFields,
   type: UsageLimitType,
-  credit_limit: creditLimit(),
+  credit_limit: creditLimit().describe('US cents for the type `cost`, or tokens'),
   alert_threshold: alertThreshold().nullish(),
   ...resetFields,
 };
@@ -65,7 +65,7 @@ const policyObject = {
 export const UsageLimitPolicyObject = z.object({
   ...policyObject,
   type: UsageLimitType,
-  credit_limit: z.number(),
+  credit_limit: z.number().describe('US cents for the type `cost`, or tokens'),
   alert_threshold: z.number().nullable(),
   periodic_reset: z.enum(['monthly', 'weekly']).nullable(),
   periodic_reset_days: z.int().nullable(),

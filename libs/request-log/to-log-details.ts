@@ -22,7 +22,7 @@ export function toLogDetails(
   { baseUrl, workspaceSlug, keyName, promptId, bodies }: Place,
 ): LogDetails {
   const record = toLogRecord(row);
-  const { id, created_at, usage, cost } = record;
+  const { id, created_at, usage } = record;
   const inputTokens = usage?.input_tokens ?? 0;
   const outputTokens = usage?.output_tokens ?? 0;
   const isSuccess = isSuccessful(row);
@@ -67,7 +67,7 @@ export function toLogDetails(
       req_units: inputTokens,
       res_units: outputTokens,
       total_units: inputTokens + outputTokens,
-      cost,
+      cost: row.cost === null ? null : Number(row.cost),
       cost_currency: 'USD',
       request_url: url,
       request_method: row.method,

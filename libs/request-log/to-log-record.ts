@@ -1,4 +1,5 @@
 import type { LogRecord } from '#libs/contracts/logs.ts';
+import { toDollars } from '#libs/prices/to-dollars.ts';
 import { pathnameOf } from './imported-call.ts';
 import { outcomeOf } from './call-outcome.ts';
 import { timeOfLogUuid, toLogId } from './log-id.ts';
@@ -51,9 +52,8 @@ export function toLogRecord(row: LogListRow): LogRecord {
     gateway_ms: upstream_ms === null ? null : Math.max(0, duration_ms - upstream_ms),
     first_event_ms: row.first_event_ms,
     usage: Object.values(usage).every((tokens) => tokens === null) ? null : usage,
-    cost: toNumber(row.cost),
-    saved_cost: toNumber(row.saved_cost),
-    cost_currency: 'USD',
+    cost_usd: row.cost === null ? null : toDollars(row.cost),
+    saved_cost_usd: row.saved_cost === null ? null : toDollars(row.saved_cost),
     is_estimate: row.is_estimate ?? false,
     price_version: row.price_version,
     batch_id: row.batch_id,
@@ -63,9 +63,6 @@ export function toLogRecord(row: LogListRow): LogRecord {
     sequence: row.sequence,
   };
 }
-
-/** Exact in the database and in events; an answer is JSON, which has floats only. */
-const toNumber = (decimal: string | null): number | null => (decimal === null ? null : Number(decimal));
 
 /** Of a call that was made elsewhere, the path of its URL. */
 const pathOf = ({ kind, path }: LogListRow): string | null =>

@@ -42,10 +42,10 @@ test('lines are counted by model, with their tokens, where they would go, and wh
   });
   // Ten messages like 'Say line-1.', each with four tokens for itself.
   expect(small?.['input_tokens']).toBe(70);
-  expect(Number(small?.['cost_max'])).toBeGreaterThan(Number(small?.['cost_of_input']));
-  expect(large).toMatchObject({ lines: 1, unbounded_lines: 1, cost_max: null });
-  expect(Number(large?.['cost_of_input'])).toBeGreaterThan(0);
-  expect(body).toMatchObject({ cost_max: null, cost_of_input: expect.stringMatching(/^0\.\d+$/) });
+  expect(Number(small?.['cost_max_usd'])).toBeGreaterThan(Number(small?.['cost_of_input_usd']));
+  expect(large).toMatchObject({ lines: 1, unbounded_lines: 1, cost_max_usd: null });
+  expect(Number(large?.['cost_of_input_usd'])).toBeGreaterThan(0);
+  expect(body).toMatchObject({ cost_max_usd: null, cost_of_input_usd: expect.stringMatching(/^0\.\d+$/) });
   const { data } = await client.batches.list();
   expect(data).toEqual([]);
 });
@@ -92,8 +92,8 @@ test('a config leads to its first target, and a model that is not allowed is a p
     .body;
   const other = (await dryRun(lines, { gateway_options: { virtual_key: 'simulator', provider_model: 'sim-large' } }))
     .body;
-  const mixed = 0.75 * Number(one['cost_max']) + 0.25 * Number(other['cost_max']);
-  expect(Number(body['cost_max'])).toBeCloseTo(mixed, 9);
+  const mixed = 0.75 * Number(one['cost_max_usd']) + 0.25 * Number(other['cost_max_usd']);
+  expect(Number(body['cost_max_usd'])).toBeCloseTo(mixed, 9);
 
   const gone = { targets: [{ virtual_key: 'gone' }] };
   expect((await dryRun(lines, { gateway_options: { config: gone } })).status).toBe(400);

@@ -1,3 +1,4 @@
+import { Big } from 'big.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
@@ -84,8 +85,7 @@ describe.each(sdks)('$name', (sdk) => {
         output_tokens_details: { reasoning_tokens: 0 },
         total_tokens: 0,
       },
-      cost: null,
-      cost_currency: 'USD',
+      cost_usd: null,
       unpriced_lines: 0,
       paused_at: null,
       waiting: null,
@@ -302,8 +302,8 @@ describe.each(sdks)('$name', (sdk) => {
       total_tokens: sum.input + sum.output,
     });
     // As the price list charges the simulator: one dollar for a million tokens of input, two of output.
-    const cents = Number(((sum.input + 2 * sum.output) / 10_000).toFixed(4));
-    expect(batch).toMatchObject({ cost: cents, cost_currency: 'USD', unpriced_lines: 0 });
+    const dollars = new Big(sum.input + 2 * sum.output).div(1_000_000).toFixed();
+    expect(batch).toMatchObject({ cost_usd: dollars, unpriced_lines: 0 });
     expect(batch.model).toBe('@simulator/sim-small');
   });
 });

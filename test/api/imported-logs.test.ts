@@ -68,7 +68,7 @@ test('a call that was made elsewhere is in the log when it is taken, with its co
       duration_ms: 840,
       span_name: 'answer',
       metadata: { team: 'search', attempt: '2' },
-      cost: 75, // 15 cents for a million tokens in, 60 for a million out
+      cost_usd: '0.75', // 15 cents for a million tokens in, 60 for a million out
     }),
   ]);
   expect(JSON.stringify(body)).not.toMatch(/nobody records/);
@@ -101,11 +101,16 @@ test('a list is taken whole or not at all, and what is unknown has no cost', asy
   expect([broken.status, broken.body['error']]).toMatchObject([400, { message: expect.stringContaining('response') }]);
   expect(await call('POST', '/logs', list)).toMatchObject({ body: { recorded: 3 } });
   const { body } = await call('GET', '/logs?trace_id=trace-list');
-  const found = body.data.map(({ provider, status, error_code, cost }) => ({ provider, status, error_code, cost }));
+  const found = body.data.map(({ provider, status, error_code, cost_usd }) => ({
+    provider,
+    status,
+    error_code,
+    cost_usd,
+  }));
   expect(found).toHaveLength(3);
-  expect(found).toContainEqual({ provider: 'openai', status: 429, error_code: 'rate_limit_exceeded', cost: 0 });
-  expect(found).toContainEqual({ provider: 'models.example', status: 200, error_code: null, cost: null });
-  expect(found).toContainEqual({ provider: 'openai', status: 200, error_code: null, cost: 75 });
+  expect(found).toContainEqual({ provider: 'openai', status: 429, error_code: 'rate_limit_exceeded', cost_usd: '0' });
+  expect(found).toContainEqual({ provider: 'models.example', status: 200, error_code: null, cost_usd: null });
+  expect(found).toContainEqual({ provider: 'openai', status: 200, error_code: null, cost_usd: '0.75' });
 });
 
 test('more than a thousand calls, an address that is none, and metadata of unheard-of length are refused', async () => {

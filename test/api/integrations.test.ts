@@ -272,10 +272,10 @@ describe('a provider', () => {
       },
       (rows) => rows.has('one') && rows.has('priced'),
     );
-    const rows = (await ask('GET', '/logs?limit=3')).body.data as unknown as { model: string; cost: number }[];
+    const rows = (await ask('GET', '/logs?limit=3')).body.data as unknown as { model: string; cost_usd: string }[];
     expect(costs.size).toBe(2);
-    const costOf = (model: string) => rows.find((row) => row.model === model)?.cost ?? Number.NaN;
-    expect(costOf('own-model')).toBeCloseTo(2 * (1_000 * 0.001 + 100 * 0.01), 9);
+    const costOf = (model: string) => Number(rows.find((row) => row.model === model)?.cost_usd ?? Number.NaN);
+    expect(costOf('own-model')).toBeCloseTo((2 * (1_000 * 0.001 + 100 * 0.01)) / 100, 9);
     expect(costOf('ft:tuned')).toBeCloseTo(2 * costOf('gpt-5-mini'), 9);
   });
 });

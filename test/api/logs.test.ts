@@ -1,9 +1,13 @@
+import { Big } from 'big.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { createWorkspace } from './second-workspace.ts';
 import { errorOf, sdks, type Client } from './sdk.ts';
+
+/** As the price list charges the simulator: one dollar for a million tokens of input, two of output. */
+const dollarsOf = (input = 0, output = 0): string => new Big(input + 2 * output).div(1_000_000).toFixed();
 
 // The request log, as its routes show it.
 
@@ -89,6 +93,7 @@ describe.each(sdks)('$name', (sdk) => {
         stream: false,
         status: 200,
         error_code: null,
+        outcome: 'succeeded',
         finish_reason: 'stop',
         attempts: 1,
         retries: 0,
@@ -109,9 +114,8 @@ describe.each(sdks)('$name', (sdk) => {
           details: null,
         },
         // The price list charges the simulator one dollar for a million tokens of input, two of output.
-        cost: ((completion.usage?.prompt_tokens ?? 0) + 2 * (completion.usage?.completion_tokens ?? 0)) / 10_000,
-        saved_cost: null,
-        cost_currency: 'USD',
+        cost_usd: dollarsOf(completion.usage?.prompt_tokens, completion.usage?.completion_tokens),
+        saved_cost_usd: null,
         is_estimate: false,
         price_version: expect.stringMatching(/^20\d\d-\d\d-\d\d\.[0-9a-f]{12}$/),
         batch_id: null,
@@ -199,7 +203,6 @@ describe.each(sdks)('$name', (sdk) => {
       stream: false,
       metadata: { run: '1' },
       api_key_id: expect.stringMatching(/^key_/),
-      cost_currency: 'USD',
     };
     expect(rows.toSorted((left, right) => Number(left['batch_line']) - Number(right['batch_line']))).toMatchObject([
       {
@@ -210,9 +213,9 @@ describe.each(sdks)('$name', (sdk) => {
         model: 'sim-small',
         request_id: output[0]?.id,
         usage: { input_tokens: usage.prompt_tokens, output_tokens: usage.completion_tokens },
-        cost: (usage.prompt_tokens + 2 * usage.completion_tokens) / 10_000,
+        cost_usd: dollarsOf(usage.prompt_tokens, usage.completion_tokens),
       },
-      { ...common, batch_line: 2, status: 404, attempts: 1, error_code: 'http_404', usage: null, cost: 0 },
+      { ...common, batch_line: 2, status: 404, attempts: 1, error_code: 'http_404', usage: null, cost_usd: '0' },
       { ...common, batch_line: 3, status: 200, attempts: 2, retries: 1, error_code: null },
     ]);
     const byTrace = await rowsOf({ trace_id: traceId, kind: 'batch' }, 3);

@@ -1,3 +1,4 @@
+import { Big } from 'big.js';
 import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,6 +37,7 @@ beforeAll(async () => {
 afterAll(() => scripted.stop());
 
 type Answer = { status: number; body: Record<string, unknown> & { id: string } };
+/** `cost` and `saved_cost` in US cents, as price tables have them. */
 type LogRecord = {
   cost: number | null;
   saved_cost: number | null;
@@ -66,11 +68,15 @@ async function logged(
   const response = await postJson(platform, route, body, { ...headers, 'x-gateway-trace-id': traceId });
   await read(response);
   const { data } = await eventually(
-    async () => (await call('GET', `/logs?trace_id=${traceId}`)).body as unknown as { data: LogRecord[] },
+    async () => (await call('GET', `/logs?trace_id=${traceId}`)).body as unknown as { data: Shown[] },
     (list) => list.data.length > 0,
   );
-  return data[0] as LogRecord;
+  const [record] = data as [Shown];
+  return { ...record, cost: toCents(record.cost_usd), saved_cost: toCents(record.saved_cost_usd) };
 }
+
+type Shown = Omit<LogRecord, 'cost' | 'saved_cost'> & { cost_usd: string | null; saved_cost_usd: string | null };
+const toCents = (usd: string | null): number | null => (usd === null ? null : new Big(usd).times(100).toNumber());
 
 const messages = [{ role: 'user', content: 'Hello' }];
 const chat = (model = 'gpt-4o', more: object = {}) => ({ model: `@priced/${model}`, messages, ...more });
@@ -129,7 +135,8 @@ test('a class of service with a discount is priced by it in streams, other areas
   );
   const line = (id: string) => chatLine(id, { model: '@priced/gpt-5', service_tier: 'flex' });
   const batch = (await runBatch(sdk, client, [line('cheap'), line('full')])) as unknown as Record<string, unknown>;
-  expect(batch).toMatchObject({ status: 'completed', cost: 3 * half, unpriced_lines: 0 });
+  expect(batch).toMatchObject({ status: 'completed', unpriced_lines: 0 });
+  expect(toCents(batch['cost_usd'] as string)).toBe(3 * half);
 });
 
 test('a model without a price costs null, never 0, and is counted by its provider', async () => {

@@ -80,7 +80,7 @@ export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
             attempts: record.attempts,
             fallbacks: record.fallbacks,
             duration_ms: record.duration_ms,
-            cost: record.cost,
+            cost_usd: record.cost_usd,
             provider: record.provider,
             trace_id: record.trace_id,
             created_at: record.created_at,

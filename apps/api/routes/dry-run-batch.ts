@@ -160,8 +160,7 @@ const toDryRun = (
   request_counts: { total: checked?.lineCount ?? 0 },
   errors: errors.length === 0 ? null : { object: 'list', data: [...errors] },
   models: estimate?.models ?? [],
-  cost_of_input: estimate?.cost_of_input ?? null,
-  cost_max: estimate?.cost_max ?? null,
-  cost_currency: 'USD',
+  cost_of_input_usd: estimate?.cost_of_input_usd ?? null,
+  cost_max_usd: estimate?.cost_max_usd ?? null,
   limits: estimate?.limits ?? [],
 });

@@ -9,7 +9,7 @@ export const batchColumns: readonly Column<Batch>[] = [
   ['status', statusOf],
   ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
   ['failed', ({ request_counts: { failed } }) => failed],
-  ['cost', ({ cost }) => dollarsOf(cost), { right: true, spare: 3 }],
+  ['cost', ({ cost_usd: usd }) => dollarsOf(usd), { right: true, spare: 3 }],
   ['created', ({ created_at: at }) => timeOf(at), { spare: 2 }],
   ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
 ];
@@ -29,7 +29,7 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
     status: statusOf(batch),
     'waits for': batch.waiting?.message,
     lines: `${total}: ${completed} answered, ${failed} failed`,
-    cost: batch.cost === null ? null : costOf(batch),
+    cost: batch.cost_usd === null ? null : costOf(batch),
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
     endpoint: batch.endpoint,
     model: batch.model,
@@ -47,8 +47,8 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
 }
 
-function costOf({ cost, unpriced_lines: unpriced }: Batch): string {
-  return `${dollarsOf(cost)}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
+function costOf({ cost_usd: usd, unpriced_lines: unpriced }: Batch): string {
+  return `${dollarsOf(usd)}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
 }
 
 const problemsShown = 20;
@@ -56,7 +56,7 @@ const problemsShown = 20;
 /** How a batch has ended, in lines: the first says it, the others what made the server refuse it. */
 export function describeEnd(batch: Batch): string[] {
   const { completed, failed, total } = batch.request_counts;
-  const cost = batch.cost === null ? '' : `, ${costOf(batch)}`;
+  const cost = batch.cost_usd === null ? '' : `, ${costOf(batch)}`;
   const problems = batch.errors?.data ?? [];
   const more = problems.length - problemsShown;
   return [

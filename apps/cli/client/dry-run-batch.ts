@@ -16,8 +16,8 @@ type Model = {
   unbounded_lines: number;
   target: string[];
   problem: { message: string } | null;
-  cost_of_input: string | null;
-  cost_max: string | null;
+  cost_of_input_usd: string | null;
+  cost_max_usd: string | null;
 };
 type DryRun = {
   valid: boolean;
@@ -25,12 +25,10 @@ type DryRun = {
   request_counts: { total: number };
   errors: { data: { line: number | null; message: string }[] } | null;
   models: Model[];
-  cost_of_input: string | null;
-  cost_max: string | null;
+  cost_of_input_usd: string | null;
+  cost_max_usd: string | null;
   limits: { label: string; measure: string; left: string; needed: string | null; suffices: boolean | null }[];
 };
-
-const dollars = (cents: string | null): string | null => dollarsOf(cents === null ? null : Number(cents));
 
 const columns: readonly Column<Model>[] = [
   ['model', ({ model }) => model ?? '(of a prompt)'],
@@ -41,8 +39,8 @@ const columns: readonly Column<Model>[] = [
     ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens),
     { right: true, spare: 3 },
   ],
-  ['cost of input', ({ cost_of_input: cents }) => dollars(cents), { right: true, spare: 2 }],
-  ['cost at most', ({ cost_max: cents }) => dollars(cents), { right: true }],
+  ['cost of input', ({ cost_of_input_usd: usd }) => dollarsOf(usd), { right: true, spare: 2 }],
+  ['cost at most', ({ cost_max_usd: usd }) => dollarsOf(usd), { right: true }],
   ['goes to', ({ target, problem }) => problem?.message ?? target.join('; ')],
 ];
 
@@ -85,20 +83,19 @@ function show(found: DryRun, options: ClientOptions): void {
   }
   for (const { label, measure, left, needed, suffices } of found.limits) {
     const state = suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice';
-    const unit = measure === 'cost' ? 'cents' : 'tokens';
-    note(
-      `The budget ${label} ${state}: ${left} ${unit} are left${needed === null ? '' : `, ${needed} needed at most`}.`,
-    );
+    const amount = (text: string): string => (measure === 'cost' ? dollarsOf(text) : `${text} tokens`);
+    const most = needed === null ? '' : `, and at most ${amount(needed)} is needed`;
+    note(`The budget ${label} ${state}: ${amount(left)} is left${most}.`);
   }
   if (!found.valid) note('The batch would be refused:');
   for (const { line, message } of problems) note(`  ${line === null ? '' : `line ${line}: `}${message}`);
 }
 
-function describeCost({ cost_of_input: input, cost_max: max }: DryRun): string {
+function describeCost({ cost_of_input_usd: input, cost_max_usd: max }: DryRun): string {
   if (input === null) return 'the price of a model is not known';
   const most =
     max === null
       ? 'and no limit for the output, because lines have no maximum of tokens or no known price'
-      : `at most ${dollars(max)}`;
-  return `${dollars(input)} for the input, ${most}`;
+      : `at most ${dollarsOf(max)}`;
+  return `${dollarsOf(input)} for the input, ${most}`;
 }

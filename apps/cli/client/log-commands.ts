@@ -23,7 +23,7 @@ type Log = {
   model: string | null;
   provider: string | null;
   duration_ms: number;
-  cost: number | null;
+  cost_usd: string | null;
   trace_id: string | null;
 };
 
@@ -31,7 +31,7 @@ const columns: readonly Column<Log>[] = [
   ['time', ({ created_at: at }) => timeOf(at, { seconds: true })],
   ['status', ({ status }) => status],
   ['ms', ({ duration_ms: ms }) => Math.round(ms), { spare: 3 }],
-  ['cost', ({ cost }) => dollarsOf(cost), { right: true, spare: 2 }],
+  ['cost', ({ cost_usd: usd }) => dollarsOf(usd), { right: true, spare: 2 }],
   ['provider', ({ provider }) => provider, { spare: 1 }],
   ['id', ({ id }) => id],
   ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],

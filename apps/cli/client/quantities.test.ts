@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { bytesOf, countOf, dollarsOf, durationOf } from './quantities.ts';
 
 test('a cost has the digits that tell it apart, however small it is, and no exponent', () => {
-  expect([null, 0, 477.0559, 99.99, 1.57, 0.0068, 0.000012].map(dollarsOf)).toEqual([
+  expect([null, 0, '4.770559', 0.9999, '0.0157', '0.000068', '0.00000012'].map(dollarsOf)).toEqual([
     '-',
     '$0.00',
     '$4.77',

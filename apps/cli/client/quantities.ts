@@ -11,10 +11,10 @@ export function timeOf(value: string | number | null | undefined, { seconds = fa
   return `${day} ${clock.map(two).join(':')}`;
 }
 
-/** US cents as dollars, with as many digits as small costs need. */
-export function dollarsOf(cents: number | null | undefined): string {
-  if (cents === null || cents === undefined) return '-';
-  const dollars = cents / 100;
+/** US dollars, as the API answers them, with as many digits as small costs need. */
+export function dollarsOf(usd: string | number | null | undefined): string {
+  if (usd === null || usd === undefined) return '-';
+  const dollars = Number(usd);
   const size = Math.abs(Number(dollars.toPrecision(3)));
   if (size === 0 || size >= 1) return `$${dollars.toFixed(2)}`;
   // Three digits that are not 0. A hundred decimals are the most that there can be.

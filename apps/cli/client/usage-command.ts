@@ -55,7 +55,7 @@ export function addUsageCommand(program: Command): void {
       const columns: Column<Group>[] = [
         ['calls', (group) => group['requests']],
         ['tokens', (group) => group['total_tokens']],
-        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost'])), { right: true }],
+        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost']) / 100), { right: true }],
         [options.by, (group) => grouping.names.map((name) => group[name]).find((name) => name != null)],
       ];
       printRows(data, columns, options);

@@ -16,7 +16,8 @@ export type Batch = {
   in_progress_at: number | null;
   expires_at: number | null;
   request_counts: { total: number; completed: number; failed: number };
-  cost: number | null;
+  /** US dollars. */
+  cost_usd: string | null;
   unpriced_lines: number;
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
   waiting: { message: string } | null;
@@ -124,7 +125,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
       ? []
       : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${durationOf(left / rate)}`]),
     ...(failed === 0 ? [] : [`${failed} failed`]),
-    ...(batch.cost === null ? [] : [dollarsOf(batch.cost)]),
+    ...(batch.cost_usd === null ? [] : [dollarsOf(batch.cost_usd)]),
     ...(batch.paused_at ? ['paused'] : []),
     ...(batch.waiting === null ? [] : [batch.waiting.message]),
   ];

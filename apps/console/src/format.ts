@@ -8,10 +8,13 @@ export const count = (value: number | null | undefined): string => (value == nul
 export const short = (value: number | null | undefined): string =>
   value == null ? '–' : Math.abs(value) < 10_000 ? whole.format(value) : compact.format(value);
 
-/** US cents as dollars, with as many digits as a small cost needs. */
-export function money(cents: number | null | undefined): string {
-  if (cents == null) return '–';
-  const dollars = cents / 100;
+/** US cents, as analytics have them, as dollars. */
+export const money = (cents: number | null | undefined): string => usd(cents == null ? null : cents / 100);
+
+/** US dollars, as records have them, with as many digits as a small cost needs. */
+export function usd(amount: string | number | null | undefined): string {
+  if (amount == null) return '–';
+  const dollars = Number(amount);
   if (dollars === 0) return '$0';
   if (Math.abs(dollars) >= 1)
     return `$${dollars.toLocaleString('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;

@@ -26,7 +26,7 @@ export const batchSteps: readonly Step[] = [
   { id: 'uploadFile', form: { purpose: 'batch', file: jsonl(asked) } },
   { id: 'listFiles' },
   { id: 'retrieveFile', params: { file_id: 'file-abc' } },
-  { id: 'dryRunBatch', varies: ['cost_of_input'] },
+  { id: 'dryRunBatch', varies: ['cost_of_input_usd'] },
   { id: 'createBatch' },
   { id: 'retrieveBatch', params: { batch_id: 'batch_abc' }, until: isOf('completed') },
   { id: 'listBatches' },

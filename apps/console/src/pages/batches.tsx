@@ -3,7 +3,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router';
 import { useCallback, useEffect } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch } from '../api/types.ts';
-import { count, duration, money } from '../format.ts';
+import { count, duration, usd } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, CopyButton, Empty, Loading, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
@@ -134,7 +134,7 @@ const columns: readonly Column<Batch>[] = [
   { head: 'Lines', cell: (batch) => <LinesProgress batch={batch} /> },
   { head: 'Pace', cell: (batch) => <PaceCell batch={batch} /> },
   { head: 'Endpoint', cell: ({ endpoint }) => <code>{endpoint}</code> },
-  { head: 'Cost', cell: ({ cost }) => money(cost), isNumber: true },
+  { head: 'Cost', cell: ({ cost_usd: cost }) => usd(cost), isNumber: true },
   { head: 'Created', cell: ({ created_at: at }) => <Ago at={at * 1_000} /> },
 ];
 

@@ -4,7 +4,7 @@ import { useRef, useState, type DragEvent } from 'react';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, toApiError } from '../api/client.ts';
 import type { DryRun, FileObject } from '../api/types.ts';
-import { bytes, count, money, percent } from '../format.ts';
+import { bytes, count, percent, usd } from '../format.ts';
 import { Badge, Card, ErrorNote, Facts, PageHead, Tile } from '../parts/basics.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { checkLines, type FileCheck } from './check-lines.ts';
@@ -108,18 +108,18 @@ export function NewBatch() {
 
 /** What the server says of a batch that was not created. */
 function Estimate({ found }: { found: DryRun }) {
-  const most = found.cost_max === null ? 'open' : dollars(found.cost_max);
+  const most = found.cost_max_usd === null ? 'open' : dollars(found.cost_max_usd);
   return (
     <Card
       title="What it would cost"
       aside={<Badge tone={found.valid ? 'good' : 'bad'}>{found.valid ? 'would run' : 'would fail'}</Badge>}
     >
       <div className="tiles">
-        <Tile label="Input" value={dollars(found.cost_of_input)} note="estimated from the texts" />
+        <Tile label="Input" value={dollars(found.cost_of_input_usd)} note="estimated from the texts" />
         <Tile
           label="At most"
           value={most}
-          note={found.cost_max === null ? 'lines set no maximum of tokens' : 'with the longest answers'}
+          note={found.cost_max_usd === null ? 'lines set no maximum of tokens' : 'with the longest answers'}
         />
       </div>
       <DataTable
@@ -141,8 +141,8 @@ function Estimate({ found }: { found: DryRun }) {
       {found.limits.map(({ limit, label, left, needed, measure, suffices }) => (
         <p key={limit} className={suffices === false ? 'note-box warn' : 'muted'}>
           The budget {label} {suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice'}:{' '}
-          {left} {measure === 'cost' ? 'cents' : 'tokens'} are left{needed === null ? '' : `, ${needed} needed at most`}
-          .
+          {amountOf(measure, left)} is left
+          {needed === null ? '' : `, and at most ${amountOf(measure, needed)} is needed`}.
         </p>
       ))}
       {(found.errors?.data ?? []).map(({ line, message }) => (
@@ -155,7 +155,10 @@ function Estimate({ found }: { found: DryRun }) {
   );
 }
 
-const dollars = (cents: string | null): string => (cents === null ? 'not known' : money(Number(cents)));
+const dollars = (amount: string | null): string => (amount === null ? 'not known' : usd(amount));
+
+const amountOf = (measure: string, amount: string): string =>
+  measure === 'cost' ? usd(amount) : `${count(Number(amount))} tokens`;
 
 function FileChoice({ onFile }: { onFile: (file: File) => void }) {
   const [isOver, setOver] = useState(false);

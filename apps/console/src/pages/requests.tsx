@@ -4,7 +4,7 @@ import { useCallback, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { LogRecord } from '../api/types.ts';
 import type { paths } from '../../generated/api.ts';
-import { count, milliseconds, money } from '../format.ts';
+import { count, milliseconds, usd } from '../format.ts';
 import { AsCurl, At, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 
@@ -154,7 +154,7 @@ const columns: readonly Column<LogRecord>[] = [
     cell: ({ usage }) => (usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`),
     isNumber: true,
   },
-  { head: 'Cost', cell: ({ cost }) => money(cost), isNumber: true },
+  { head: 'Cost', cell: ({ cost_usd: cost }) => usd(cost), isNumber: true },
   {
     head: 'Attempts',
     cell: ({ attempts, fallbacks }) =>
