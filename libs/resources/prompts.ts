@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import { z } from 'zod';
 import { LabelVersionRequest, promptFields, PromptObject, promptUpdateFields } from '#libs/contracts/prompts.ts';
 import { withInput } from '#libs/http/route.ts';
@@ -12,8 +13,8 @@ import { refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
 import { versionParams } from './resource-schemas.ts';
+import { credentialKinds } from './stored-credential.ts';
 import { versionNumber } from './version-routes.ts';
-import { listActiveCredentials } from './virtual-keys.ts';
 
 /** What one version says, never changed. */
 export type PromptVersion = {
@@ -232,8 +233,10 @@ async function checkVersion(version: Partial<PromptVersion>, context: CheckConte
 
 /** So that a mistyped name is not found out by the first call. */
 async function refuseUnknownCredential(slug: string, { unit, workspaceId }: CheckContext<PromptData>): Promise<void> {
-  const known = await listActiveCredentials(unit.tx, workspaceId);
-  if (known.some((credential) => credential.slug === slug)) return;
+  const { rows } = await sql`
+    select from resource where kind = any(${credentialKinds}::text[]) and workspace_id = ${workspaceId} and slug = ${slug}
+      and deleted_at is null limit 1`.execute(unit.tx);
+  if (rows.length > 0) return;
   const message =
     `Invalid 'virtual_key': there is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. ` +
     'GET /v1/virtual-keys and GET /v1/providers list the ones you can use.';
