@@ -31,8 +31,8 @@ export type ActivityRow = ActivityTable & { data: string | null };
 export const totalMax = 100_000;
 
 /**
- * Returns the activity of a workspace, or of all of them (null), newest first: up to `limit + 1` rows, of which the last one only shows that there are
- * more. Throws invalid_request when `after` is not the id of a row.
+ * Returns the activity of a workspace, or of all of them (null), newest first: up to `limit + 1` rows, of which the last one
+ * only shows that there are more. Throws invalid_request when `after` is not the id of a row.
  */
 export async function listActivity(
   db: Kysely<Database>,
