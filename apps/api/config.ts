@@ -85,10 +85,10 @@ export const ApiConfig = z.object({
   /** API keys of a workspace. They are in memory too, but small, and some installations have one for each user. */
   SLUICE_API_KEYS_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),
   /**
-   * Memory that the records of one workspace take up in every process. Records of all workspaces together get half of
-   * SLUICE_MEMORY_MAX; if they need more, the largest workspace is left out.
+   * Memory that the records of one workspace take up in every process: 10,000 API keys take up about 30 MiB. Records of all
+   * workspaces together get half of SLUICE_MEMORY_MAX; if they need more, the largest workspace is left out.
    */
-  SLUICE_RECORDS_MEMORY_MAX: byteSize('32MiB', { minBytes: 65_536, maxBytes: 1_099_511_627_776 }),
+  SLUICE_RECORDS_MEMORY_MAX: byteSize('48MiB', { minBytes: 65_536, maxBytes: 1_099_511_627_776 }),
   /**
    * How far a form is read to find its part `model`, if nothing else says where it goes. Some SDKs send the file first, and
    * OpenAI accepts audio of 25 MB.

@@ -14,7 +14,6 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { PromptLimits } from './prompt-limits.ts';
-import type { RecordLimits } from './record-limits.ts';
 import type { PlanCache } from '#libs/targets/plan-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
@@ -278,6 +277,15 @@ export type StoreDeps = {
   policiesMax?: number;
   /** A virtual key that every new workspace gets. */
   virtualKeyOfAll?: KeptVirtualKey | undefined;
+};
+
+/** Bounds of the records that every process keeps in memory, by their owner: a workspace or the organisation. */
+export type RecordLimits = {
+  /** Records of one kind. */
+  recordsMax: number;
+  apiKeysMax: number;
+  /** Bytes of memory that the cached records of a workspace take up, all kinds together. */
+  memoryBytesMax: number;
 };
 
 /** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */

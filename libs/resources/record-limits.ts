@@ -1,23 +1,15 @@
 import { sql } from 'kysely';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { AnyResource, StoreDeps } from './define-resource.ts';
+import type { AnyResource, RecordLimits, StoreDeps } from './define-resource.ts';
 import { defaultPromptLimits } from './prompt-limits.ts';
 import { recordBytes } from './record-bytes.ts';
-
-/** Bounds of what one workspace, or the organisation, has in the memory of every process. */
-export type RecordLimits = {
-  /** Records of one kind. */
-  recordsMax: number;
-  apiKeysMax: number;
-  /** Bytes of memory that the cached records of all kinds together take up. */
-  memoryBytesMax: number;
-};
 
 export const defaultRecordLimits: RecordLimits = {
   recordsMax: 1_000,
   apiKeysMax: 10_000,
-  memoryBytesMax: 33_554_432,
+  memoryBytesMax: 50_331_648,
 };
 
 type Deps = Pick<StoreDeps, 'promptLimits' | 'recordLimits' | 'snapshot'>;
@@ -39,15 +31,14 @@ export async function refuseMoreRecords(
     select count(*)::int as count from resource
     where kind = ${noun} and workspace_id = ${ownerId} and deleted_at is null`.execute(tx);
   if ((rows[0]?.count ?? 0) < max) return;
-  const message =
-    `This workspace already has ${max} ${names.many}, the maximum (${variable}). ` +
-    'Delete some that are no longer used.';
+  const owner = ownerId === organisationId ? 'The organisation' : 'This workspace';
+  const message = `${owner} already has ${max} ${names.many}, the maximum (${variable}). Delete some that are no longer used.`;
   throw new GatewayError('conflict', 'too_many_records', message);
 }
 
 /**
- * Throws conflict (`records_too_large`) if a record grows and the cached records of its owner would then take up more
- * memory than allowed. Their size is that of this process's snapshot, so requests that run at the same time can exceed
+ * Throws conflict (`records_too_large`) if a record of a workspace grows and all of its cached records would then take up
+ * more memory than allowed. Their size is that of this process's snapshot, so requests that run at the same time can exceed
  * the limit by what they store.
  */
 export function refuseMoreMemory(
@@ -56,7 +47,7 @@ export function refuseMoreMemory(
   after: { data: object; workspace_id: string },
   { snapshot, recordLimits: { memoryBytesMax } = defaultRecordLimits }: Deps,
 ): void {
-  if (kind.cached === undefined || snapshot.memoryOf === undefined) return;
+  if (kind.cached === undefined || snapshot.memoryOf === undefined || after.workspace_id === organisationId) return;
   const growth = recordBytes(kind, after.data) - (before === null ? 0 : recordBytes(kind, before.data));
   const bytes = snapshot.memoryOf(after.workspace_id) + growth;
   if (growth <= 0 || bytes <= memoryBytesMax) return;

@@ -9,6 +9,7 @@ export const sharedErrors = {
   missing_scope: 'the key lacks the scope that the operation needs, which is in `x-scope` (403)',
   request_too_large: 'the body is larger than it may be (413)',
   too_many_failed_attempts: 'too many wrong keys came from this address (429)',
+  workspace_too_large: 'the records of the workspace do not fit into memory; delete some (503)',
   server_overloaded: 'the process has more to do than it can hold; try again (503)',
   database_unavailable: 'the database cannot be reached; try again (503)',
   request_log_full: 'calls cannot be recorded for the moment, so none is made (503)',

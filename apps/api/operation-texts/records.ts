@@ -33,6 +33,10 @@ export function recordTexts(kind: AnyResource): OperationTexts {
       : {
           organisation_key_required: `only those who act for the organisation change ${owner === 'workspace' ? 'what it shares' : 'this'}`,
         };
+  const tooLarge: Record<string, string> =
+    kind.cached && owner === 'workspace'
+      ? { records_too_large: 'the records of the workspace would take up more memory than allowed' }
+      : {};
   const found = { description: `By its ${named}.`, errors: { ...missing, ...elsewhere } };
   const changing = { ...missing, ...elsewhere, ...ofOrganisation };
   const noVersion = { ...found.errors, [`${kind.noun}_version_not_found`]: 'it has no such version' };
@@ -42,6 +46,8 @@ export function recordTexts(kind: AnyResource): OperationTexts {
       description: 'With an `Idempotency-Key` a repeat makes no second one.',
       errors: {
         ...(kind.slug ? { slug_taken: 'another one has this slug' } : {}),
+        ...(kind.countLimit ? { too_many_records: 'the workspace already has the maximum number of them' } : {}),
+        ...tooLarge,
         ...elsewhere,
         ...ofOrganisation,
         idempotency_key_reused: 'the `Idempotency-Key` came before with another body',
@@ -56,7 +62,7 @@ export function recordTexts(kind: AnyResource): OperationTexts {
       description: kind.versioned
         ? 'What changes makes a new version; a request that changes nothing makes none.'
         : 'A request that changes nothing leaves no event.',
-      errors: changing,
+      errors: { ...changing, ...tooLarge },
     },
     [`delete${one}`]: {
       description: `Its events stay in the log${kind.slug ? ', and its slug is free again' : ''}.`,
@@ -83,14 +89,12 @@ const policyErrors = {
   too_many_policies: 'the workspace has as many as it may have',
   organisation_not_found: '`organisation_id` names another organisation than this one',
 };
-const tooMany = { too_many_records: 'the workspace has as many as it may have' };
 const templateErrors = {
   invalid_template: 'the template is wrong, with the position and the reason',
   prompt_partial_not_found: 'it puts in a partial that the workspace does not have',
   prompt_too_large: 'it is larger than a template may be',
   collection_not_found: '`collection_id` names none',
 };
-const promptErrors = { ...templateErrors, ...tooMany };
 const integrationErrors = { integration_not_found: 'the key sees none with this slug or id' };
 const notYours = { organisation_key_required: 'only those who act for the organisation change what it shares' };
 const secretInConfig = { secret_in_config: 'it contains a credential: store that in a virtual key' };
@@ -246,7 +250,7 @@ export const specialRecordTexts: OperationTexts = {
   createCollection: {
     description: 'A folder of prompts and partials, at most five deep.',
     example: { name: 'Support' },
-    errors: { collection_not_found: 'the parent does not exist', ...tooMany },
+    errors: { collection_not_found: 'the parent does not exist' },
   },
   updateCollection: { description: 'Its name. A collection stays where it lies.', example: { name: 'Customers' } },
   deleteCollection: {
@@ -256,7 +260,7 @@ export const specialRecordTexts: OperationTexts = {
   createLabel: {
     description: 'A name for a version, as in `support@production`. With `organisation_id` every workspace sees it.',
     example: { name: 'production', color_code: '#2e7d32' },
-    errors: { label_exists: 'there is one with this name', ...tooMany },
+    errors: { label_exists: 'there is one with this name' },
   },
   updateLabel: {
     description: 'Versions that have it keep it, under the new name.',
@@ -267,7 +271,7 @@ export const specialRecordTexts: OperationTexts = {
   createPartial: {
     description: 'A text that prompts put in with `{{>slug}}`.',
     example: { name: 'Closing', string: 'Kind regards, {{team}}' },
-    errors: promptErrors,
+    errors: templateErrors,
   },
   updatePartial: {
     description: 'The new version is in use after `makeDefault`.',
@@ -285,7 +289,7 @@ export const specialRecordTexts: OperationTexts = {
       parameters: { temperature: 0.2 },
       string: '[{"role":"user","content":"Answer {{customer}} kindly: {{question}}"}]',
     },
-    errors: promptErrors,
+    errors: templateErrors,
   },
   updatePrompt: {
     description:
