@@ -139,6 +139,11 @@ test('a request without a bound on its output has none in its estimate', () => {
   const chat = { operation: 'chat' } as const;
   expect(estimateUsage({ ...chat, body: Buffer.from('{"model":"m"}') })).toEqual({ ...unbounded, inputTokens: 4 });
   expect(estimateUsage({ ...chat, body: Buffer.alloc(0) })).toEqual({ ...unbounded, inputTokens: 0 });
+  for (const body of ['null', '[1]', '"x"', '7'])
+    expect(estimateUsage({ operation: 'responses', body: Buffer.from(body) })).toEqual({
+      ...unbounded,
+      inputTokens: 1,
+    });
 });
 
 test('an estimate is of the request with the edits of its config', () => {

@@ -1,5 +1,6 @@
 import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { toRecord } from '#libs/providers/json-value.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { OtherModels } from './allowed-models.ts';
 import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
@@ -45,7 +46,7 @@ export const budgetCode = 'usage_limit_exceeded';
 export type Spent = {
   /** null: no usage is known, or the answer does not report it. */
   usage: Usage | null;
-  /** The answer broke off, and `usage` is an estimate from what had arrived of it. */
+  /** The answer broke off, and `usage` covers what had arrived of it. */
   isPartial?: boolean;
   /** Calls to the provider. None for an answer from the cache, or for a call that was refused. */
   attempts: readonly Attempt[];
@@ -86,7 +87,8 @@ export function estimateUsage({
   edits,
   operation,
 }: Pick<ForwardRequest, 'body' | 'parsed' | 'edits' | 'operation'>): UsageEstimate {
-  const params = parsed ?? (body.length === 0 ? {} : (JSON.parse(body.toString()) as Record<string, unknown>));
+  // The body of a pass-through call may be any JSON value.
+  const params = parsed ?? (body.length === 0 ? {} : toRecord(JSON.parse(body.toString())));
   if (edits === undefined) return estimateTokens(body.length, params, operation);
   const edited = { ...params };
   let editBytes = 0;
@@ -109,8 +111,8 @@ export function settleReservation({ settle }: Reservation, outcome: Outcome): vo
     settle({ usage, attempts, status, model });
   } else if (outcome.kind === 'stream') {
     const { status } = outcome;
-    void outcome.done.then(({ usage, model, complete, isEstimate = false }) =>
-      settle({ usage, attempts, status, model, isPartial: isEstimate && !complete }),
+    void outcome.done.then(({ usage, model, complete }) =>
+      settle({ usage, attempts, status, model, isPartial: !complete }),
     );
   } else {
     const { status } = outcome;
@@ -118,7 +120,7 @@ export function settleReservation({ settle }: Reservation, outcome: Outcome): vo
   }
 }
 
-/** How a call ended of which nothing is known, because of a bug: it may have reached its provider. */
+/** The end of a call whose result is not known. It may have reached its provider. */
 export const unknownEnd: Spent = {
   usage: null,
   attempts: [{ startedAt: 0, durationMs: 0, status: null, errorCode: 'internal_error', isLost: true }],

@@ -122,7 +122,8 @@ async function updateCounters(
   }));
   await sql`
     update limit_counter as old set max = new.max, used = new.used, assumed = new.assumed,
-      unconfirmed = new.unconfirmed, unpriced = new.unpriced, is_alerted = new.is_alerted, leases = new.leases, period_start = to_timestamp(new.period_start / 1000.0),
+      unconfirmed = new.unconfirmed, unpriced = new.unpriced, is_alerted = new.is_alerted, leases = new.leases,
+      period_start = to_timestamp(new.period_start / 1000.0),
       period_end = to_timestamp(new.period_end / 1000.0), updated_at = to_timestamp(new.updated_at / 1000.0)
     from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as new
       (id text, max numeric, period_start numeric, period_end numeric, used numeric, assumed numeric,

@@ -19,7 +19,7 @@ export type Counter = {
   used: Big;
   /** The part of `used` that is assumed, because the process that held it died. */
   assumed: Big;
-  /** The part of `used` that calls reserved whose own use nobody knows, because their answers were lost. */
+  /** The part of `used` that was reserved and is not confirmed, because the answers of its calls were lost. */
   unconfirmed: Big;
   /** Calls whose price was not known. */
   unpriced: number;
@@ -52,7 +52,7 @@ export type LeaseRequest = {
   periodStartMs: number | null;
   /** Used by all calls of this period that have ended. */
   reported: Big;
-  /** The part of `reported` that was reserved and is not known. */
+  /** The part of `reported` that was reserved and is not confirmed. */
   unconfirmed: Big;
   unpriced: number;
   /** What the last answer in this period was about, and when it was given: by now the holder may be forgotten. null: none. */

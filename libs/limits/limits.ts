@@ -26,7 +26,7 @@ export type Limits = Part & {
    */
   draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal>;
   /**
-   * Ends a draw with what its call has used, of which `unconfirmed` was reserved and is not known. Counters of budgets
+   * Ends a draw with what its call has used, of which `unconfirmed` was only reserved. Counters of budgets
    * keep it also when their period is over by then.
    */
   settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void;

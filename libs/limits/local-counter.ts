@@ -25,7 +25,7 @@ export class LocalCounter {
   /** By calls that have ended in this period, and how much of it the database knows. */
   #used = zero;
   #known = zero;
-  /** The part of `#used` that is reserved and not known. */
+  /** The part of `#used` that was reserved and is not confirmed. */
   #unconfirmed = zero;
   #unconfirmedKnown = zero;
   #unpriced = 0;
@@ -60,7 +60,7 @@ export class LocalCounter {
   }
 
   /**
-   * Ends a draw: its call has used `used`, which may be more than it drew. `unconfirmed` of it is reserved and not known.
+   * Ends a draw: its call has used `used`, which may be more than it drew. `unconfirmed` of it was reserved.
    * `staysUsed`: also after its period.
    */
   settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean, unconfirmed = zero): void {
@@ -201,11 +201,8 @@ export class LocalCounter {
   }
 }
 
-/**
- * Throws for an amount below 0, which would add to the limit what it should take from it. (A Big is always finite: not
- * even its constructor accepts Infinity.)
- */
-export function requireAmount(amount: Big): void {
+/** Throws for an amount below 0, which would be a credit. A Big is always finite: its constructor refuses Infinity. */
+function requireAmount(amount: Big): void {
   if (amount.s < 0 && !amount.eq(0)) throw new RangeError(`a limit cannot count ${amount.toFixed()}`);
 }
 

@@ -8,6 +8,7 @@ import { unknownEnd, type Admission, type AdmissionRequest, type Spent } from '#
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
@@ -77,7 +78,7 @@ export function createFineTuningJob({
           keyId: callerOf(request).keyId,
           metadata: metadataOf(request),
         });
-        const creating = fineTuningJobs.create(identity, eventMetadataOf(request), {
+        const training = {
           request: {
             ...toRequest(body, model),
             ...(named ? { sent_model: body.model } : {}),
@@ -86,11 +87,11 @@ export function createFineTuningJob({
           trainingFileId: body.training_file,
           validationFileId: body.validation_file ?? null,
           metadata: body.metadata ?? null,
-          target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
-        });
+          target: (unit: UnitOfWork, batchId: string) => targets.store(unit, { workspaceId, batchId }, choice),
+        };
         let isBegun = false;
         try {
-          const { job, replayed } = await creating;
+          const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), training);
           isBegun = !replayed;
           if (replayed) response.setHeader('idempotent-replayed', 'true');
           response.json(job);

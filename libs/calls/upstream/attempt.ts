@@ -28,7 +28,7 @@ export type AttemptInput = ReadInput &
 /**
  * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event has
  * arrived, or with the provider's error as an answer. Rejects with a GatewayError when there is no usable answer.
- * `watch` is told when the request is sent, and when it is sent once more.
+ * `watch` follows the request until its answer begins.
  */
 export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answer> {
   const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;

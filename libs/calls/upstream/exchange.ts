@@ -34,7 +34,7 @@ export type Sink = {
   fail: (error: GatewayError) => void;
 } & Partial<SendWatch>;
 
-/** Is told what happens to a request before its answer. */
+/** Follows a request until its answer begins. */
 export type SendWatch = {
   /** The request is on its way. Called again after `resent`. */
   sent: () => void;
