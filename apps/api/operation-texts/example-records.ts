@@ -254,7 +254,7 @@ const records: Readonly<Record<string, object>> = {
       object: 'workspace',
       is_default: 0,
       metadata: { department: 'search' },
-      locked_metadata: { cost_center: '4711' },
+      locked_metadata: null,
       input_guardrails: [],
       output_guardrails: [],
       user_api_key_config: null,
