@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { z } from 'zod';
 import { BrowserSessionObject } from '#libs/contracts/sessions.ts';
-import { asSystem } from '#libs/database/workspace-binding.ts';
+import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Command } from '#libs/event-log/event-log.ts';
 import type { Caller, Principal } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { refuseStronger } from '#libs/identity/key-rights.ts';
@@ -12,7 +12,6 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import { defineResource, type StoreDeps } from './define-resource.ts';
 import { resourceModel } from './resource-model.ts';
-import type { ResourceRow } from './resource-row.ts';
 
 /** Times in ISO 8601. */
 type SessionData = {
@@ -112,10 +111,15 @@ export async function beginSession(deps: Deps, { caller, metadata, userAgent, ex
     address: metadata.address ?? null,
     expires_at: new Date(expiresAtMs).toISOString(),
   };
-  await changeSessions(deps, { workspaceId: caller.workspaceId, streams: [id, ...over], metadata }, async (unit) => {
-    await endAll(unit, over);
-    await unit.append(sessionModel, id, [{ type: 'session.created', data }]);
-  });
+  const { workspaceId } = caller;
+  if (over.length > 0) await endAll(deps, { workspaceId, streams: over, metadata });
+  await runForWorkspace(workspaceId, () =>
+    deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+      await unit.append(sessionModel, id, [{ type: 'session.created', data }]);
+      await announceAccessChange(unit);
+    }),
+  );
+  await deps.snapshot.catchUp();
   return id;
 }
 
@@ -127,8 +131,9 @@ export async function endSessions(
   const { active } = await findSessions(deps, caller.principal.id);
   const ids = active.map((session) => session.id).filter((each) => id === null || each === id);
   if (ids.length === 0) return 0;
-  const { workspaceId } = caller;
-  return await changeSessions(deps, { workspaceId, streams: ids, metadata }, (unit) => endAll(unit, ids));
+  const ended = await endAll(deps, { workspaceId: caller.workspaceId, streams: ids, metadata });
+  await deps.snapshot.catchUp();
+  return ended;
 }
 
 type Found = { id: string; expires_at: string };
@@ -152,29 +157,19 @@ async function findSessions(
   });
 }
 
-async function changeSessions<Result>(
-  { eventLog, snapshot }: Deps,
-  command: Parameters<StoreDeps['eventLog']['transact']>[0],
-  work: (unit: UnitOfWork) => Promise<Result>,
-): Promise<Result> {
-  const result = await asSystem(() =>
+/** Ends the sessions of these streams, in whichever workspaces they are, and returns how many were not ended yet. */
+async function endAll({ eventLog }: Pick<Deps, 'eventLog'>, command: Command): Promise<number> {
+  return await asSystem(() =>
     eventLog.transact(command, async (unit) => {
-      const done = await work(unit);
+      let ended = 0;
+      for (const id of command.streams) {
+        const row = await unit.load(sessionModel, id);
+        if (row === undefined || row.deleted_at !== null) continue;
+        await unit.append(sessionModel, id, [{ type: 'session.ended', data: {} }]);
+        ended += 1;
+      }
       await announceAccessChange(unit);
-      return done;
+      return ended;
     }),
   );
-  await snapshot.catchUp();
-  return result;
-}
-
-async function endAll(unit: UnitOfWork, ids: readonly string[]): Promise<number> {
-  let ended = 0;
-  for (const id of ids) {
-    const row = (await unit.load(sessionModel, id)) as ResourceRow<SessionData> | undefined;
-    if (row === undefined || row.deleted_at !== null) continue;
-    await unit.append(sessionModel, id, [{ type: 'session.ended', data: {} }]);
-    ended += 1;
-  }
-  return ended;
 }

@@ -110,6 +110,7 @@ export function createRecordMaker(
     '/v1/admin/users/invites': async () =>
       (await make('/v1/admin/users/invites', { email: `invited@${canary}`, role: 'member' }))['id'],
     '/v1/api-keys': async () => (await make('/v1/api-keys', { name: canary }))['id'],
+    '/v1/sessions': async () => (await make('/v1/session', {}))['session_id'],
     // A type and a sub-type, which are no records.
     '/v1/api-keys/:': () => Promise.resolve('service'),
     '/v1/configs': async () =>
