@@ -255,6 +255,9 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     onRefusedSignIn: keys.onRefusedSignIn,
     authenticate,
     eventStreams,
+    searches: heavyReads,
+    // Each reads a whole input file, for 20 s at most; the validation thread is one.
+    fileReads: createTurns({ runningMax: 3, waitingMax: 2 }, 'dry runs and retries of batches'),
     ...createEventPages(memory, config.SLUICE_EVENT_STREAMS_OF_WORKSPACE),
   });
   const app = createHttpApp({

@@ -107,9 +107,9 @@ export const ApiConfig = z.object({
   SLUICE_CLIENT_STALL_TIMEOUT: duration('60s', { minMs: 100, maxMs: 3_600_000 }),
   /** The longest that one analytics query may take; most take milliseconds, those that read every call of a month do not. */
   SLUICE_ANALYTICS_TIMEOUT: duration('10s', { minMs: 10, maxMs: 25_000 }),
-  /** Analytics queries of this process that run at once, half of them of one workspace: live calls need connections too. */
+  /** Analytics queries and searches of this process that run at once, half of them of one workspace: live calls need connections too. */
   SLUICE_ANALYTICS_QUERIES: wholeNumber(4, { min: 1, max: 100 }),
-  /** Analytics queries of one workspace that wait. A dashboard asks for twenty graphs at once. */
+  /** Those of one workspace that wait. A dashboard asks for twenty graphs at once. */
   SLUICE_ANALYTICS_WAITING: wholeNumber(64, { min: 0, max: 10_000 }),
   /** Exports of the request log in progress in one workspace; more are refused, so that no workspace takes all workers. */
   SLUICE_EXPORTS_RUNNING_MAX: wholeNumber(2, { min: 1, max: 1_000 }),

@@ -19,6 +19,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceRoutes } from '#libs/resources/resource-routes.ts';
@@ -121,6 +122,10 @@ export type RouteDeps = {
   onRefusedSignIn: SessionDeps['onRefusedSignIn'];
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
+  /** Turns of searches of the request log and of batches. */
+  searches: Turns;
+  /** Turns of dry runs and retries. */
+  fileReads: Turns;
   /** Reads pages of events, and replays records. */
   eventPages: PageReads;
   replays: PageReads;

@@ -36,7 +36,7 @@ export async function readLines(
 ): Promise<LinesPage> {
   await refuseDroppedResults(deps.db, batch);
   const { limit, after } = query;
-  const isPlain = conditionsOf(query).length === 0 && query.search === undefined && query.outcome === undefined;
+  const isPlain = !isLineSearch(query);
   const endMs = performance.now() + searchMsMax;
   const lines: BatchLineObject[] = [];
   let lastLine = after;
@@ -52,6 +52,10 @@ export async function readLines(
 }
 
 type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
+
+/** Whether a page may have to pass over many lines. */
+export const isLineSearch = (query: Filters): boolean =>
+  conditionsOf(query).length > 0 || query.search !== undefined || query.outcome !== undefined;
 
 /**
  * The lines of a window that match, by number: all of them before `end`, which is before that of the window where lines are large,

@@ -143,7 +143,7 @@ function withStatus(page: Query, status: string): Query {
 }
 
 /** Whether a page may have to pass over many rows; a trace id has an index. */
-function isSearch(query: LogListQuery): boolean {
+export function isSearch(query: LogListQuery): boolean {
   return Object.entries(query).some(([name, value]) => value !== undefined && !unsearched.has(name));
 }
 

@@ -98,7 +98,7 @@ export const batchTexts: OperationTexts = {
     errors: {
       ...batchErrors,
       ...targetErrors,
-      too_many_dry_runs: 'the workspace has one under way, or the process has as many as it may have',
+      too_many_queries: 'the workspace has one under way, and two more that wait',
     },
   },
   listBatches: {

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
-import { readFailures, readLine, readLines } from '#libs/batches/read-lines.ts';
+import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/read-lines.ts';
 import type { LineDeps } from '#libs/batches/scan-requests.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { BatchFailures, BatchLineDetails, BatchLineList, BatchLineListQuery } from '#libs/contracts/batch-lines.ts';
@@ -9,14 +9,16 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { Caller } from '#libs/http/caller.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
 import { findLineLog } from '#libs/request-log/read-log.ts';
 import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
 import { toLogRecord } from '#libs/request-log/to-log-record.ts';
 
-type Deps = { db: Kysely<Database>; batches: Batches; lines: LineDeps };
+type Deps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
 
 /** What lines are read with; the input of a batch is gone when its file was deleted. */
 export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
@@ -31,9 +33,9 @@ export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs
 /**
  * The lines of a batch, while it runs and after it has ended, and what made lines fail. Results have no workspace, so they
  * are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors: not_found, conflict
- * (`results_not_kept`).
+ * (`results_not_kept`), rate_limited (searches).
  */
-export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
+export function batchLineRoutes({ db, batches, lines, searches }: Deps): Route[] {
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
   return [
     {
@@ -47,7 +49,9 @@ export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
         async ({ params, query }, request, response) => {
           const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
           const after = lineNumber(query.after ?? '0', 'after');
-          const page = await asSystem(() => readLines(lines, batch, { ...query, after }));
+          const read = () => asSystem(() => readLines(lines, batch, { ...query, after }));
+          const { signal } = abortWhenClientLeaves(response);
+          const page = isLineSearch(query) ? await searches.run(batch.workspace_id, read, signal) : await read();
           response.json({
             object: 'list',
             data: page.lines,
@@ -72,8 +76,9 @@ export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
           const batch = await batches.retrieve(workspaceId, params.batch_id);
           const line = lineNumber(params.line, 'line');
           const found = await asSystem(() => readLine(lines, batch, line));
-          const row =
-            found.outcome === 'pending' ? undefined : await findLineLog(db, workspaceId, { batchId: batch.id, line });
+          const find = () => findLineLog(db, workspaceId, { batchId: batch.id, line });
+          const { signal } = abortWhenClientLeaves(response);
+          const row = found.outcome === 'pending' ? undefined : await searches.run(workspaceId, find, signal);
           const record = row && toLogRecord(row);
           const log = record && {
             id: record.id,
@@ -97,7 +102,8 @@ export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
       responses: { 200: { description: 'The causes, most lines first.', schema: BatchFailures } },
       ...withInput({ params: z.object({ batch_id: z.string() }) }, async ({ params }, request, response) => {
         const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
-        response.json(await asSystem(() => readFailures(db, batch)));
+        const read = () => asSystem(() => readFailures(db, batch));
+        response.json(await searches.run(batch.workspace_id, read, abortWhenClientLeaves(response).signal));
       }),
     },
   ];

@@ -11,7 +11,7 @@ import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
@@ -29,33 +29,19 @@ export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
   /** The prompts of a workspace that lines may be made of, by slug and id. */
   knownPrompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
   scopeOf: (endpoint: BatchEndpoint) => string;
+  /** Turns of those that read a whole input file. */
+  fileReads: Turns;
   limits: { linesMax: number | null };
 };
 
 /** No more lines are read after this time, and what is known by then is the answer. */
 const readingMsMax = 20_000;
-const runningMax = { ofProcess: 2, ofWorkspace: 1 };
 
 /**
  * POST /v1/batches/dry-run: what would happen to a batch with this body, without creating it. Whatever creating it would
- * refuse is refused here too. Errors: those of POST /v1/batches, and rate_limited (`too_many_dry_runs`).
+ * refuse is refused here too. Errors: those of POST /v1/batches, and rate_limited (`too_many_queries`).
  */
 export function dryRunBatch(deps: DryRunDeps): Route {
-  const running = new Map<string, number>();
-  const begin = (workspaceId: string): void => {
-    const own = running.get(workspaceId) ?? 0;
-    const all = running.values().reduce((sum, count) => sum + count, 0);
-    if (own >= runningMax.ofWorkspace || all >= runningMax.ofProcess) {
-      const message = 'Another dry run is under way. Try again when it has ended, within 30 seconds.';
-      throw new GatewayError('rate_limited', 'too_many_dry_runs', message, { retryAfterMs: 5_000 });
-    }
-    running.set(workspaceId, own + 1);
-  };
-  const end = (workspaceId: string): void => {
-    const left = (running.get(workspaceId) ?? 1) - 1;
-    if (left === 0) running.delete(workspaceId);
-    else running.set(workspaceId, left);
-  };
   return {
     method: 'POST',
     path: '/v1/batches/dry-run',
@@ -77,9 +63,8 @@ export function dryRunBatch(deps: DryRunDeps): Route {
         const { caller: own, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
         const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
         if (file === undefined) return void response.json(toDryRun([missingFile(body.input_file_id)], null, null));
-        begin(workspaceId);
-        try {
-          const left = abortWhenClientLeaves(response).signal;
+        const left = abortWhenClientLeaves(response).signal;
+        const run = async (): Promise<void> => {
           const keys = config === null ? await deps.virtualKeys(workspaceId) : [];
           const place = {
             endpoint: body.endpoint,
@@ -116,9 +101,8 @@ export function dryRunBatch(deps: DryRunDeps): Route {
             ofOneModel(checked.usage, place.model),
           );
           response.json(toDryRun(checked.valid ? [] : checked.errors, checked, estimate));
-        } finally {
-          end(workspaceId);
-        }
+        };
+        await deps.fileReads.run(workspaceId, run, left);
       },
     ),
   };

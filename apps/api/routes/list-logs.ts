@@ -2,16 +2,18 @@ import type { Kysely } from 'kysely';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { LogList, LogListQuery } from '#libs/contracts/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { selectLogs } from '#libs/request-log/read-log.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
+import { isSearch, selectLogs } from '#libs/request-log/read-log.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 import { toLogRecord } from '#libs/request-log/to-log-record.ts';
 
-/** GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace). */
-export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
+/** GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace), rate_limited. */
+export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route => ({
   method: 'GET',
   path: '/v1/logs',
   operationId: 'listLogs',
@@ -22,7 +24,9 @@ export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
     refuseForeignOrganisation(query.organisation_id);
     const workspaceId = await chosenWorkspace(deps.db, callerOf(request), query.workspace_slug ?? query.workspace_id);
-    const rows = await selectLogs(deps.db, workspaceId, query);
+    const select = () => selectLogs(deps.db, workspaceId, query);
+    const { signal } = abortWhenClientLeaves(response);
+    const rows = isSearch(query) ? await deps.searches.run(workspaceId, select, signal) : await select();
     const { data, ...page } = toListResponse(rows.map(toLogRecord), query.limit);
     const names = await namesOfKeys(
       deps.db,

@@ -14,6 +14,7 @@ import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { exportFormats } from '#libs/request-log/export-formats.ts';
 import { countForExport, logExportQueue } from '#libs/request-log/run-log-export.ts';
@@ -35,6 +36,8 @@ type Deps = {
   baseUrl: () => string;
   stallTimeoutMs: number;
   exports: { runningMax: number; linkTtlMs: number };
+  /** Counting records is a search. */
+  searches: Turns;
 };
 
 /** A larger number of matching records is not counted for the answer. */
@@ -72,6 +75,9 @@ export function logExportRoutes(deps: Deps): Route[] {
   const givenFilters = (request: Request): Record<string, unknown> =>
     (jsonBodyOf(request).value as { filters: Record<string, unknown> }).filters;
 
+  const count = (workspaceId: string, filters: Record<string, unknown>): Promise<number | null> =>
+    deps.searches.run(workspaceId, () => countForExport(db, workspaceId, filters, countMax));
+
   const create: Route = {
     method: 'POST',
     path: '/v1/logs/exports',
@@ -86,7 +92,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       const slug = input.filters.workspace_slug;
       const workspaceId = await chosenWorkspace(db, callerOf(request), wanted ?? slug);
       await requireSameWorkspace(request, workspaceId, slug);
-      const total = await countForExport(db, workspaceId, filters, countMax);
+      const total = await count(workspaceId, filters);
       const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
       const { record, replayed } = await store.create(call, workspaceId, actor, { ...input, filters, total });
@@ -115,7 +121,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       const { workspace_id: workspaceId } = await store.get(record);
       await requireSameWorkspace(request, workspaceId, input.filters?.workspace_slug);
       const filters = input.filters && givenFilters(request);
-      const counted = filters && { filters, total: await countForExport(db, workspaceId, filters, countMax) };
+      const counted = filters && { filters, total: await count(workspaceId, filters) };
       const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
       const row = await store.update(record, actor, { ...input, ...counted });
       response.json(viewOf(logExportKind, row, clock.now()));

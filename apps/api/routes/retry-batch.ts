@@ -13,6 +13,7 @@ import type { BatchPlace } from '#libs/database/schema.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import { isReservedMetadata } from '#libs/contracts/scalars.ts';
@@ -20,6 +21,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
 
 type Deps = {
@@ -31,6 +33,8 @@ type Deps = {
   scopeOf: (endpoint: BatchEndpoint) => string;
   /** Throws if the workspace may not store more. */
   admitUpload: (workspaceId: string) => Promise<void>;
+  /** Turns of those that read a whole input file. */
+  fileReads: Turns;
 };
 
 /**
@@ -40,7 +44,7 @@ type Deps = {
  * those of POST /v1/batches.
  */
 export function retryBatch(deps: Deps): Route {
-  const { batches, files, blobs, batchTargets, scopeOf, admitUpload } = deps;
+  const { batches, files, blobs, batchTargets, scopeOf, admitUpload, fileReads } = deps;
   return {
     method: 'POST',
     path: '/v1/batches/:batch_id/retry',
@@ -67,7 +71,8 @@ export function retryBatch(deps: Deps): Route {
         const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
         await admitUpload(workspaceId);
         const which = body.lines ?? 'failed';
-        const blob = await copyLines(blobs, first, input, which);
+        const { signal } = abortWhenClientLeaves(response);
+        const blob = await fileReads.run(workspaceId, () => copyLines(blobs, first, input, which), signal);
         const file = {
           purpose: 'batch',
           filename: `${first.id}-${which}.jsonl`,

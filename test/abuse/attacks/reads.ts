@@ -1,5 +1,5 @@
 import { repeat, type Attack } from '../attack.ts';
-import { insertPrompt } from '../rig/insert-rows.ts';
+import { insertCalls, insertPrompt } from '../rig/insert-rows.ts';
 
 // Attacks by reading what the attacker's own workspace has stored.
 
@@ -14,6 +14,13 @@ export const readAttacks: readonly Attack[] = [
       const list = repeat(scene, 4, 0, () => read(scene, '/v1/events?stream=prompt_abuse&limit=100'));
       await Promise.all([replay, list]);
     },
+  },
+  {
+    name: 'searches-of-the-log',
+    what: 'sixteen callers search 400,000 records of the request log for something that none of them has',
+    prepare: ({ pool, isShort }) => insertCalls(pool, isShort ? 20_000 : 400_000),
+    run: (scene) =>
+      repeat(scene, 16, 0, () => read(scene, '/v1/logs?model=none&metadata=%7B%22team%22%3A%22none%22%7D')),
   },
 ];
 

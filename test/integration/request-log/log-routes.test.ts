@@ -3,12 +3,14 @@ import { listLogs } from '#apps/api/routes/list-logs.ts';
 import { retrieveLog } from '#apps/api/routes/retrieve-log.ts';
 import { LogDetails, LogList } from '#libs/contracts/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
+import { createTurns } from '#libs/kernel/turns.ts';
 import { createRequestLog } from '#libs/request-log/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
 let server: TestServer;
+const searches = createTurns({ runningMax: 1, waitingMax: 1 }, 'searches');
 const recordedMs = Date.UTC(2026, 10, 21, 10, 0, 1, 999);
 
 beforeAll(async () => {
@@ -24,7 +26,7 @@ beforeAll(async () => {
   );
   await log.stop?.();
   server = await serveForTest([
-    listLogs({ db }),
+    listLogs({ db, searches }),
     retrieveLog({
       db,
       eventLog: { transact: () => Promise.reject(new Error('no bodies are recorded here')) },
@@ -44,6 +46,18 @@ async function get(path: string, key = 'all'): Promise<{ status: number; body: u
 }
 
 describe('GET /v1/logs', () => {
+  test('searches of a workspace wait for their turn, too many are refused, and plain pages do not wait', async () => {
+    const { promise: hold, resolve: finish } = Promise.withResolvers<void>();
+    const holding = searches.run('ws_1', () => hold);
+    const both = [get('/v1/logs?model=none'), get('/v1/logs?model=none')];
+    expect(await Promise.race(both)).toMatchObject({ status: 429, body: { error: { code: 'too_many_queries' } } });
+    expect((await get('/v1/logs?limit=5')).status).toBe(200);
+    finish();
+    const statuses = new Set((await Promise.all(both)).map(({ status }) => status));
+    expect(statuses).toEqual(new Set([200, 429]));
+    await holding;
+  });
+
   test('answers a page in the documented shape, and the next one after its last id', async () => {
     const first = LogList.strict().parse((await get('/v1/logs')).body);
     expect(first.data).toHaveLength(20);
