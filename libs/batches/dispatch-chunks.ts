@@ -214,10 +214,10 @@ async function reserveJobs(tx: Transaction<Database>, live: readonly LiveJobs[])
   }
   if (without.length === 0) return [];
   const { rows } = await sql<PendingChunk>`
-    select pending.* from unnest(${without.slice(0, batchesPerPassMax)}::text[]) as workspace (id) cross join lateral (
+    select pending.* from unnest(${without.slice(0, batchesPerPassMax)}::text[]) as lacking (id) cross join lateral (
       select chunk.* from (
         select id from batch
-        where workspace_id = workspace.id and status = 'in_progress' and paused_at is null
+        where workspace_id = lacking.id and status = 'in_progress' and paused_at is null
           and id <> all(${live.map((row) => row.batch_id)}::text[])
         order by completion_window <> 'immediate', created_at
       ) as own cross join lateral (
@@ -232,12 +232,12 @@ async function reserveJobs(tx: Transaction<Database>, live: readonly LiveJobs[])
 async function workspacesWithBatches(tx: Transaction<Database>): Promise<string[]> {
   const isOpen = sql`status in ('validating', 'in_progress', 'finalizing', 'cancelling')`;
   const { rows } = await sql<{ id: string }>`
-    with recursive workspace as (
+    with recursive found as (
       (select workspace_id as id from batch where ${isOpen} order by workspace_id limit 1)
       union all
-      select (select workspace_id from batch where ${isOpen} and workspace_id > workspace.id order by workspace_id limit 1)
-      from workspace where id is not null
-    ) select id from workspace where id is not null`.execute(tx);
+      select (select workspace_id from batch where ${isOpen} and workspace_id > found.id order by workspace_id limit 1)
+      from found where id is not null
+    ) select id from found where id is not null`.execute(tx);
   return rows.map(({ id }) => id);
 }
 

@@ -18,11 +18,11 @@ const nothing = { lines: null, target: null, model: null, since: null, until: nu
  */
 export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   if (batch.paused_at !== null) {
-    const message = `The batch is paused: POST /v1/batches/${batch.id}/resume goes on with it. It expires all the same.`;
+    const message = 'The batch is paused and starts no lines until it is resumed.';
     return [{ ...nothing, reason: 'paused', message, since: toUnixSeconds(batch.paused_at) }];
   }
   if (batch.status === 'validating') {
-    const message = 'No worker has begun to check the input file yet.';
+    const message = 'The batch is waiting for a worker to check its input file.';
     return (await isBeingValidated(db, batch.id)) ? [] : [{ ...nothing, reason: 'queued', message }];
   }
   if (batch.status !== 'in_progress') return [];
@@ -32,11 +32,11 @@ export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promi
   if (active > 0) return [];
   if (ready === 0 && snoozed > 0 && due !== null) {
     const message =
-      `All lines of ${snoozed} chunks wait, for a rate limit, an open circuit, a budget or a secret. ` +
-      'They gave their place to other batches and are called again then, or soon after.';
+      'All lines that have started are waiting for a rate limit, a circuit breaker, a budget or a secret. They made room ' +
+      'for other batches.';
     return [{ ...nothing, reason: 'snoozed', message, until: toUnixSeconds(due) }];
   }
-  const message = 'No worker has room for this batch yet.';
+  const message = 'The batch is waiting for a worker with room for it.';
   return [{ ...nothing, reason: 'queued', message }];
 }
 
@@ -47,35 +47,51 @@ async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWa
     db,
   );
   const all = rows.flatMap(({ waits }) => waits);
-  const groups = Map.groupBy(all, ({ reason, label, model }) => JSON.stringify([reason, label, model]));
+  // All lines that wait for a budget wait for the same one, whatever their models.
+  const groups = Map.groupBy(all, ({ reason, label, model }) =>
+    JSON.stringify(reason === 'budget_used_up' ? [reason] : [reason, label, model]),
+  );
   const waits = [...groups.values()].map((group): BatchWait => {
-    const [{ reason, label, model }] = group as [LineWait];
+    const [{ reason }] = group as [LineWait];
     const untils = group.flatMap(({ until_ms: until }) => (until === null ? [] : [until]));
     const lines = group.reduce((sum, wait) => sum + wait.lines, 0);
-    const isBudget = reason === 'budget_used_up';
-    const known = reason in texts ? (reason as keyof typeof texts) : 'gateway';
+    const target = onlyOne(group.map(({ label }) => label));
+    const model = onlyOne(group.map((wait) => wait.model));
+    const known = reason in causes ? (reason as keyof typeof causes) : 'gateway';
+    const cause = known === 'budget_used_up' ? (batch.waiting?.message ?? causes[known]) : causes[known];
     return {
-      reason: isBudget ? 'usage_limit_exceeded' : (known as BatchWait['reason']),
-      message: (isBudget ? batch.waiting?.message : undefined) ?? texts[known],
+      reason: known === 'budget_used_up' ? 'usage_limit_exceeded' : known,
+      message: `${whoWaits({ reason, lines, target, model })}: ${cause}`,
       lines,
-      target: label,
+      target,
       model,
       since: toUnixSeconds(new Date(Math.min(...group.map(({ since_ms: since }) => since)))),
-      until: untils.length === 0 ? null : toUnixSeconds(new Date(Math.max(...untils))),
+      until: untils.length === 0 ? null : toUnixSeconds(new Date(Math.min(...untils))),
     };
   });
   return waits.toSorted((a, b) => (b.lines ?? 0) - (a.lines ?? 0));
 }
 
-const texts = {
-  rate_limited: 'The provider has answered 429: its credential and model are not called before then.',
-  budget_used_up:
-    'What a budget has left is not enough for another call: it is used up, or reserved by the calls under way.',
-  circuit_open: 'The circuit of the target is open, because its calls kept failing.',
-  provider_busy: 'As many calls with this credential are running as may be.',
-  retry: 'Calls have failed and are repeated after a pause.',
-  gateway: 'The gateway waits for its database.',
-  secret_unavailable: 'The secret manager that holds the credential does not answer.',
+/** The value, if all are equal; otherwise null. */
+const onlyOne = (values: readonly (string | null)[]): string | null =>
+  new Set(values).size === 1 ? (values[0] ?? null) : null;
+
+type Waiting = Pick<BatchWait, 'target' | 'model'> & { reason: string; lines: number };
+
+function whoWaits({ reason, lines, target, model }: Waiting): string {
+  const ofModel = model === null ? '' : ` of model ${model}`;
+  const through = target === null ? '' : ` ${reason === 'secret_unavailable' ? 'for' : 'through'} ${target}`;
+  return `${lines} ${lines === 1 ? 'line' : 'lines'}${ofModel}${through} ${lines === 1 ? 'is' : 'are'} waiting`;
+}
+
+const causes = {
+  rate_limited: 'the provider limits the rate of these calls (429).',
+  budget_used_up: 'the rest of a budget does not cover another call.',
+  circuit_open: 'the circuit breaker is open because the previous calls failed.',
+  provider_busy: 'the maximum number of calls with this credential is already running.',
+  retry: 'their last call failed and will be retried.',
+  gateway: 'the database of the gateway is unavailable.',
+  secret_unavailable: 'the secret manager that holds the credential does not answer.',
 } as const;
 
 async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<boolean> {

@@ -178,12 +178,15 @@ export const BatchWait = z.object({
     'snoozed',
     'queued',
   ]),
-  message: z.string(),
-  lines: z.int().nullable().describe('how many lines wait for it'),
-  target: z.string().nullable().describe('the virtual key or provider that they are for'),
+  message: z.string().describe('one sentence: how many lines wait, for which model and credential, and why'),
+  lines: z.int().nullable().describe('how many lines wait'),
+  target: z
+    .string()
+    .nullable()
+    .describe('the virtual key or provider of their calls, or the secret reference; null: not known, or several'),
   model: z.string().nullable(),
   since: time(),
-  until: time().describe('when they are called again at the latest; null: not known'),
+  until: time().describe('when the next of these lines is called; null: not known'),
 });
 export type BatchWait = z.output<typeof BatchWait>;
 

@@ -281,6 +281,39 @@ test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself;
   expect(listed.stdout).toContain(' /v1/chat/completions\r\n');
 });
 
+test('a batch whose lines wait says how many, for what, why and until when; a paused one says how to resume it', async () => {
+  const file = await write('limited.jsonl', toJsonl(chatLines(2, { model: '@simulator/sim-fault-429-after-99999' })));
+  const submitted = await at.cli.run(['batch', 'run', file, '--detach']);
+  const id = /batch_\w+/.exec(`${submitted.stdout}${submitted.stderr}`)?.[0] ?? '';
+  const untilSaid = async (sentence: RegExp) =>
+    await at.cli.run(['batch', 'watch', id], {
+      onStart(child) {
+        let seen = '';
+        child.stderr?.on('data', (text: string) => {
+          seen += text;
+          if (sentence.test(seen)) child.kill('SIGINT');
+        });
+      },
+    });
+  const at60 = String.raw`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.`;
+  const waiting = new RegExp(
+    String.raw`2 lines of model sim-fault-429-after-99999 through simulator are waiting: the provider limits the rate of ` +
+      String.raw`these calls \(429\)\. Next attempt: ${at60} The batch expires: ${at60}`,
+  );
+  const watched = await untilSaid(waiting);
+  expect(watched.stderr.match(new RegExp(waiting, 'g'))).toHaveLength(1);
+  const shown = await at.cli.run(['batch', 'get', id, '--table']);
+  expect(shown.stdout).toMatch(waiting);
+  await at.cli.run(['batch', 'pause', id]);
+  const paused = await untilSaid(/resume/);
+  expect(paused.stderr).toMatch(
+    new RegExp(
+      `The batch is paused and starts no lines until it is resumed. The batch expires: ${at60} To continue: sluice batch resume ${id}`,
+    ),
+  );
+  expect((await at.cli.run(['batch', 'cancel', id])).code).toBe(0);
+});
+
 test('a key that may not read events sees the progress by polling', async () => {
   const made = await at.cli.run(['batch', 'list']);
   expect(made.code).toBe(0);

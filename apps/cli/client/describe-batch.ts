@@ -1,7 +1,7 @@
 import { exitCodes } from './cli-error.ts';
 import { countOf, dollarsOf, timeOf } from './quantities.ts';
 import type { Column } from './table.ts';
-import { hasEnded, type Batch } from './watch-batch.ts';
+import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
 
 /** The columns of a list of batches. */
 export const batchColumns: readonly Column<Batch>[] = [
@@ -21,13 +21,13 @@ function statusOf({ status, paused_at: paused }: Batch): string {
 /** What a person wants to know of a batch, without what it does not have. */
 export function summaryOf(batch: Batch): Record<string, unknown> {
   const { completed, failed, total } = batch.request_counts;
-  const { usage } = batch;
+  const { usage, waits = [] } = batch;
   const endedAt = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
   const time = (at: number | null | undefined): string | null => (at ? timeOf(at, { seconds: true }) : null);
   const members = {
     id: batch.id,
     status: statusOf(batch),
-    'waits for': batch.waiting?.message,
+    waiting: waits.length === 0 ? null : waits.map((wait) => describeWait(batch, wait)),
     lines: `${total}: ${completed} answered, ${failed} failed`,
     cost: batch.cost_usd === null ? null : costOf(batch),
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,

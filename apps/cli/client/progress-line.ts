@@ -2,9 +2,11 @@ import { isPlainTerminal } from './config.ts';
 import { note, widthOfTerminal } from './output.ts';
 import { cut, printable } from './table.ts';
 
-/** One line of progress on stderr: drawn over itself on a terminal, otherwise a new line now and then. */
+/** One line of progress on stderr: drawn over itself on a terminal, otherwise a line every five seconds. */
 export type ProgressLine = {
   show(text: string): void;
+  /** Writes a line that stays, above the progress. */
+  say(text: string): void;
   /** Takes the line away, for other output. */
   clear(): void;
 };
@@ -18,23 +20,41 @@ const redrawMs = 100;
 const plainEveryMs = 5_000;
 
 export function createProgressLine(stream: NodeJS.WriteStream = process.stderr): ProgressLine {
-  const isDrawn = canDraw(stream);
-  // What takes no time needs no lines.
-  let shownMs = isDrawn ? -Infinity : performance.now();
-  let shown = '';
+  return canDraw(stream) ? createDrawnLine(stream) : createPlainLines();
+}
+
+function createDrawnLine(stream: NodeJS.WriteStream): ProgressLine {
+  let shownMs = -Infinity;
+  const clear = (): void => void stream.write('\r\u001b[K');
   return {
     show(text) {
       const nowMs = performance.now();
-      if (nowMs - shownMs < (isDrawn ? redrawMs : plainEveryMs)) return;
-      if (!isDrawn) {
-        if (text !== shown) note(text);
-      } else {
-        stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - roomForInterrupt))}`);
-      }
-      [shownMs, shown] = [nowMs, text];
+      if (nowMs - shownMs < redrawMs) return;
+      stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - roomForInterrupt))}`);
+      shownMs = nowMs;
     },
+    say(text) {
+      clear();
+      note(text);
+      shownMs = -Infinity;
+    },
+    clear,
+  };
+}
+
+/** A line every five seconds, also while nothing changes: it shows that the command still runs. */
+function createPlainLines(): ProgressLine {
+  let latest = '';
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    show(text) {
+      latest = text;
+      timer ??= setInterval(() => note(latest), plainEveryMs).unref();
+    },
+    say: note,
     clear() {
-      if (isDrawn) stream.write('\r\u001b[K');
+      clearInterval(timer);
+      timer = undefined;
     },
   };
 }

@@ -2,7 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, UnreachableError } from './cli-error.ts';
 import { piecesOf, type Client } from './http-client.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
-import { dollarsOf, durationOf } from './quantities.ts';
+import { dollarsOf, durationOf, timeOf } from './quantities.ts';
 
 /** What the commands read of a batch. */
 export type Batch = {
@@ -20,7 +20,8 @@ export type Batch = {
   cost_usd: string | null;
   unpriced_lines: number;
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
-  waiting: { message: string } | null;
+  /** Only of a batch that was read by itself. */
+  waits?: { reason: string; message: string; lines: number | null; until: number | null }[];
   paused_at?: number | null;
   model?: string | null;
   completion_window?: string;
@@ -32,6 +33,8 @@ export type Batch = {
   retry_of?: string | null;
   metadata?: object | null;
 };
+
+type BatchWait = Required<Batch>['waits'][number];
 
 const ended: ReadonlySet<string> = new Set(['completed', 'failed', 'expired', 'cancelled']);
 export const hasEnded = ({ status }: Batch): boolean => ended.has(status);
@@ -59,6 +62,7 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
   const stop = new AbortController();
   const alarm = wakeBy(client, id, AbortSignal.any([signal, stop.signal]));
   const samples: { atMs: number; done: number }[] = [];
+  const news = createWaitNews();
   let pollMs = pollMinMs;
   let seen = '';
   try {
@@ -68,6 +72,7 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
       const nowMs = performance.now();
       samples.push({ atMs: nowMs, done: completed + failed });
       while (samples.length > 2 && nowMs - (samples[0]?.atMs ?? 0) > rateWindowMs) samples.shift();
+      for (const sentence of news(batch, nowMs)) line.say(sentence);
       line.show(describeProgress(batch, rateOf(samples)));
       if (hasEnded(batch)) return batch;
       const state = JSON.stringify([batch.status, batch.request_counts]);
@@ -80,6 +85,37 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
     line.clear();
     stop.abort();
   }
+}
+
+/** A cause that comes and goes is repeated after this long. */
+const repeatWaitMs = 60_000;
+
+/** Returns the sentences about waits that have begun since the last call. */
+function createWaitNews(): (batch: Batch, nowMs: number) => string[] {
+  const lastSaid = new Map<string, number>();
+  let before = new Set<string>();
+  return (batch, nowMs) => {
+    const waits = (batch.waits ?? []).map((wait) => ({ wait, cause: causeOf(wait) }));
+    const begun = waits.filter(
+      ({ cause }) => !before.has(cause) && nowMs - (lastSaid.get(cause) ?? -Infinity) >= repeatWaitMs,
+    );
+    for (const { cause } of begun) lastSaid.set(cause, nowMs);
+    before = new Set(waits.map(({ cause }) => cause));
+    return begun.map(({ wait }) => describeWait(batch, wait));
+  };
+}
+
+/** Without the number of lines, which changes all the time. */
+const causeOf = ({ reason, message }: BatchWait): string => `${reason} ${message.replace(/^\d+ lines? /, '')}`;
+
+/** Why lines wait, when they are called next, and when the batch expires: one sentence each. */
+export function describeWait({ id, expires_at: end }: Batch, { reason, message, until }: BatchWait): string {
+  return [
+    message,
+    ...(until === null ? [] : [`Next attempt: ${timeOf(until, { seconds: true })}.`]),
+    ...(end === null ? [] : [`The batch expires: ${timeOf(end, { seconds: true })}.`]),
+    ...(reason === 'paused' ? [`To continue: sluice batch resume ${id}`] : []),
+  ].join(' ');
 }
 
 /** A server that restarts is waited for: the batch itself does not need this process. */
@@ -119,6 +155,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
   const { total, completed, failed } = batch.request_counts;
   const done = completed + failed;
   const left = total - done;
+  const waiting = (batch.waits ?? []).reduce((sum, { lines }) => sum + (lines ?? 0), 0);
   const facts = [
     ...(total === 0 ? [] : [`${done}/${total} lines`]),
     ...(rate === null || left === 0 || batch.status !== 'in_progress'
@@ -127,7 +164,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
     ...(failed === 0 ? [] : [`${failed} failed`]),
     ...(batch.cost_usd === null ? [] : [dollarsOf(batch.cost_usd)]),
     ...(batch.paused_at ? ['paused'] : []),
-    ...(batch.waiting === null ? [] : [batch.waiting.message]),
+    ...(waiting === 0 ? [] : [`${waiting} waiting`]),
   ];
   return barOf(done, total) + [...(batch.status === 'in_progress' ? [] : [batch.status]), ...facts].join('  ');
 }

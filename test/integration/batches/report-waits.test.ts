@@ -26,7 +26,7 @@ test('the waits of all workers are added up, each report replaces the one before
   const about = { target: 'openai', message: expect.any(String) };
   expect(await shown()).toEqual([
     { ...about, reason: 'provider_busy', model: null, lines: 9, since: 4, until: null },
-    { ...about, reason: 'rate_limited', model: 'gpt', lines: 5, since: 5, until: 70 },
+    { ...about, reason: 'rate_limited', model: 'gpt', lines: 5, since: 5, until: 60 },
   ]);
   await writeReport(db, 'process_2', [{ batchId: other, waits: [busy] }]);
   expect(await shown()).toMatchObject([{ reason: 'rate_limited', lines: 2 }]);
@@ -37,6 +37,33 @@ test('the waits of all workers are added up, each report replaces the one before
   await db.updateTable('batch_line_wait').set(age(120_000)).where('process_id', '=', 'process_1').execute();
   await writeReport(db, 'process_2', []);
   expect(await db.selectFrom('batch_line_wait').selectAll().execute()).toEqual([]);
+});
+
+test.each([
+  [[limited], ['2 lines of model gpt through openai are waiting: the provider limits the rate of these calls (429).']],
+  [
+    [
+      { ...limited, reason: 'budget_used_up' },
+      { ...limited, reason: 'budget_used_up', model: 'other', label: 'azure', until_ms: 50_000 },
+    ],
+    ['4 lines are waiting: the rest of a budget does not cover another call.'],
+  ],
+  [
+    [
+      { ...limited, lines: 1, reason: 'secret_unavailable', label: "the secret reference 'vault'", model: null },
+      { ...limited, lines: 3, reason: 'gateway', label: null, model: null },
+    ],
+    [
+      '3 lines are waiting: the database of the gateway is unavailable.',
+      "1 line for the secret reference 'vault' is waiting: the secret manager that holds the credential does not answer.",
+    ],
+  ],
+])('each cause of a wait is one sentence: %j', async (waits, sentences) => {
+  const { db } = database;
+  const id = await createRunningBatch(database, engine, { lines: 3 });
+  await writeReport(db, 'process_1', [{ batchId: id, waits }]);
+  const shown = await waitsOfBatch(db, await readBatch(database, id));
+  expect(shown.map(({ message }) => message)).toEqual(sentences);
 });
 
 test('what a batch waits for is found without reading the jobs of others', async () => {

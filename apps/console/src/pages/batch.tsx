@@ -132,13 +132,14 @@ function Waits({ batch: { waits, expires_at: end } }: { batch: BatchDetail }) {
   if (waits.length === 0) return null;
   return (
     <div className="note-box warn" role="status">
-      <strong>Waits</strong>
+      <strong>Waiting</strong>
       <ul>
         {waits.map((wait) => (
           <li key={`${wait.reason} ${wait.target} ${wait.model}`}>
             {wait.message}
-            {wait.until === null ? '' : ` At the latest ${dateTime(wait.until * 1_000)}.`}
-            {wait.reason === 'paused' && end !== null ? ` Its deadline stays ${dateTime(end * 1_000)}.` : ''}
+            {wait.reason === 'paused' ? ' Press Resume to continue.' : ''}
+            {wait.until === null ? '' : ` Next attempt: ${dateTime(wait.until * 1_000)}.`}
+            {end === null ? '' : ` The batch expires: ${dateTime(end * 1_000)}.`}
           </li>
         ))}
       </ul>
