@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import { operationsOf, toOpenApi } from '#libs/http/openapi.ts';
+import { version } from '#libs/kernel/version.ts';
 import { operationalRoutes } from './operational-routes.ts';
 
 test('the root, health, metrics and the document need no key, and say what is wrong', async () => {
@@ -17,7 +18,7 @@ test('the root, health, metrics and the document need no key, and say what is wr
   expect(root.status).toBe(200);
   expect(await root.json()).toEqual({
     name: 'Sluice',
-    version: '2.0.0',
+    version,
     openapi: '/openapi.json',
     health: '/health/ready',
     metrics: '/metrics',

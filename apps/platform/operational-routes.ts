@@ -1,4 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { version } from '#libs/kernel/version.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -28,13 +29,23 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       operationId: 'getRoot',
       summary: 'Name and entry points of this server',
       responses: {
-        200: { description: 'Name, interface version and paths.', contentType: 'application/json' },
+        200: { description: 'Name, release and paths.', contentType: 'application/json' },
       },
-      handler: (_request, response) => {
+      handler: (request, response) => {
         const { info, paths } = documented();
-        const entries = Object.entries({ docs: '/docs', health: '/health/ready', metrics: '/metrics' });
+        // Somebody typed the address into a browser; programs ask for JSON or for anything.
+        if ('/console' in paths && request.accepts(['json', 'html']) === 'html') {
+          response.setHeader('vary', 'accept');
+          return response.redirect('/console');
+        }
+        const entries = Object.entries({
+          console: '/console',
+          docs: '/docs',
+          health: '/health/ready',
+          metrics: '/metrics',
+        });
         const present = Object.fromEntries(entries.filter(([, path]) => path in paths));
-        response.json({ name: info.title, version: info.version, openapi: '/openapi.json', ...present });
+        response.json({ name: info.title, version, openapi: '/openapi.json', ...present });
       },
     },
     ...[

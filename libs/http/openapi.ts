@@ -13,7 +13,7 @@ export type OpenApiDocument = {
   components: { schemas: Json; responses: Json; headers: Json; parameters: Json; securitySchemes: Json };
 };
 
-/** Version of the interface, not of the program. */
+/** The version of the interface specification that this API implements. The release is in package.json. */
 const interfaceVersion = '2.0.0';
 
 const tracingHeaders: Record<string, string> = {

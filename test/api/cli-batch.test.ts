@@ -117,6 +117,14 @@ test('a batch runs from a file to its answers on stdout, and a repeat delivers t
   expect(await list('batches')).toHaveLength(2);
 });
 
+test('lines from standard input run as those of a file do, also when they are piped in again', async () => {
+  const run = () => at.cli.run(['batch', 'run', '-', '--metadata', 'from=stdin'], { stdin: toJsonl(chatLines(2)) });
+  const piped = await run();
+  expect(piped).toMatchObject({ code: 0, stdout: expect.stringMatching(/^\{.*\}\n\{.*\}\n$/) });
+  const again = await run();
+  expect(again).toMatchObject({ code: 0, stdout: piped.stdout, stderr: expect.stringContaining('goes on') });
+});
+
 test('a dry run says what a batch would cost, leaves nothing behind, and ends with 1 if lines would be refused', async () => {
   const before = await list('files');
   const file = await write('dry.jsonl', toJsonl(chatLines(20, { max_tokens: 10 })));

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { version } from '#libs/kernel/version.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
@@ -322,4 +323,12 @@ test('the console is served with a policy that lets it load and call nothing but
   const loaded = await fetch(`${origin}${script}`);
   expect(loaded.headers.get('cache-control')).toBe('max-age=31536000, immutable');
   expect((await fetch(`${origin}/console/assets/..%2Findex.html`)).status).toBe(404);
+});
+
+test('the address of the server leads a browser to the console, and tells a program the release', async () => {
+  const origin = new URL(platform.baseUrl).origin;
+  const browser = await fetch(origin, { headers: { accept: 'text/html,*/*;q=0.8' }, redirect: 'manual' });
+  expect([browser.status, browser.headers.get('location')]).toEqual([302, '/console']);
+  const program = await fetch(origin);
+  expect(await program.json()).toMatchObject({ name: 'Sluice', version, console: '/console' });
 });

@@ -18,6 +18,9 @@ export const sharedErrors = {
 /** What the OpenAPI document says of the whole interface, in Markdown. */
 export const documentText = `A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.
 
+**Version.** The version of this document (2.0.0) is that of the interface specification that the API implements. \
+\`GET /\` and \`GET /v1/session\` name the release of the server.
+
 **Keys.** A request has its key in \`x-gateway-api-key\`, or as a bearer token. A key acts in one workspace, by its scopes; a record of \
 another workspace is answered like one that does not exist.
 

@@ -9,6 +9,7 @@ import { interruptible } from './interruptible.ts';
 import { note, printObject, printRows, showsTable } from './output.ts';
 import { countOf } from './quantities.ts';
 import { type Column } from './table.ts';
+import { withInputFile } from './input-file.ts';
 import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
@@ -53,10 +54,10 @@ export function addBatchCommands(program: Command): void {
     .option('--detach', 'do not wait for its end')
     .addHelpText(
       'after',
-      '\nRun it again after an interruption: the same file and options go on with the\nsame batch. Ctrl-C does not cancel.',
+      '\n<file> can be -, for standard input.\n\nRun it again after an interruption: the same file and options go on with the\nsame batch. Ctrl-C does not cancel.',
     )
     .action(async (file: string, options: RunOptions) => {
-      await runBatch(file, options);
+      await withInputFile(file, (input) => runBatch(input, options));
     });
 
   withTarget(
@@ -64,7 +65,7 @@ export function addBatchCommands(program: Command): void {
   )
     .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
     .action(async (file: string, options: ClientOptions & BatchOptions) => {
-      await dryRunBatch(file, { ...options, window: '24h' });
+      await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
     });
 
   clientCommand(batch, 'list', 'list batches, newest first')
