@@ -75,3 +75,11 @@ test('the README names every variable of the environment', () => {
 test('the lockfile names no download address', () => {
   expect(read('package-lock.json')).not.toContain('"resolved": "http');
 });
+
+test('docs/threat-model.md names tests that exist, and every attack', () => {
+  const named = new Set([...read('docs/threat-model.md').matchAll(/`([\w/.-]+\.ts)`/g)].map((match) => match[1] ?? ''));
+  expect([...named].filter((file) => !projectFiles.includes(file))).toEqual([]);
+  const attacks = projectFiles.filter((file) => /^test\/(?:attacks\/.*\.test|abuse\/attacks\/.*)\.ts$/.test(file));
+  expect(attacks.length).toBeGreaterThan(5);
+  expect(attacks.filter((file) => !named.has(file))).toEqual([]);
+});
