@@ -318,8 +318,8 @@ test('another workspace sees nothing of it, and cannot ask for it', async () => 
 
 test('an organisation key that names no workspace asks about all of them', async () => {
   const { id: workspace } = (await call('POST', '/admin/workspaces', { body: { name: 'Counted team' } })).body;
-  const { id: keyId, key } = (await call('POST', '/api-keys', { body: { name: 'counted', workspace_id: workspace } }))
-    .body as { id: string; key: string };
+  const counted = { name: 'counted', workspace_id: workspace, defaults: { metadata: { _user: 'cleo' } } };
+  const { id: keyId, key } = (await call('POST', '/api-keys', { body: counted })).body as { id: string; key: string };
   const ask = async (what: string, more: object = {}) => {
     const query = new URLSearchParams({ ...range(), ...more }).toString();
     return (await call('GET', `/analytics/${what}?${query}`)).body as unknown as Answer;
@@ -331,7 +331,7 @@ test('an organisation key that names no workspace asks about all of them', async
   await call('POST', '/chat/completions', {
     key,
     // The trace has the ID of a trace of another workspace, whose feedback must not count here.
-    headers: { 'x-gateway-trace-id': 'trace-ann', 'x-gateway-metadata': '{"_user":"cleo","squad":"counted"}' },
+    headers: { 'x-gateway-trace-id': 'trace-ann', 'x-gateway-metadata': '{"squad":"counted"}' },
     body: { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'hello' }] },
   });
   await call('POST', '/feedback', { body: { trace_id: 'trace-ann', value: -3 } });
