@@ -582,7 +582,7 @@ describe('a link that a key of the organisation made', () => {
   ];
   const make = async (name: string, invite: (key: string, email: string) => Promise<unknown>) => {
     const email = `${createHash('sha256').update(name).digest('hex').slice(0, 12)}@example.org`;
-    const { body: key } = await ask('POST', '/api-keys/organisation/service', { name });
+    const { body: key } = await ask('POST', '/api-keys', { name, type: 'organisation-service' });
     return { id: key['id'] ?? '', email, link: tokenOf(String(await invite(key['key'] ?? '', email))) };
   };
   const byInvite = async (key: string, email: string) =>
@@ -602,9 +602,9 @@ describe('a link that a key of the organisation made', () => {
   });
 
   test('is in the answer of the rotation, with the keys and users that the old value made', async () => {
-    const { body: maker } = await ask('POST', '/api-keys/organisation/service', { name: 'stolen' });
+    const { body: maker } = await ask('POST', '/api-keys', { name: 'stolen', type: 'organisation-service' });
     const { id = '', key = '' } = maker;
-    const { body: made } = await ask('POST', '/api-keys/organisation/service', { name: 'made by it' }, key);
+    const { body: made } = await ask('POST', '/api-keys', { name: 'made by it', type: 'organisation-service' }, key);
     const accepted = await ask('POST', '/admin/users/invites', { email: 'thief@example.org', role: 'admin' }, key);
     const user = await ask(
       'POST',
