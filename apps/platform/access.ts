@@ -72,7 +72,7 @@ export function createAccess(deps: {
     sessions: createSessions(masterKeys),
     secrets,
     snapshot,
-    prompts: createPrompts({ db, snapshot, limits: deps.promptLimits }),
+    prompts: createPrompts({ db, secrets, snapshot, limits: deps.promptLimits }),
     routing: createRouting(targetDeps),
     batchTargets: createBatchTargets(targetDeps),
     fineTuningTargets: createBatchTargets({ ...targetDeps, holder: 'fine-tuning job' }),

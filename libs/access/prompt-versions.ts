@@ -6,6 +6,8 @@ import { compileTemplate, type Template } from '#libs/prompts/compile-template.t
 import { compilePrompt, type PromptTemplate } from '#libs/prompts/prompt-template.ts';
 import type { PartialData } from '#libs/resources/prompt-partials.ts';
 import type { PromptVersion } from '#libs/resources/prompts.ts';
+import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
+import { joinSecrets } from '#libs/targets/config-secrets.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */
@@ -20,15 +22,17 @@ export type PromptVersions = {
   partial(head: Head<Pick<PartialData, 'string'>>, number: number): Template | Promise<Template>;
 };
 
+type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'readOwned'>; sizeMax: number };
+
 /**
  * Caches compiled versions of prompts and partials, limited by the size of their JSON. The least recently used are
  * removed.
  */
-export function createPromptVersions({ db, sizeMax }: { db: Kysely<Database>; sizeMax: number }): PromptVersions {
+export function createPromptVersions({ db, secrets, sizeMax }: Deps): PromptVersions {
   const kept = new LRUCache<string, CompiledPrompt | Template>({ maxSize: sizeMax });
   const reading = new Map<string, Promise<CompiledPrompt | Template>>();
 
-  function versionOf<Data extends object, Compiled extends CompiledPrompt | Template>(
+  function versionOf<Data extends Record<string, unknown>, Compiled extends CompiledPrompt | Template>(
     { id, workspaceId, version, data }: Head<Data>,
     number: number,
     compile: (data: Data) => Compiled,
@@ -41,12 +45,26 @@ export function createPromptVersions({ db, sizeMax }: { db: Kysely<Database>; si
       kept.set(key, compiled, { size: JSON.stringify(source).length });
       return compiled;
     };
-    if (number === version && data !== undefined) return keep(data);
+    if (number === version && data !== undefined && joinSecrets(data, {}) !== null) return keep(data);
     const underWay = reading.get(key);
     if (underWay !== undefined) return underWay as Promise<Compiled>;
-    const read = readVersion(db, workspaceId, key).then((source) => keep(source as Data));
+    const read = readVersion(db, workspaceId, key).then(async (source) =>
+      keep((await withSecrets(source, workspaceId, key)) as Data),
+    );
     reading.set(key, read);
     return read.finally(() => reading.delete(key));
+  }
+
+  async function withSecrets(source: Record<string, unknown>, workspaceId: string, id: string): Promise<object> {
+    if (joinSecrets(source, {}) !== null) return source;
+    const stored = await secrets.readOwned(db, { workspaceId, ownerId: id }).catch((error: unknown) => {
+      if (error instanceof SecretUnreadableError) return undefined;
+      throw error;
+    });
+    const whole = joinSecrets(source, stored ?? {});
+    if (whole !== null) return whole;
+    const message = `The secrets of the prompt version '${id}' cannot be read. Save the prompt again with its secrets.`;
+    throw new GatewayError('dependency_failed', 'prompt_secrets_unreadable', message, { param: 'prompt_id' });
   }
 
   return {
@@ -56,8 +74,8 @@ export function createPromptVersions({ db, sizeMax }: { db: Kysely<Database>; si
   };
 }
 
-async function readVersion(db: Kysely<Database>, workspaceId: string, id: string): Promise<object> {
-  const { rows } = await sql<{ data: object }>`
+async function readVersion(db: Kysely<Database>, workspaceId: string, id: string): Promise<Record<string, unknown>> {
+  const { rows } = await sql<{ data: Record<string, unknown> }>`
     select data from resource_version where id = ${id} and workspace_id = ${workspaceId}`.execute(db);
   if (rows[0]) return rows[0].data;
   throw new GatewayError('not_found', 'prompt_version_not_found', `There is no version '${id}'.`, {

@@ -8,6 +8,7 @@ import { createRenderer } from '#libs/prompts/render-template.ts';
 import { labelKind, type LiveLabel } from '#libs/resources/labels.ts';
 import { promptKind, type LivePrompt } from '#libs/resources/prompts.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { createPromptFinder } from './find-prompts.ts';
@@ -58,6 +59,7 @@ export type Prompts = {
 
 type Deps = {
   db: Kysely<Database>;
+  secrets: Pick<Secrets, 'readOwned'>;
   snapshot: Pick<AccessSnapshot, 'live' | 'assertLoaded' | 'refresh'>;
   limits: { outputCharsMax: number; cacheSizeMax: number };
 };
@@ -73,8 +75,8 @@ export function bodyToSend({ body, virtualKey }: RenderedPrompt): Record<string,
 }
 
 /** Renders prompts: for calls, batch lines, targets of configs and `render` alike. */
-export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
-  const versions = createPromptVersions({ db, sizeMax: limits.cacheSizeMax });
+export function createPrompts({ db, secrets, snapshot, limits }: Deps): Prompts {
+  const versions = createPromptVersions({ db, secrets, sizeMax: limits.cacheSizeMax });
   const { findPrompt, gatherPartials } = createPromptFinder(snapshot, versions);
 
   const render = (query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt> => {

@@ -1,9 +1,12 @@
+import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import { z } from 'zod';
 import { LabelVersionRequest, promptFields, PromptObject, promptUpdateFields } from '#libs/contracts/prompts.ts';
 import { withInput } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compilePrompt } from '#libs/prompts/prompt-template.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/targets/config-secrets.ts';
 import { refuseUnstorable } from '#libs/targets/refuse-unstorable.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
@@ -105,7 +108,7 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
       ...(place === 'list' ? { id: versionId(row.id, number) } : {}),
       prompt_id: row.id,
       prompt_version_status: number === row.data.prompt_version ? 'active' : 'archived',
-      prompt_template: { string: data.string, parameters: data.parameters, model: data.model },
+      prompt_template: { string: data.string, parameters: redactSecrets(data).parameters, model: data.model },
       prompt_description: data.version_description ?? null,
       created_at: created_at.toISOString(),
     }),
@@ -121,12 +124,14 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
     const isMoved = row === null || collection !== undefined;
     const version = versionOf(input, row === null);
     await checkVersion(version, context);
+    const { document, secrets } = await withoutSecrets(version, context);
     return {
       data: {
         ...(name === undefined ? {} : { name }),
         ...(isMoved ? { collection_id: await collectionOf(context, collection) } : {}),
-        ...version,
+        ...document,
       },
+      ...(secrets && { secrets }),
     };
   },
 
@@ -217,6 +222,32 @@ function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
   return { ...left, ...(isNew ? { is_raw_template: false } : {}), ...Object.fromEntries(named) };
 }
 
+/**
+ * A new version as it is stored, and its secrets (members of parameters and tools that are named like one), including those
+ * of the newest version's members that stay. The secrets are absent where there are none, and where nothing changes.
+ */
+async function withoutSecrets(
+  version: Partial<PromptVersion>,
+  { row, unit, readSecrets }: CheckContext<PromptData>,
+): Promise<{ document: Partial<PromptVersion>; secrets?: SecretMembers }> {
+  if (Object.keys(version).length === 0) return { document: version };
+  refuseCredentials(version, '');
+  const { document, secrets } = splitSecrets(version);
+  const stored = (row === null ? null : await readSecrets()) ?? {};
+  const kept = Object.entries(stored).filter(
+    ([place]) => !Object.hasOwn(version, (JSON.parse(place) as string[])[0] ?? ''),
+  );
+  const all: SecretMembers = { ...Object.fromEntries(kept), ...secrets };
+  if (Object.keys(all).length === 0) return { document };
+  const texts = (members: SecretMembers): Record<string, string> =>
+    Object.fromEntries(Object.entries(members).map(([place, secret]) => [place, secret.reveal()]));
+  const { rows } = await sql<{ data: object }>`
+    select data from resource_version where id = ${versionId(row?.id ?? '', row?.last_version ?? 0)}`.execute(unit.tx);
+  const isSame =
+    isDeepStrictEqual(texts(all), texts(stored)) && isDeepStrictEqual({ ...rows[0]?.data, ...document }, rows[0]?.data);
+  return isSame ? { document } : { document, secrets: all };
+}
+
 async function checkVersion(version: Partial<PromptVersion>, context: CheckContext<PromptData>): Promise<void> {
   if (Object.keys(version).length === 0) return;
   const { string, parameters, virtual_key: slug } = version;
@@ -249,13 +280,14 @@ function labelOf({ labels = {} }: PromptData, version: number): string | null {
 
 function viewOf({ id, slug, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PromptData>): object {
   const version = data.prompt_version;
+  const open = redactSecrets(data);
   return {
     id,
     object: 'prompt',
     slug: slug ?? id,
     name: data.name,
     collection_id: data.collection_id,
-    ...Object.fromEntries(versionFields.slice(0, -3).map((field) => [field, data[field]])),
+    ...Object.fromEntries(versionFields.slice(0, -3).map((field) => [field, open[field]])),
     template_metadata: data.template_metadata,
     is_raw_template: data.is_raw_template,
     version_id: versionId(id, version),

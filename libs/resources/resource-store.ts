@@ -200,7 +200,12 @@ export function createResourceStore<Data extends object>(
       const end = async (unit: UnitOfWork, row: ResourceRow<Data>): Promise<ResourceEvent[]> => {
         await definition.checkRemoval?.(row, caller, unit);
         answer = (await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked, query })) ?? {};
-        await secrets.removeOwned(unit, ownerOf(row, versioned ? row.last_version : null));
+        const { last_version: last } = row;
+        // Where a change does not publish, the versions before keep their secrets.
+        const first = versioned?.publish === 'on_request' ? 1 : (last ?? 1);
+        for (let number = first; number <= (last ?? 1); number += 1) {
+          await secrets.removeOwned(unit, ownerOf(row, versioned ? number : null));
+        }
         return [{ type: `${noun}.${definition.removal?.verb ?? 'deleted'}`, data: {} }];
       };
       const lock = async (row: ResourceRow<Data>): Promise<readonly string[]> =>

@@ -66,7 +66,7 @@ test('what stands in the place of a secret says which one it is', () => {
             checks: [
               {
                 parameters: {
-                  webhookURL: 'https://a.example/check?[redacted]',
+                  webhookURL: 'https://a.example/[redacted]',
                   headers: { Authorization: '[redacted]', 'x-team': '[redacted]' },
                 },
               },
@@ -113,7 +113,7 @@ test('what an earlier release had split is put together as it was', () => {
 test.each([
   {},
   { virtual_key: 'a', targets: [] },
-  { input_guardrails: [{ webhook: { webhookURL: 'https://a.example/path', headers: {} } }] },
+  { input_guardrails: [{ webhook: { webhookURL: 'https://a.example', headers: {} } }] },
   { output_guardrails: [{ jsonSchema: { schema: { properties: { headers: { type: 'string', token: 'x' } } } } }] },
   { override_params: { model: 'm', metadata: { tokens: '5', url: 'https://a.example/b' } } },
 ])('%j holds no secret and is itself', (open) => {

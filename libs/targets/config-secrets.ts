@@ -13,7 +13,8 @@ export const redacted = '[redacted]';
 
 const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
 const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
-const paramLists = ['default_params', 'override_params'];
+// Of configs, and of prompts.
+const paramLists = ['default_params', 'override_params', 'parameters', 'tools'];
 /**
  * Refuses a config that is to be stored with the credential of a provider in it: those are virtual keys, which can be
  * changed and revoked by themselves. Other secrets are encrypted (`splitSecrets`). Also refuses what is only shown in
@@ -21,7 +22,11 @@ const paramLists = ['default_params', 'override_params'];
  */
 export function refuseCredentials(document: Document, param: string): void {
   for (const { path, value, shown, isCredential } of secretsIn(document)) {
-    const at = path.reduce<string>((text, step) => text + (typeof step === 'number' ? `[${step}]` : `.${step}`), param);
+    const name = path.reduce<string>(
+      (text, step) => text + (typeof step === 'number' ? `[${step}]` : `.${step}`),
+      param,
+    );
+    const at = name.replace(/^\./, '');
     if (isCredential) {
       throw new GatewayError(
         'invalid_request',
@@ -43,10 +48,12 @@ export const holdsSecrets = (document: Document): boolean => secretsIn(document)
 
 /**
  * A config as it may be stored and shown, and its secrets by where they were; `joinSecrets` puts them back. Secrets are
- * credentials, the headers of webhooks, what in the address of a webhook is behind its path, and members of parameters
- * that are named like one, or are headers, or addresses with a user or a query.
+ * credentials, the headers of webhooks, their addresses but for the host, and members of parameters that are
+ * named like one, or are headers, or addresses with a user or a query.
  */
-export function splitSecrets(document: Document): { document: Document; secrets: Record<string, Secret> } {
+export function splitSecrets<Whole extends Document>(
+  document: Whole,
+): { document: Whole; secrets: Record<string, Secret> } {
   const open = structuredClone(document);
   const secrets: Record<string, Secret> = {};
   for (const { path, value, shown } of secretsIn(open)) {
@@ -57,10 +64,13 @@ export function splitSecrets(document: Document): { document: Document; secrets:
 }
 
 /** A config as it may be shown, including one that was stored before secrets were taken out. */
-export const redactSecrets = (document: Document): Document => splitSecrets(document).document;
+export const redactSecrets = <Whole extends Document>(document: Whole): Whole => splitSecrets(document).document;
 
 /** Puts secrets back into a config; null when one of its secrets is missing. */
-export function joinSecrets(document: Document, secrets: Readonly<Record<string, Secret>>): Document | null {
+export function joinSecrets<Whole extends Document>(
+  document: Whole,
+  secrets: Readonly<Record<string, Secret>>,
+): Whole | null {
   const whole = structuredClone(document);
   for (const [place, secret] of Object.entries(secrets))
     put(whole, JSON.parse(place) as Path, JSON.parse(secret.reveal()));
@@ -105,7 +115,8 @@ const secret = (path: Path, value: unknown, shown: unknown): Found => ({ path, v
 function collectWebhooks(value: unknown, path: Path, found: Found[]): void {
   for (const [name, child] of entriesOf(value)) {
     const at = [...path, name];
-    if (name === 'webhookURL' || name === 'jwksUri') collectUrl(child, at, found);
+    if (name === 'webhookURL') collectWebhookUrl(child, at, found);
+    else if (name === 'jwksUri') collectUrl(child, at, found);
     else if (name === 'headers') collectHeaders(child, at, found);
     // The schema of a check is the author's own text, in which a member may have any name.
     else if (name !== 'schema') collectWebhooks(child, at, found);
@@ -142,6 +153,13 @@ function collectParams(value: unknown, path: Path, found: Found[]): void {
 
 /** A parameter may be a text that only begins with an address; of a webhook whatever can be called counts, blanks and all. */
 const looksLikeUrl = /^\s*https?:\/\/\S*[?@#]/i;
+
+/** Everything behind the host: Slack, Discord and Teams have their secrets in the path. */
+function collectWebhookUrl(value: unknown, path: Path, found: Found[]): void {
+  if (typeof value !== 'string' || !URL.canParse(value)) return;
+  const { origin, href } = new URL(value);
+  if (href !== `${origin}/`) found.push(secret(path, value, `${origin}/${redacted}`));
+}
 
 /** The user and what is behind the path: tokens are passed in both. */
 function collectUrl(value: unknown, path: Path, found: Found[]): void {

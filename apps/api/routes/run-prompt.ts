@@ -18,6 +18,7 @@ import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
+import { redactSecrets } from '#libs/targets/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { z } from 'zod';
@@ -50,9 +51,11 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
     handler: async (request, response) => {
       const { body, missing, missingRequired } = await deps.prompts.preview(queryOf(request));
+      // A body has no parameters of its own, but its members are those of the prompt.
+      const { parameters } = redactSecrets({ parameters: body });
       response.json({
         success: true,
-        data: body,
+        data: parameters,
         missing_variables: missing,
         missing_required_variables: missingRequired,
       });
