@@ -95,7 +95,9 @@ test('all problems are reported at once, each of them once, whichever process wo
 test('a demo does not touch the real database, keys, files and port', () => {
   const real = {
     DATABASE_URL: 'postgres://db/real',
+    DATABASE_URL_FILE: '/real',
     SLUICE_MASTER_KEY: 'real',
+    SLUICE_MASTER_KEY_FILE: '/real',
     SLUICE_BOOTSTRAP_KEY: 'real',
     SLUICE_BLOBS: 'file:/real',
     SLUICE_DATA_DIR: '/real',

@@ -6,7 +6,7 @@ import { readConfig as readSimulatorConfig } from '../simulator/config.ts';
 import { WorkerConfig } from '../worker/config.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
-import { ConfigurationError, duration, readEnv } from '#libs/kernel/read-env.ts';
+import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables } from '#libs/kernel/read-env.ts';
 
 /** The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on. */
 const StandaloneConfig = z.object({
@@ -53,7 +53,8 @@ export type StartValues = {
  */
 export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
   const { SLUICE_LOG_LEVEL = 'warn' } = env;
-  const unset = { DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
+  const files = Object.fromEntries(fileVariables.map((name) => [`${name}_FILE`, '']));
+  const unset = { ...files, DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
   const place = { SLUICE_DATA_DIR: dataDir, PORT: '0', HOST: '127.0.0.1', SLUICE_SIMULATOR_PORT: '' };
   return readConfig({ ...env, ...unset, ...place, SLUICE_LOG_LEVEL });
 }
@@ -62,7 +63,8 @@ type Environment = Record<string, string>;
 export type ChildEnvironments = { api: Environment; worker: Environment; simulator: Environment };
 
 /** Throws ConfigurationError with all problems that `npm start` or one of its processes would have with the environment. */
-export function readConfig(env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
+export function readConfig(given: NodeJS.ProcessEnv = process.env): StandaloneConfig {
+  const env = readFileVariables(given);
   // Set by this start itself.
   const decided = {
     DATABASE_URL: 'postgres://127.0.0.1/sluice',

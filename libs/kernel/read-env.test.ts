@@ -1,4 +1,7 @@
-import { describe, expect, test } from 'vitest';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { byteSize, ConfigurationError, duration, readEnv, wholeNumber } from './read-env.ts';
 
@@ -31,6 +34,25 @@ describe('readEnv', () => {
     }
     expect(message).not.toMatch(/hunter|70000/);
     expect(message.split('\n')).toHaveLength(7);
+  });
+
+  test('reads DATABASE_URL and SLUICE_MASTER_KEY from the files that orchestrators mount', () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'sluice-env-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = path.join(folder, 'secret');
+    const secrets = z.object({ DATABASE_URL: z.string(), SLUICE_MASTER_KEY: z.string().optional() });
+    writeFileSync(file, 'postgres://hunter2@db/x\n');
+    expect(readEnv(secrets, { DATABASE_URL_FILE: file, DATABASE_URL: '' })).toEqual({
+      DATABASE_URL: 'postgres://hunter2@db/x',
+    });
+    const both = errorOf(() => readEnv(secrets, { DATABASE_URL_FILE: file, DATABASE_URL: 'postgres://x' })).message;
+    expect(both).toContain('DATABASE_URL_FILE: cannot be set together with DATABASE_URL');
+    expect(both).not.toContain('hunter2');
+    writeFileSync(path.join(folder, 'empty'), '\n');
+    for (const wrong of [path.join(folder, 'none'), folder, path.join(folder, 'empty')]) {
+      const read = () => readEnv(secrets, { DATABASE_URL: 'x', SLUICE_MASTER_KEY_FILE: wrong });
+      expect(errorOf(read).message).toContain('SLUICE_MASTER_KEY_FILE: must name a readable text file');
+    }
   });
 });
 

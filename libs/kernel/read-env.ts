@@ -1,3 +1,4 @@
+import { readFileSync, statSync } from 'node:fs';
 import { loadEnvFile } from 'node:process';
 import { z } from 'zod';
 
@@ -10,11 +11,51 @@ export function readEnv<Schema extends z.ZodType>(
   schema: Schema,
   env: NodeJS.ProcessEnv = process.env,
 ): z.output<Schema> {
-  const present = Object.fromEntries(Object.entries(env).filter(([, value]) => (value ?? '').trim() !== ''));
+  const present = readFileVariables(env);
   const result = schema.safeParse(present);
   if (result.success) return result.data;
   const lines = result.error.issues.map((issue) => `  ${issue.path.join('.') || '(environment)'}: ${issue.message}`);
   throw new ConfigurationError(`The configuration is invalid:\n${lines.join('\n')}`);
+}
+
+/** Variables with a secret, which `<name>_FILE` can name a file of, as orchestrators mount secrets. */
+export const fileVariables = ['DATABASE_URL', 'SLUICE_MASTER_KEY'] as const;
+const fileBytesMax = 65_536;
+
+/**
+ * The variables that are set, with those of files instead of the names of the files. Throws ConfigurationError for a file
+ * that cannot be read, and for a variable that is set in both ways.
+ */
+export function readFileVariables(env: NodeJS.ProcessEnv): Record<string, string | undefined> {
+  const present = Object.fromEntries(Object.entries(env).filter(([, value]) => (value ?? '').trim() !== ''));
+  const problems: string[] = [];
+  for (const name of fileVariables) {
+    const file = present[`${name}_FILE`]?.trim();
+    if (file === undefined) continue;
+    delete present[`${name}_FILE`];
+    if (present[name] !== undefined) {
+      problems.push(`${name}_FILE: cannot be set together with ${name}. Remove one of the two`);
+      continue;
+    }
+    const text = readSmallFile(file);
+    if (text === null)
+      problems.push(`${name}_FILE: must name a readable text file of at most 64 KiB that is not empty`);
+    else present[name] = text;
+  }
+  if (problems.length === 0) return present;
+  throw new ConfigurationError(
+    `The configuration is invalid:\n${problems.map((problem) => `  ${problem}`).join('\n')}`,
+  );
+}
+
+function readSmallFile(file: string): string | null {
+  try {
+    const { size } = statSync(file);
+    const text = size > fileBytesMax ? '' : readFileSync(file, 'utf8').trim();
+    return text === '' ? null : text;
+  } catch {
+    return null;
+  }
 }
 
 /** One variable of this process, read when it is needed. */
