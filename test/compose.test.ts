@@ -51,6 +51,11 @@ const toMs = (text: string): number => {
   const [, amount, unit] = /^(\d+)(ms|s|m|h)$/.exec(text) ?? [];
   return Number(amount) * { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }[unit as 'ms' | 's' | 'm' | 'h'];
 };
+test('the proxy tells clients to use TLS only, also in answers that follow an error', () => {
+  expect(caddyfile.match(/header Strict-Transport-Security "max-age=\d{8,}"/g)).toHaveLength(1);
+  expect(caddyfile.match(/^\t+import hsts$/gm)).toHaveLength(2);
+});
+
 /** The time or amount of a directive of the Caddyfile; it must be the same wherever it stands. */
 const caddySetting = (name: string): string => {
   const values = [...caddyfile.matchAll(new RegExp(`^\\s*${name} (\\S+)$`, 'gm'))].map(([, value = '']) => value);

@@ -83,3 +83,8 @@ test('docs/threat-model.md names tests that exist, and every attack', () => {
   expect(attacks.length).toBeGreaterThan(5);
   expect(attacks.filter((file) => !named.has(file))).toEqual([]);
 });
+
+test('no dependency is replaced by a package of somebody else', () => {
+  const { overrides } = JSON.parse(read('package.json')) as { overrides: Record<string, string> };
+  expect(Object.values(overrides).filter((version) => version.startsWith('npm:'))).toEqual([]);
+});
