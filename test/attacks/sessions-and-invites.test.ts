@@ -18,7 +18,9 @@ beforeAll(async () => {
 afterAll(() => platform?.stop());
 
 async function makeKey(fields: object = {}): Promise<{ id: string; key: string }> {
-  const { body } = await ask('POST', '/api-keys/organisation/service', { name: 'stolen', ...fields });
+  const type = 'organisation-service';
+  const { status, body } = await ask('POST', '/api-keys', { name: 'stolen', type, ...fields });
+  if (status !== 200) throw new Error(JSON.stringify(body));
   return body as object as { id: string; key: string };
 }
 
