@@ -43,11 +43,14 @@ export const readBatch = async (client: Client, id: string, signal?: AbortSignal
   await client.json<Batch>('GET', `/v1/batches/${encodeURIComponent(id)}`, { signal });
 
 const pollMinMs = 500;
-const pollMaxMs = 15_000;
+const pollMaxMs = 5_000;
 /** The batch is read at most this often, however many events there are. */
 const readEveryMs = 500;
 /** A server that does not answer for this long is given up. */
 const awayMaxMs = 300_000;
+const awayEveryMs = 3_000;
+/** A stream of events that broke is opened again after this long. */
+const reopenMs = 5_000;
 /** The rate is taken over this time. */
 const rateWindowMs = 20_000;
 
@@ -87,21 +90,28 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
   }
 }
 
+/** Shorter waits are not worth a sentence. */
+const sayAfterMs = 4_000;
 /** A cause that comes and goes is repeated after this long. */
 const repeatWaitMs = 60_000;
 
-/** Returns the sentences about waits that have begun since the last call. */
+/** Returns the sentences about waits that have lasted for a while and were not reported before. */
 function createWaitNews(): (batch: Batch, nowMs: number) => string[] {
   const lastSaid = new Map<string, number>();
-  let before = new Set<string>();
+  let since = new Map<string, number>();
   return (batch, nowMs) => {
     const waits = (batch.waits ?? []).map((wait) => ({ wait, cause: causeOf(wait) }));
-    const begun = waits.filter(
-      ({ cause }) => !before.has(cause) && nowMs - (lastSaid.get(cause) ?? -Infinity) >= repeatWaitMs,
-    );
-    for (const { cause } of begun) lastSaid.set(cause, nowMs);
-    before = new Set(waits.map(({ cause }) => cause));
-    return begun.map(({ wait }) => describeWait(batch, wait));
+    since = new Map(waits.map(({ cause }) => [cause, since.get(cause) ?? nowMs]));
+    const sentences: string[] = [];
+    for (const { wait, cause } of waits) {
+      const sinceMs = since.get(cause) ?? nowMs;
+      const saidMs = lastSaid.get(cause) ?? -Infinity;
+      if (wait.reason !== 'paused' && nowMs - sinceMs < sayAfterMs) continue;
+      if (saidMs >= sinceMs || nowMs - saidMs < repeatWaitMs) continue;
+      lastSaid.set(cause, nowMs);
+      sentences.push(describeWait(batch, wait));
+    }
+    return sentences;
   };
 }
 
@@ -139,7 +149,7 @@ async function readPatiently(
         });
       }
       show(`${error.message} Trying again.`);
-      await wait(pollMaxMs / 5, undefined, { signal });
+      await wait(awayEveryMs, undefined, { signal });
     }
   }
 }
@@ -195,7 +205,7 @@ function wakeBy(client: Client, id: string, signal: AbortSignal) {
       } finally {
         isOpen = false;
       }
-      await wait(pollMaxMs / 3, undefined, { signal }).catch(() => undefined);
+      await wait(reopenMs, undefined, { signal }).catch(() => undefined);
     }
   };
   void listen();
