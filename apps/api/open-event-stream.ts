@@ -64,6 +64,8 @@ type NewsFrames = {
   sendEvents(from: Checkpoint, stream: OpenEventStream): Promise<Checkpoint | null>;
   /** The frame that says that there are new calls, of which this is the newest. */
   callFrame(newestCall: string): string;
+  /** Sent after `everyMs` without an event, to a client that takes silence for a lost connection. Absent: a comment at times. */
+  heartbeat?: { everyMs: number; frame: string };
 };
 
 /**
@@ -78,18 +80,19 @@ export async function followWorkspace(
 ): Promise<void> {
   const { response } = followed;
   response.on('close', () => watch.stop());
+  const { everyMs, frame } = frames.heartbeat ?? { everyMs: heartbeatMs, frame: ': still here\n\n' };
   try {
     const stream = await openEventStream(deps, followed);
     let position: Checkpoint | null = start;
     let sentMs = performance.now();
     for (let isOpen = true; isOpen;) {
-      const { hasEvents, newestCall, isOver } = await watch.next(sentMs + heartbeatMs - performance.now());
+      const { hasEvents, newestCall, isOver } = await watch.next(sentMs + everyMs - performance.now());
       if (isOver || response.destroyed || (await stream.caller()) === null) break;
       if (hasEvents) position = await frames.sendEvents(position, stream);
       if (position === null) break;
-      const isQuiet = performance.now() - sentMs >= heartbeatMs;
+      const isQuiet = performance.now() - sentMs >= everyMs;
       if (newestCall !== null) isOpen = await stream.send(frames.callFrame(newestCall));
-      else if (isQuiet) isOpen = await stream.send(': still here\n\n');
+      else if (isQuiet) isOpen = await stream.send(frame);
       if (hasEvents || newestCall !== null || isQuiet) sentMs = performance.now();
     }
   } finally {

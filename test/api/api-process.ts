@@ -18,7 +18,7 @@ export async function startApiProcess(platform: TestPlatform, overrides: Record<
 export async function startKillableApi(
   { environment }: TestPlatform,
   overrides: Record<string, string> = {},
-): Promise<{ baseUrl: string; kill: () => Promise<void> }> {
+): Promise<{ baseUrl: string; kill: () => Promise<void>; signal: (name: NodeJS.Signals) => void }> {
   const api = spawn(process.execPath, ['apps/api/main.ts'], {
     env: { ...process.env, ...environment, SLUICE_LOG_LEVEL: 'info', ...overrides },
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -32,7 +32,7 @@ export async function startKillableApi(
         api.kill('SIGKILL');
         await once(api, 'exit');
       };
-      return { baseUrl: `${url}/v1`, kill };
+      return { baseUrl: `${url}/v1`, kill, signal: (name) => void api.kill(name) };
     }
   }
   throw new Error('the API process ended before it listened');

@@ -147,6 +147,22 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('a frozen API is noticed, and the page comes back when it runs again', async () => {
+    const api = await startKillableApi(platform);
+    onTestFinished(api.kill);
+    const { page } = await openConsole(browser, { ...platform, baseUrl: api.baseUrl });
+    await page.getByText('Live', { exact: true }).waitFor();
+    api.signal('SIGSTOP');
+    await page.getByText('The server has not answered since').waitFor();
+    expect(await page.getByText('Live', { exact: true }).count()).toBe(0);
+    expect(await accessibilityProblems(page)).toEqual([]);
+    api.signal('SIGCONT');
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByText('Live', { exact: true }).waitFor();
+    expect(await page.getByText('The server has not answered since').count()).toBe(0);
+    await page.context().close();
+  });
+
   test('a call from the playground is answered as a stream, and is in the request log with where its time went', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Playground' }).click();

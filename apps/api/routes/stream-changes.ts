@@ -24,6 +24,9 @@ const scopesOfNouns: Readonly<Record<string, string>> = {
 
 const pageLength = 500;
 
+/** A page can see events but not comments, so the console learns from them that the server still answers. */
+const heartbeatMs = 2_000;
+
 /**
  * GET /v1/session/changes: server-sent events that say which records changed, without what changed in them, so that a page
  * reads them again. Any key may follow them, and is told of what it may read. It needs no scope, so it authenticates by itself.
@@ -38,7 +41,8 @@ export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   scope: 'public',
   responses: {
     200: {
-      description: 'Changes without end: each `data` has the `noun` and the `id` of a record.',
+      description:
+        'Changes without end: each `data` has the `noun` and the `id` of a record. `heartbeat` comes every two seconds without one.',
       contentType: 'text/event-stream',
     },
   },
@@ -84,6 +88,7 @@ async function follow(
         return position;
       },
       callFrame: () => 'event: calls\ndata: {}\n\n',
+      heartbeat: { everyMs: heartbeatMs, frame: 'event: heartbeat\ndata: {}\n\n' },
     },
   );
 }

@@ -82,3 +82,7 @@ export const groupQuery = (
     },
     placeholderData: (previous) => previous,
   });
+
+/** US cents of calls that the simulator answered: its prices are invented, and nobody is billed. */
+export const simulatedCost = (byProvider: Groups | undefined): number =>
+  byProvider?.data.find((group) => group['provider'] === 'simulator')?.cost ?? 0;

@@ -21,6 +21,13 @@ export function usd(amount: string | number | null | undefined): string {
   return `$${dollars.toLocaleString('en', { maximumSignificantDigits: 3 })}`;
 }
 
+/** The same, marked where the simulator made the answer: its prices are invented, and nobody is billed. */
+export const usdOf = (amount: string | null, isSimulated: boolean): string =>
+  amount === null || !isSimulated ? usd(amount) : `${usd(amount)} simulated`;
+
+/** Whether a batch names the simulator for all of its lines. */
+export const isOfSimulator = (model: string | null): boolean => model?.startsWith('@simulator/') === true;
+
 export const percent = (part: number, all: number): string =>
   all === 0 ? '–' : `${((part / all) * 100).toLocaleString('en', { maximumFractionDigits: part === 0 ? 0 : 2 })}%`;
 

@@ -1,6 +1,7 @@
 import { Link, Outlet, useRouterState } from '@tanstack/react-router';
-import { useEffect, useState } from 'react';
-import { useLiveState } from './api/live.ts';
+import { useQueryClient } from '@tanstack/react-query';
+import { useEffect, useRef, useState } from 'react';
+import { retryNow, useLiveState } from './api/live.ts';
 import icon from './icon.svg';
 import { Empty } from './parts/basics.tsx';
 import { signOut, useActsForOrganisation, useSession } from './session.tsx';
@@ -114,6 +115,7 @@ export function Frame() {
         </footer>
       </nav>
       <main className="content" id="content" tabIndex={-1}>
+        <LostBanner />
         {isHidden ? <NotForThisKey item={item} /> : <Outlet />}
       </main>
     </div>
@@ -181,6 +183,27 @@ const MenuSection = ({ title, items, path }: { title: string; items: readonly It
       ))}
     </>
   );
+
+/** Above every page while the server does not answer: what the page shows may be old. */
+function LostBanner() {
+  const queries = useQueryClient();
+  const state = useLiveState();
+  const since = useRef<Date | null>(null);
+  if (state === 'live') since.current = null;
+  else if (state === 'lost') since.current ??= new Date();
+  if (state === 'live' || since.current === null) return null;
+  return (
+    <div className="note-box bad row" role="alert">
+      <span>
+        The server has not answered since {since.current.toLocaleTimeString()}. This page may be out of date. It tries
+        to reconnect.
+      </span>
+      <button type="button" onClick={() => retryNow(queries)}>
+        Try again
+      </button>
+    </div>
+  );
+}
 
 function LiveSign() {
   const state = useLiveState();

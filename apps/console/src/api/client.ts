@@ -1,8 +1,23 @@
 import createClient from 'openapi-fetch';
 import type { paths } from '../../generated/api.ts';
 
+/** Longer than any answer takes that a page reads; a query of analytics is ended by the server before. */
+const answerMs = 20_000;
+
+/** Gives up reading when no answer begins in time, as when the server is frozen. Changes are not ended: they may have been made. */
+async function fetchInTime(request: Request): Promise<Response> {
+  if (request.method !== 'GET') return await fetch(request);
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(new DOMException('no answer in time', 'TimeoutError')), answerMs);
+  try {
+    return await fetch(request, { signal: AbortSignal.any([request.signal, late.signal]) });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** The API of the server that this page came from. The session cookie signs each request in; the header says that it is ours. */
-const client = createClient<paths>({ baseUrl: '', headers: { 'x-sluice-console': '1' } });
+const client = createClient<paths>({ baseUrl: '', fetch: fetchInTime, headers: { 'x-sluice-console': '1' } });
 
 /** What the API answered instead of 2xx, or why it did not answer (status 0). */
 export class ApiError extends Error {
@@ -21,17 +36,14 @@ export class ApiError extends Error {
 
 type Outcome<Data> = { data?: Data; error?: unknown; response: Response };
 
+function noAnswer(cause: unknown): never {
+  if (cause instanceof DOMException && cause.name === 'AbortError') throw cause;
+  throw new ApiError(0, null, 'The server does not answer. Check that it runs. This page tries again by itself.', null);
+}
+
 /** The data of an answer. Throws ApiError for every other one. */
 export async function answerOf<Data>(request: Promise<Outcome<Data>>): Promise<NonNullable<Data>> {
-  const { data, error, response } = await request.catch((cause: unknown) => {
-    if (cause instanceof DOMException && cause.name === 'AbortError') throw cause;
-    throw new ApiError(
-      0,
-      null,
-      'The server does not answer. Check that it runs; this page tries again by itself.',
-      null,
-    );
-  });
+  const { data, error, response } = await request.catch(noAnswer);
   if (response.ok && data !== undefined && data !== null) return data;
   throw toApiError(response, error);
 }
@@ -47,7 +59,7 @@ export function toApiError(response: Response, body: unknown): ApiError {
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set('x-sluice-console', '1');
-  const response = await fetch(path, { ...init, headers });
+  const response = await fetchInTime(new Request(path, { ...init, headers })).catch(noAnswer);
   if (response.ok) return response;
   throw toApiError(response, await response.json().catch(() => undefined));
 }

@@ -10,6 +10,9 @@ const refreshMs = 700;
 /** After an answer such as 503, after which browsers do not connect again by themselves. */
 const retryMs = 2_000;
 
+/** The server sends a heartbeat every two seconds, so a stream that is silent for so long is lost, whatever the browser says. */
+const silenceMs = 6_000;
+
 let state: LiveState = 'connecting';
 const stateListeners = new Set<() => void>();
 
@@ -64,53 +67,91 @@ export function followChanges(queries: QueryClient): () => void {
     timer ??= setTimeout(refresh, refreshMs);
   };
 
-  const stop = follow('/v1/session/changes', (source) => {
+  let silence: ReturnType<typeof setTimeout> | undefined;
+  const lose = (): void => {
+    setState('lost');
+    wasLost = true;
+  };
+  /** Something has come. A frozen server keeps its connections open, so only silence tells. */
+  const heard = (): void => {
+    clearTimeout(silence);
+    silence = setTimeout(() => {
+      lose();
+      connection.reconnect();
+    }, silenceMs);
+  };
+
+  const connection = follow('/v1/session/changes', (source) => {
+    heard();
     source.addEventListener('open', () => {
       setState('live');
+      heard();
       // Nobody says what changed while the connection was lost.
       if (wasLost) void queries.invalidateQueries();
       wasLost = false;
     });
-    source.addEventListener('calls', () => note('calls', '*'));
+    source.addEventListener('heartbeat', heard);
+    source.addEventListener('calls', () => {
+      heard();
+      note('calls', '*');
+    });
     source.addEventListener('change', ({ data }: MessageEvent<string>) => {
+      heard();
       const { noun, id } = JSON.parse(data) as { noun: string; id: string };
       note(noun, id);
       note('event', id);
     });
     source.addEventListener('error', () => {
-      setState('lost');
-      wasLost = true;
+      lose();
       // It was refused; perhaps because the session has ended.
       if (source.readyState === EventSource.CLOSED) void queries.invalidateQueries({ queryKey: ['session'] });
     });
   });
+  reconnect = connection.reconnect;
   return () => {
     clearTimeout(timer);
-    stop();
+    clearTimeout(silence);
+    connection.stop();
   };
+}
+
+let reconnect = (): void => {};
+
+/** Connects again now and reads everything anew: somebody does not want to wait for the next attempt. */
+export function retryNow(queries: QueryClient): void {
+  reconnect();
+  void queries.invalidateQueries();
 }
 
 /** Follows the state of the installation. Connects again by itself. Returns how to stop. */
 export const followSystem = (onState: (state: Answer<'/v1/admin/system'>) => void): (() => void) =>
   follow('/v1/admin/system', (source) => {
     source.addEventListener('message', ({ data }: MessageEvent<string>) => onState(JSON.parse(data)));
-  });
+  }).stop;
 
-/** Opens a stream of events, and again whenever it ends; `listen` gets each new source. Returns how to stop. */
-function follow(url: string, listen: (source: EventSource) => void): () => void {
+/** Opens a stream of events, and again whenever it ends; `listen` gets each new source. */
+function follow(url: string, listen: (source: EventSource) => void): { reconnect: () => void; stop: () => void } {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   const connect = (): void => {
-    source = new EventSource(url);
-    listen(source);
-    source.addEventListener('error', () => {
+    const opened = new EventSource(url);
+    source = opened;
+    listen(opened);
+    opened.addEventListener('error', () => {
       // After a lost connection the browser connects again by itself.
-      if (source?.readyState === EventSource.CLOSED) retry = setTimeout(connect, retryMs);
+      if (opened === source && opened.readyState === EventSource.CLOSED) retry = setTimeout(connect, retryMs);
     });
   };
-  connect();
-  return () => {
+  const stop = (): void => {
     clearTimeout(retry);
     source?.close();
+  };
+  connect();
+  return {
+    stop,
+    reconnect() {
+      stop();
+      connect();
+    },
   };
 }

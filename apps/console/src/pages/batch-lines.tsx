@@ -4,7 +4,7 @@ import { useCallback, useEffect, useState, type FormEvent } from 'react';
 import type { paths } from '../../generated/api.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer, Batch } from '../api/types.ts';
-import { bytes, count, milliseconds, usd } from '../format.ts';
+import { bytes, count, milliseconds, usdOf } from '../format.ts';
 import { AsCurl, Badge, Card, Code, Dialog, Empty, Facts, Id, Shown } from '../parts/basics.tsx';
 import { FormDialog, useChange } from '../parts/changes.tsx';
 import { DataTable, LongTable, type Column } from '../parts/table.tsx';
@@ -222,7 +222,7 @@ function LineDetails({ found }: { found: Details }) {
           ['Size of the result', found.result_bytes === null ? null : bytes(found.result_bytes)],
           ['Attempts', log === null ? null : count(log.attempts)],
           ['Took', log === null ? null : milliseconds(log.duration_ms)],
-          ['Cost', log === null ? null : usd(log.cost_usd)],
+          ['Cost', log === null ? null : usdOf(log.cost_usd, log.provider === 'simulator')],
           [
             'Record',
             log === null ? null : (

@@ -3,7 +3,7 @@ import { Link, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch, BatchDetail, EventObject } from '../api/types.ts';
-import { count, dateTime, duration, usd, percent, short } from '../format.ts';
+import { count, dateTime, duration, isOfSimulator, percent, short, usdOf } from '../format.ts';
 import { AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { useChange } from '../parts/changes.tsx';
 import { DataTable } from '../parts/table.tsx';
@@ -191,7 +191,7 @@ function Figures({ batch }: { batch: Batch }) {
         />
         <Tile
           label="Cost"
-          value={usd(batch.cost_usd)}
+          value={usdOf(batch.cost_usd, isOfSimulator(batch.model))}
           note={batch.unpriced_lines > 0 ? `${count(batch.unpriced_lines)} lines without a known price` : undefined}
         />
       </div>

@@ -3,7 +3,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router';
 import { useCallback, useEffect } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch } from '../api/types.ts';
-import { count, duration, usd } from '../format.ts';
+import { count, duration, isOfSimulator, usdOf } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, CopyButton, Empty, Loading, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
@@ -93,7 +93,7 @@ export function Batches() {
               <Empty title="No batches yet">
                 <p>
                   A batch is a file with one request a line. Without a file at hand, let the page write one for the
-                  simulator: it costs nothing and takes a second.
+                  simulator. Its cost is simulated: nobody is billed. It takes a second.
                 </p>
                 {mayWrite ? (
                   <Link to="/batches/new" className="button">
@@ -134,7 +134,7 @@ const columns: readonly Column<Batch>[] = [
   { head: 'Lines', cell: (batch) => <LinesProgress batch={batch} /> },
   { head: 'Pace', cell: (batch) => <PaceCell batch={batch} /> },
   { head: 'Endpoint', cell: ({ endpoint }) => <code>{endpoint}</code> },
-  { head: 'Cost', cell: ({ cost_usd: cost }) => usd(cost), isNumber: true },
+  { head: 'Cost', cell: ({ cost_usd: cost, model }) => usdOf(cost, isOfSimulator(model)), isNumber: true },
   { head: 'Created', cell: ({ created_at: at }) => <Ago at={at * 1_000} /> },
 ];
 

@@ -221,7 +221,7 @@ function FileChoice({ onFile }: { onFile: (file: File) => void }) {
   );
 }
 
-/** Questions to the simulator, which answers like a provider and costs nothing. */
+/** Questions to the simulator, which answers like a provider at a simulated cost. */
 function sampleFile(wanted: number): File {
   const lines = Math.min(200_000, Math.max(1, Math.round(wanted) || 1));
   const text = Array.from({ length: lines }, (_, index) =>

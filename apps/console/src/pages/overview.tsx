@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
-import { graphQuery, groupQuery, periods, toPeriod, type Period } from '../analytics.ts';
+import { graphQuery, groupQuery, periods, simulatedCost, toPeriod, type Period } from '../analytics.ts';
 import { answerOf, api } from '../api/client.ts';
 import { count, milliseconds, money, percent, short } from '../format.ts';
 import { Ago, Badge, Card, Empty, PageHead, Shown, Tile } from '../parts/basics.tsx';
@@ -19,6 +19,8 @@ export function Overview() {
   const latency = useQuery(graphQuery('latency', period));
   const tokens = useQuery(graphQuery('tokens', period));
   const cost = useQuery(graphQuery('cost', period));
+  const providers = useQuery(groupQuery('provider', period));
+  const simulated = simulatedCost(providers.data);
   const total = requests.data?.summary.total ?? 0;
   const failed = errors.data?.summary.total ?? 0;
   const times = (points: { timestamp: string }[] | undefined): number[] =>
@@ -69,7 +71,7 @@ export function Overview() {
           note={
             cost.data?.summary.unpriced
               ? `${short(cost.data.summary.unpriced)} calls without a known price`
-              : cost.data && 'at list prices'
+              : cost.data && (simulated > 0 ? `${money(simulated)} of it simulated` : 'at list prices')
           }
         />
       </div>
@@ -78,7 +80,8 @@ export function Overview() {
           <Empty title="No calls in this period">
             <p>
               Choose a longer one above, or make the first call: the provider <code>simulator</code> answers like a real
-              one and costs nothing. Upload a batch, or send a call from the playground, and this page fills by itself.
+              one, at a simulated cost. Upload a batch, or send a call from the playground, and this page fills by
+              itself.
             </p>
             <Link to="/batches/new" className="button primary">
               Run a batch

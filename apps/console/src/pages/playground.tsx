@@ -5,6 +5,7 @@ import { answerOf, api } from '../api/client.ts';
 import type { LogDetails } from '../api/types.ts';
 import { AnswerText, streamAnswer, type Answer } from '../parts/answer.tsx';
 import { readObject } from '../parts/read-object.ts';
+import { snippetsOf } from './call-snippets.ts';
 import { Card, Code, Id, PageHead, Shown } from '../parts/basics.tsx';
 
 type Call = {
@@ -252,22 +253,8 @@ function bodyOf({ model, system, prompt, tokens, body }: Call): Record<string, u
 /** The same call for a program. */
 function Snippets({ call }: { call: Call }) {
   const body = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
-  const json = JSON.stringify(body, null, 2);
-  const base = `${location.origin}/v1`;
   const config = call.config === '' ? null : call.config;
-  const curl = `curl ${base}/chat/completions -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
-${config === null ? '' : `  -H 'x-gateway-config: ${config}' \\\n`}  -d '${JSON.stringify(body).replaceAll("'", String.raw`'\''`)}'`;
-  const typescript = `import OpenAI from 'openai';
-
-const client = new OpenAI({ baseURL: '${base}', apiKey: process.env.SLUICE_API_KEY${config === null ? '' : `, defaultHeaders: { 'x-gateway-config': '${config}' }`} });
-const answer = await client.chat.completions.create(${json});
-console.log(answer.choices[0].message.content);`;
-  const python = `import os
-from openai import OpenAI
-
-client = OpenAI(base_url="${base}", api_key=os.environ["SLUICE_API_KEY"]${config === null ? '' : `, default_headers={"x-gateway-config": "${config}"}`})
-answer = client.chat.completions.create(**${json})
-print(answer.choices[0].message.content)`;
+  const { curl, typescript, python } = snippetsOf({ body, base: `${location.origin}/v1`, config });
   return (
     <details>
       <summary>The same call from a program</summary>

@@ -33,7 +33,7 @@ export function Prompts() {
           {({ data, total }) =>
             data.length === 0 ? (
               <Empty title="No prompts yet">
-                <p>The first one answers a customer with the simulator, so that trying it costs nothing.</p>
+                <p>The first one answers a customer with the simulator, whose cost is simulated: nobody is billed.</p>
                 {mayWrite ? <FirstPrompt /> : null}
               </Empty>
             ) : (

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query';
 import { Link, useParams } from '@tanstack/react-router';
 import { answerOf, api } from '../api/client.ts';
 import type { CallStep, LogDetails } from '../api/types.ts';
-import { count, dateTime, milliseconds, usd } from '../format.ts';
+import { count, dateTime, milliseconds, usdOf } from '../format.ts';
 import { AsCurl, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { useMay } from '../session.tsx';
 import { OutcomeBadge } from './requests.tsx';
@@ -64,7 +64,7 @@ function Details({ log }: { log: LogDetails }) {
         />
         <Tile
           label="Cost"
-          value={usd(log.cost_usd)}
+          value={usdOf(log.cost_usd, log.provider === 'simulator')}
           note={log.price_version === null ? 'no known price' : `prices ${log.price_version}`}
         />
         <Tile label="Attempts" value={log.attempts} note={log.last_used_option ?? undefined} />

@@ -4,7 +4,7 @@ import { useCallback, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { LogRecord } from '../api/types.ts';
 import type { paths } from '../../generated/api.ts';
-import { count, milliseconds, usd } from '../format.ts';
+import { count, milliseconds, usdOf } from '../format.ts';
 import { AsCurl, At, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 
@@ -48,8 +48,8 @@ export function Requests() {
             ) : (
               <Empty title="No requests yet">
                 <p>
-                  Each call is here a moment after its answer. Send one from the playground: the simulator costs
-                  nothing.
+                  Each call is here a moment after its answer. Send one from the playground: the cost of the simulator
+                  is simulated.
                 </p>
                 <Link to="/playground" className="button primary">
                   Open the playground
@@ -154,7 +154,7 @@ const columns: readonly Column<LogRecord>[] = [
     cell: ({ usage }) => (usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`),
     isNumber: true,
   },
-  { head: 'Cost', cell: ({ cost_usd: cost }) => usd(cost), isNumber: true },
+  { head: 'Cost', cell: ({ cost_usd: cost, provider }) => usdOf(cost, provider === 'simulator'), isNumber: true },
   {
     head: 'Attempts',
     cell: ({ attempts, fallbacks }) =>
