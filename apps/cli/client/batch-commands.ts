@@ -1,15 +1,19 @@
+import { createWriteStream } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import { Option, type Command } from 'commander';
 import { deliverResults, explainFailures, sayWhatToDoAboutFailures, type ResultOptions } from './batch-results.ts';
 import { batchColumns, describeEnd, exitCodeOf, summaryOf } from './describe-batch.ts';
 import { dryRunBatch } from './dry-run-batch.ts';
-import { exitCodes } from './cli-error.ts';
+import { CliError, exitCodes } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
 import { note, printObject, printRows, showsTable } from './output.ts';
 import { countOf } from './quantities.ts';
 import { type Column } from './table.ts';
-import { withInputFile } from './input-file.ts';
 import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
@@ -197,3 +201,23 @@ const withResults = (command: Command): Command =>
   command
     .option('-o, --output <file>', 'write the answers to this file instead of stdout; a broken download goes on')
     .option('--errors <file>', 'write the failed lines to this file');
+
+/**
+ * Runs `use` with an input file. `-` stands for standard input, which is written to a temporary file first: the lines are
+ * checked before anything is sent, so they are read twice. Throws CliError for a terminal.
+ */
+async function withInputFile<Result>(file: string, use: (file: string) => Promise<Result>): Promise<Result> {
+  if (file !== '-') return await use(file);
+  if (process.stdin.isTTY) {
+    const message = 'Standard input is a terminal. Pipe the lines in: sluice batch run - < requests.jsonl';
+    throw new CliError(message, { exitCode: exitCodes.usage });
+  }
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-input-'));
+  try {
+    const written = path.join(folder, 'stdin.jsonl');
+    await pipeline(process.stdin, createWriteStream(written, { mode: 0o600 }));
+    return await use(written);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
