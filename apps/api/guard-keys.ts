@@ -7,12 +7,13 @@ import { createRefusalLog, type RefusalLog } from '#libs/resources/refusal-log.t
 import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
 import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
+import { requireNetwork } from '#libs/http/allowed-networks.ts';
+import { organisationId, type Caller } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
-import { organisationId } from '#libs/http/caller.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { addLogFields, contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { ApiConfig } from './config.ts';
 
@@ -66,30 +67,46 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     },
   });
   const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(addressOf(request));
+  const authenticate = createAuthenticate<IncomingMessage>({
+    snapshot,
+    clock,
+    tokens: tokens ?? undefined,
+    slow,
+    onFailure(reason, request) {
+      failures.inc({ reason });
+      // Whoever looks for the client with the wrong key finds it by this; other requests are logged without.
+      addLogFields(request, { client_address: addressOf(request), refused_because: reason });
+    },
+  });
+  const onForbidden: KeyGuard['onForbidden'] = (request, { workspaceId, keyId, principal }, { code, message }) => {
+    const { route, requestId } = contextOf(request);
+    const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
+    refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
+  };
+  /** Refuses a caller whose requests must come from elsewhere. */
+  const admit = (request: IncomingMessage, caller: Caller): Caller => {
+    if (caller.networks === undefined) return caller;
+    try {
+      requireNetwork(caller.networks, addressOf(request));
+    } catch (error) {
+      if (error instanceof GatewayError) onForbidden(request as Request, caller, error);
+      throw error;
+    }
+    return caller;
+  };
   return {
     slowGuesses: slow,
-    authenticate: createAuthenticate<IncomingMessage>({
-      snapshot,
-      clock,
-      tokens: tokens ?? undefined,
-      slow,
-      onFailure(reason, request) {
-        failures.inc({ reason });
-        // Whoever looks for the client with the wrong key finds it by this; other requests are logged without.
-        addLogFields(request, { client_address: addressOf(request), refused_because: reason });
-      },
-    }),
-    clientAddress: addressOf,
-    onForbidden(request, { workspaceId, keyId, principal }, { code, message }) {
-      const { route, requestId } = contextOf(request);
-      const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
-      refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
+    authenticate(request) {
+      const caller = authenticate(request);
+      return caller instanceof Promise ? caller.then((known) => admit(request, known)) : admit(request, caller);
     },
     onRefusedSignIn(request, { code, message }) {
       const { route, requestId } = contextOf(request);
       const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'unauthenticated', message };
       refusals.note({ workspaceId: organisationId, keyId: null, ...what, address: addressOf(request), requestId });
     },
+    clientAddress: addressOf,
+    onForbidden,
     refusals,
   };
 }

@@ -24,3 +24,24 @@ export const timestamp = () =>
     });
     return z.NEVER;
   });
+
+const networksMax = 50;
+const networkForms = [z.cidrv4(), z.ipv4(), z.cidrv6(), z.ipv6()];
+
+/** Networks and addresses that requests can come from; null for any. */
+export const allowedNetworks = () => z.array(network()).min(1).max(networksMax).nullish();
+
+const network = () =>
+  z
+    .string()
+    .max(64)
+    .transform((value, context) => {
+      // IPv4 within IPv6 would match nothing, because such addresses are compared as IPv4.
+      if (networkForms.some((form) => form.safeParse(value).success) && !/^::ffff:/i.test(value)) return value;
+      addBreach(context, {
+        path: [],
+        code: 'invalid_value',
+        text: (name) => `Invalid ${name()}: expected a network or an address, such as 203.0.113.0/24 or 2001:db8::/32.`,
+      });
+      return z.NEVER;
+    });

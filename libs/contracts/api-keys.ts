@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { relayAreas } from '#libs/providers/provider.ts';
-import { timestamp } from './access-fields.ts';
+import { allowedNetworks, timestamp } from './access-fields.ts';
 import { keyRateLimits, usageLimit } from './limits.ts';
 import { anyObject, integer, metadata, text } from './scalars.ts';
 
@@ -87,6 +87,7 @@ export const apiKeyFields = {
   rate_limits: keyRateLimits().nullish(),
   alert_emails: z.array(z.email().max(320)).max(20).nullish(),
   rotation_policy: rotationPolicy().nullish(),
+  allowed_networks: allowedNetworks().describe('where requests with the key can come from; null for anywhere'),
 };
 
 /** Members that only PUT takes. `reset_usage`: the use of the current period starts again at 0. */
@@ -159,6 +160,7 @@ export const ApiKeyObject = z.object({
       key_transition_period_ms: z.int(),
     })
     .nullable(),
+  allowed_networks: z.array(z.string()).nullable(),
   /** Since when the key should have been rotated. */
   rotation_due_at: time().nullable(),
   /** How long the earlier value still works. */

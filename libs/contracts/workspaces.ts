@@ -1,5 +1,6 @@
 import { RE2JS } from 're2js';
 import { z } from 'zod';
+import { allowedNetworks } from './access-fields.ts';
 import { guardrailLimits } from './guardrail-checks.ts';
 import { rateLimits, usageLimits } from './limits.ts';
 import { patternSize } from './pattern-size.ts';
@@ -71,6 +72,9 @@ export const workspaceFields = {
   rate_limits: rateLimits().nullish(),
   users: firstMembers().optional(),
   pricing_adjustments: pricingAdjustments().nullish(),
+  allowed_networks: allowedNetworks().describe(
+    'where requests of the workspace can come from, besides those with keys of the organisation; null for anywhere',
+  ),
 };
 
 /** A workspace as it is answered; times in ISO 8601. */
@@ -97,6 +101,7 @@ export const WorkspaceObject = z.object({
   rate_limits: z.array(anyObject()),
   /** Factors on listed prices, and own prices in cents a token, as decimals. */
   pricing_adjustments: anyObject().nullable(),
+  allowed_networks: z.array(z.string()).nullable(),
   created_at: z.string(),
   last_updated_at: z.string(),
   /** Of one workspace: its newest members, a hundred at most. */

@@ -1,3 +1,5 @@
+import type { AllowedNetworks } from './allowed-networks.ts';
+
 /** `<area>.<read|write>`, like `batches.write`. */
 export type Scope = `${string}.${'read' | 'write'}`;
 
@@ -46,6 +48,8 @@ export type Caller = {
   readonly principal: Principal;
   readonly scopes: ReadonlySet<string> | 'all';
   readonly defaults: CallerDefaults;
+  /** Each of them must have the address of a request. Absent: any address. */
+  readonly networks?: readonly AllowedNetworks[];
   /** Infinity if the key does not expire. */
   readonly expiresAtMs: number;
   /** SHA-256 of the value of the key, hex: a key that was rotated has several. Absent for a user who signed in with a token. */

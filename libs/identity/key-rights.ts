@@ -1,10 +1,11 @@
 import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
+import type { AllowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 
 /** What a key may do, for how long, and with which config. It can give no more than that to another key. */
-export type KeyRights = Pick<Caller, 'principal' | 'scopes' | 'defaults' | 'expiresAtMs'>;
+export type KeyRights = Pick<Caller, 'principal' | 'scopes' | 'defaults' | 'expiresAtMs' | 'networks'>;
 
 /** The scopes of a key, as stored. */
 type StoredRights = {
@@ -13,7 +14,17 @@ type StoredRights = {
   defaults: ApiKeyDefaults;
   /** The user of a user's key. */
   user_id?: string;
+  /** Absent or null: it can be used from anywhere. */
+  allowed_networks?: readonly string[] | null;
 };
+
+export const isOfKey = (networks: AllowedNetworks): boolean => networks.of === 'API key';
+
+/** Whether a key can be used from networks that the key of the request cannot. */
+function isFromMoreNetworks({ networks: lists }: Pick<KeyRights, 'networks'>, wanted: StoredRights): boolean {
+  const own = lists?.find(isOfKey)?.texts;
+  return own !== undefined && wanted.allowed_networks?.every((network) => own.includes(network)) !== true;
+}
 
 /**
  * Refuses a key that could do more than the key that creates or changes it. Throws forbidden with the parameter that
@@ -26,6 +37,12 @@ export function refuseMoreRights(maker: KeyRights, wanted: StoredRights): void {
     throw new GatewayError('forbidden', 'organisation_key_required', message, { param: 'type' });
   }
   refuseMoreScopes(maker, scopes);
+  if (isFromMoreNetworks(maker, wanted)) {
+    const message =
+      'The key of this request can only be used from its allowed_networks, and so can every key that it creates or changes. ' +
+      'Choose allowed_networks from those of this key.';
+    throw new GatewayError('forbidden', 'network_not_allowed', message, { param: 'allowed_networks' });
+  }
   const isFixed = defaults.allow_config_override === false && (defaults.config_id ?? null) === maker.defaults.configId;
   if (maker.defaults.allowsConfigOverride || isFixed) return;
   const own =
@@ -111,7 +128,7 @@ function refuseMoreScopes({ scopes }: KeyRights, wanted: readonly string[] | nul
  * could lock its owner out, or become the more powerful one. Throws forbidden.
  */
 export function refuseStronger(
-  { principal, scopes, defaults }: KeyRights,
+  { principal, scopes, defaults, networks }: KeyRights,
   key: StoredRights & { id: string },
   what: 'revoke' | 'change' | 'rotate',
 ): void {
@@ -119,7 +136,8 @@ export function refuseStronger(
   const isScoped = scopes === 'all' || key.scopes?.every((scope) => scopes.has(scope)) === true;
   const isFixed = defaults.allowsConfigOverride || key.defaults.allow_config_override === false;
   const isOfOrganisation = key.type === 'organisation-service' && principal.type !== 'organisation_key';
-  if (isScoped && isFixed && !isOfOrganisation) return;
+  const isElsewhere = isFromMoreNetworks({ ...(networks && { networks }) }, key);
+  if (isScoped && isFixed && !isOfOrganisation && !isElsewhere) return;
   throw new GatewayError(
     'forbidden',
     'insufficient_scope',

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { LiveApiKey } from './authenticate.ts';
 import { liveKeys, type KeyDefaults, type KeySources } from './live-callers.ts';
 import type { LiveUser } from './roles.ts';
@@ -76,4 +77,33 @@ test('metadata that the workspace locks replaces what the key locks', () => {
   const locking = { metadata: null, lockedMetadata: { team: 'workspace' }, userConfigId: null };
   const found = withWorkspace(locking, 's', new Map([['s', key]]));
   expect(found?.lockedMetadata).toEqual({ team: 'workspace', cost_center: '7' });
+});
+
+test('the networks of a workspace are added to those of its keys, but not to keys of the organisation', () => {
+  const texts = (key: LiveApiKey | undefined) => key?.caller.networks?.map((networks) => networks.texts[0]);
+  const pinned = allowedNetworks('API key', ['192.0.2.0/24']);
+  const ofWorkspace = allowedNetworks('workspace', ['10.0.0.0/8']);
+  if (pinned === null || ofWorkspace === null) throw new Error('both are lists');
+  const organisation = {
+    ...service,
+    caller: { ...service.caller, principal: { ...service.caller.principal, type: 'organisation_key' as const } },
+  };
+  const { byDigest } = liveKeys(
+    {
+      ...sources,
+      keys: new Map([
+        ...sources.keys,
+        ['o', organisation],
+        ['p', { ...service, caller: { ...service.caller, networks: [pinned] } }],
+      ]),
+      workspaces: new Map([['ws_1', { defaults: { metadata: null, userConfigId: null, networks: ofWorkspace } }]]),
+    },
+    null,
+  );
+  expect(['s', 'a', 'p', 'o'].map((digest) => texts(byDigest.get(digest)))).toEqual([
+    ['10.0.0.0/8'],
+    ['10.0.0.0/8'],
+    ['192.0.2.0/24', '10.0.0.0/8'],
+    undefined,
+  ]);
 });

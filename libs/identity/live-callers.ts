@@ -1,3 +1,4 @@
+import type { AllowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { Caller, Recording } from '#libs/http/caller.ts';
 import { metadataTextMax } from '#libs/http/request-context.ts';
 import type { LiveApiKey } from './authenticate.ts';
@@ -12,6 +13,8 @@ export type KeyDefaults = {
   readonly userConfigId: string | null;
   /** Absent: bodies are recorded of keys that ask for it. */
   readonly recording?: Recording & { readonly isOn: boolean };
+  /** Where requests with its keys can come from, besides those of the organisation. Absent: anywhere. */
+  readonly networks?: AllowedNetworks;
 };
 
 /** The records from which the callers of keys are computed. Maps that have not changed are the same objects. */
@@ -57,14 +60,18 @@ export function effectiveCaller(
   defaults: KeyDefaults | null,
   user: LiveUser | undefined,
 ): Caller | null {
+  const added = defaults?.networks;
+  // Keys of the organisation are left out, so that it can always mend the list.
+  const isAdded = added !== undefined && caller.principal.type !== 'organisation_key';
+  const networks = isAdded ? { networks: Object.freeze([...(caller.networks ?? []), added]) } : {};
   if (caller.principal.type !== 'user') {
-    return defaults === null ? caller : { ...caller, defaults: withDefaults(caller, defaults, null) };
+    return defaults === null ? caller : { ...caller, ...networks, defaults: withDefaults(caller, defaults, null) };
   }
   const role = user === undefined ? null : workspaceRoleOf(user, caller.workspaceId);
   if (user === undefined || role === null) return null;
   const principal = Object.freeze({ ...caller.principal, role, organisationRole: user.role });
   const scopes = scopesWithin(role, caller.scopes);
-  return Object.freeze({ ...caller, defaults: withDefaults(caller, defaults, user), principal, scopes });
+  return Object.freeze({ ...caller, ...networks, defaults: withDefaults(caller, defaults, user), principal, scopes });
 }
 
 /** The key of metadata by which analytics counts users. */

@@ -28,6 +28,7 @@ export type ApiKeyData = {
   /** What was used before does not count in `usage_limits`. */
   usage_reset_at?: string;
   alert_emails?: string[] | null;
+  allowed_networks?: string[] | null;
   rotation_policy?: {
     rotation_period: 'weekly' | 'monthly' | null;
     next_rotation_at: string | null;

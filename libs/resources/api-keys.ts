@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { ApiKeyObject, ApiKeyPath, apiKeyFields, apiKeyUpdateFields } from '#libs/contracts/api-keys.ts';
+import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { LiveApiKey } from '#libs/identity/authenticate.ts';
@@ -103,6 +104,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     usage_reset_at: data.usage_reset_at ?? null,
     alert_emails: data.alert_emails ?? null,
     rotation_policy: data.rotation_policy ?? null,
+    allowed_networks: data.allowed_networks ?? null,
     rotation_due_at: data.rotation_due_at ?? null,
     key_transition_expires_at: keyTransitionEnd(data, nowMs),
     created_at: created_at.toISOString(),
@@ -126,6 +128,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     toEntry({ id, workspace_id: workspaceId, data }) {
       const { scopes, defaults } = data;
       const expiresAtMs = expiryMs(data);
+      const networks = allowedNetworks('API key', data.allowed_networks);
       const caller = Object.freeze<Caller>({
         workspaceId,
         keyId: id,
@@ -142,6 +145,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
         }),
         expiresAtMs,
         keyDigest: data.digest,
+        ...(networks === null ? {} : { networks: Object.freeze([networks]) }),
       });
       return { caller, expiresAtMs };
     },

@@ -6,6 +6,7 @@ import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import {
+  isOfKey,
   refuseKeyOfOther,
   refuseLongerLife,
   refuseMoreRights,
@@ -36,7 +37,13 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
   const type = input.type ?? (isForeign ? 'workspace-service' : undefined);
   const scopes = input.scopes ? [...new Set(input.scopes)] : null;
   refuseUnknownScopes(scopes ?? [], context.scopes());
-  refuseMoreRights(caller, { ...(type === undefined ? {} : { type }), scopes, defaults });
+  const networks = input.allowed_networks ?? caller.networks?.find(isOfKey)?.texts;
+  refuseMoreRights(caller, {
+    ...(type === undefined ? {} : { type }),
+    scopes,
+    defaults,
+    ...(networks && { allowed_networks: networks }),
+  });
   await refuseLimited(context, 'create another key');
   refusePastExpiry(input.expires_at, unit.now);
   refuseLongerLife(caller, input.expires_at?.getTime() ?? Number.POSITIVE_INFINITY);
@@ -54,6 +61,7 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
       ...(userId === undefined ? {} : { user_id: userId }),
       ...readSettings(input, null, unit.now),
       made_with: madeWith(caller),
+      ...(networks && { allowed_networks: [...networks] }),
     },
     shownOnce: { key: key.reveal() },
   };
@@ -71,7 +79,9 @@ async function checkChange(
   if (input.scopes) refuseUnknownScopes(input.scopes, context.scopes().union(new Set(data.scopes)));
   if (input.scopes !== undefined) change.scopes = input.scopes && [...new Set(input.scopes)];
   if (input.defaults !== undefined) change.defaults = await readDefaults(input.defaults, data.defaults, context);
-  if (change.scopes !== undefined || change.defaults !== undefined) refuseMoreRights(caller, { ...data, ...change });
+  if (input.allowed_networks !== undefined) change.allowed_networks = input.allowed_networks;
+  const isOfRights = ['scopes', 'defaults', 'allowed_networks'].some((member) => member in change);
+  if (isOfRights) refuseMoreRights(caller, { ...data, ...change });
   const expiresAt = input.expires_at;
   if (expiresAt !== undefined) {
     refuseLongerLife(caller, expiresAt?.getTime() ?? Number.POSITIVE_INFINITY);

@@ -12,6 +12,7 @@ import {
   workspaceFields,
   type recordingFields,
 } from '#libs/contracts/workspaces.ts';
+import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput } from '#libs/http/route.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -56,6 +57,7 @@ export type WorkspaceData = {
   usage_limits?: UsageLimit[] | null;
   rate_limits?: RateLimit[] | null;
   pricing_adjustments?: PricingAdjustments | null;
+  allowed_networks?: string[] | null;
   /** Absent for none. */
   guardrails?: GuardrailLists;
 };
@@ -156,6 +158,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
     usage_limits: shownLimits(data.usage_limits ?? [], created_at, nowMs),
     rate_limits: data.rate_limits ?? [],
     pricing_adjustments: shownAdjustments(data.pricing_adjustments),
+    allowed_networks: data.allowed_networks ?? null,
     created_at: created_at.toISOString(),
     last_updated_at: updated_at.toISOString(),
   }),
@@ -231,13 +234,20 @@ type FirstMember = z.output<ReturnType<typeof firstMembers>>[number];
 /** Of the workspace that the first start makes. */
 export const firstWorkspaceSlug = 'default';
 
-function keyDefaultsOf({ defaults }: WorkspaceData): KeyDefaults | null {
+function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): KeyDefaults | null {
   const metadata = defaults?.metadata ?? null;
   const userConfigId = defaults?.user_api_key_config ?? null;
   const recording = defaults?.recording ?? null;
   const locked = defaults?.locked_metadata ?? null;
-  if (metadata === null && locked === null && userConfigId === null && recording === null) return null;
-  const found: KeyDefaults = { metadata, userConfigId, ...(locked === null ? {} : { lockedMetadata: locked }) };
+  const networks = allowedNetworks('workspace', texts);
+  const isEmpty = [metadata, locked, userConfigId, recording, networks].every((added) => added === null);
+  if (isEmpty) return null;
+  const found: KeyDefaults = {
+    metadata,
+    userConfigId,
+    ...(locked === null ? {} : { lockedMetadata: locked }),
+    ...(networks === null ? {} : { networks }),
+  };
   if (recording === null) return found;
   const { bodies, redact = [], retention_days: days } = recording;
   const kept = { isOn: bodies, redact, ...(days == null ? {} : { retentionDays: days }) };

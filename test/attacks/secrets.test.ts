@@ -1,5 +1,6 @@
 import { afterAll, beforeAll } from 'vitest';
 import { providers } from '#libs/providers/provider-list.ts';
+import { eventually } from '#test/eventually.ts';
 import { asker, type Ask } from '#test/api/people-kit.ts';
 import { startScriptedPlatform, type ScriptedPlatform } from '#test/api/scripted-provider.ts';
 import { attack } from './attack.ts';
@@ -16,7 +17,8 @@ const unshared = 'ORGADMINPW12345';
 
 beforeAll(async () => {
   process.env['SLUICE_SECRET_SHARED'] = JSON.stringify({ api_key: shared, admin_password: unshared });
-  rig = await startScriptedPlatform();
+  // The tests are the proxy, and say where a request comes from.
+  rig = await startScriptedPlatform({ SLUICE_TRUSTED_PROXIES: '127.0.0.0/8' });
   ask = asker(rig.platform);
   key = (await ask('POST', '/api-keys', { name: 'attacker' })).body['key'] ?? '';
 });
@@ -117,5 +119,92 @@ attack('whoever reads records, events and rows looks for the secrets of prompts 
     `select from secret where owner_id like '${made.body['id']}%'`,
   );
   if (kept.length > 0) leaks.push('the secrets of a deleted prompt stay');
+  return leaks;
+});
+
+attack('a stolen key is used from outside of its networks, and from inside makes a key that is not', async () => {
+  const leaks: string[] = [];
+  const from = async (
+    forwarded: string,
+    path: string,
+    secret: string,
+    init: RequestInit = {},
+  ): Promise<[number, string]> => {
+    const headers = {
+      authorization: `Bearer ${secret}`,
+      'x-forwarded-for': forwarded,
+      'content-type': 'application/json',
+    };
+    const response = await fetch(rig.platform.baseUrl + path, { ...init, headers });
+    return [response.status, await response.text()];
+  };
+  const inside = [
+    '203.0.113.9',
+    '10.9.9.9, 203.0.113.9',
+    '::ffff:203.0.113.9',
+    '::ffff:cb00:7109',
+    '203.0.113.9:5555',
+    '2001:db8::7',
+  ];
+  const outside = [
+    '198.51.100.1',
+    '203.0.113.9, 198.51.100.1',
+    '::ffff:198.51.100.1',
+    '::ffff:c633:6401',
+    '2001:db9::7',
+    'unknown',
+    '',
+  ];
+  const allowed_networks = ['203.0.113.0/24', '2001:db8::/32'];
+  const { body: workspace } = await ask('POST', '/admin/workspaces', { name: 'Networks', allowed_networks });
+  const made = await ask('POST', '/api-keys', { name: 'pinned', allowed_networks });
+  const open = await ask('POST', '/api-keys', { name: 'of the workspace', workspace_id: workspace['id'] });
+  const keys = { 'a key': String(made.body['key']), 'a key of the workspace': String(open.body['key']) };
+  for (const [whose, secret] of Object.entries(keys)) {
+    for (const path of ['/models', '/session', '/configs']) {
+      for (const address of inside) {
+        const [status, text] = await from(address, path, secret);
+        if (status !== 200) throw new Error(`${whose} does not work from ${address}: ${text}`);
+      }
+      for (const address of outside) {
+        const [status, text] = await from(address, path, secret);
+        if (status !== 403 || !text.includes('address_not_allowed'))
+          leaks.push(`${whose} from '${address}': ${status}`);
+      }
+    }
+  }
+  const create = (body: object) =>
+    from('203.0.113.9', '/api-keys', keys['a key'], {
+      method: 'POST',
+      body: JSON.stringify({ name: 'wider', ...body }),
+    });
+  const [, inherited] = await create({});
+  const child = JSON.parse(inherited) as { id: string; key: string };
+  if ((await from('198.51.100.1', '/models', child.key))[0] !== 403) leaks.push('a key that it made works elsewhere');
+  const wider = [{ allowed_networks: ['0.0.0.0/0'] }, { allowed_networks: [...allowed_networks, '198.51.100.0/24'] }];
+  for (const body of wider)
+    if ((await create(body))[0] !== 403) leaks.push(`it made a key for ${JSON.stringify(body)}`);
+  for (const id of [made.body['id'], child.id, open.body['id']]) {
+    const body = JSON.stringify({ allowed_networks: null });
+    const [status] = await from('203.0.113.9', `/api-keys/${id}`, keys['a key'], { method: 'PUT', body });
+    if (status === 200) leaks.push('it removed the networks of a key');
+  }
+  for (const wrong of ['10.0.0.0/33', '::ffff:10.0.0.0/104', '10.0.0', 'example.com', '10.0.0.0/8,0.0.0.0/0', ''])
+    if ((await ask('POST', '/api-keys', { name: 'x', allowed_networks: [wrong] })).status !== 400)
+      leaks.push(`'${wrong}' is a network`);
+  // The organisation can always mend the list, and sees who was refused.
+  const mended = await ask('PUT', `/admin/workspaces/${workspace['id']}`, { allowed_networks: null });
+  const status = await eventually(
+    () => from('198.51.100.1', '/models', keys['a key of the workspace']),
+    ([each]) => each === 200,
+  );
+  if (mended.status !== 200 || status[0] !== 200) throw new Error('The list cannot be removed.');
+  const { data } = (
+    await eventually(
+      () => ask('GET', `/events?stream=${made.body['id']}&type=api_key.request_refused`),
+      ({ body }) => body.data.length > 0,
+    )
+  ).body;
+  if (!JSON.stringify(data).includes('198.51.100.1')) leaks.push('the refusals left no event');
   return leaks;
 });
