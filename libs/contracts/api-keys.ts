@@ -124,6 +124,14 @@ export const RotatedApiKey = z.object({
     ),
 });
 
+/** Body of POST /api-keys/leaked: the whole value is the proof, so only someone who has it can revoke it. */
+export const LeakedKeyRequest = z.strictObject({
+  key: z.string().max(100),
+  url: z.url().max(2_048).optional().describe('where the key was found'),
+});
+
+export const LeakedKeyReport = z.object({ object: z.literal('leaked-key-report'), status: z.literal('accepted') });
+
 const time = () => z.iso.datetime();
 
 /** A key as lists show it: only the last four characters of its value. Times in ISO 8601. */

@@ -14,6 +14,7 @@ import { defineResource, type RouteKit } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
+import { reportLeakedKeyRoute } from './report-leaked-key.ts';
 import { rulesOfRow } from './rules-of-row.ts';
 import { shownLimits } from './shown-limits.ts';
 
@@ -159,7 +160,11 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   },
 
   // The first that fits is taken, and {id}/rotate would fit {type}/{sub-type}.
-  routes: (store, deps, kit) => [rotateRoute(store, deps, kit), createTypedRoute(kit)],
+  routes: (store, deps, kit) => [
+    reportLeakedKeyRoute(deps, () => apiKeyModel),
+    rotateRoute(store, deps, kit),
+    createTypedRoute(kit),
+  ],
 });
 
 /** For the commands that make keys or record what they did, beside the routes. */

@@ -257,6 +257,7 @@ export type StoreDeps = {
     catchUp(): Promise<void>;
     /** The memory that the cached records of a workspace take up, in bytes. Absent: not limited. */
     memoryOf?(workspaceId: string): number;
+    findApiKey?(digest: string): { caller: Pick<Caller, 'keyId' | 'workspaceId'> } | undefined;
   };
   /** The database's: records expire by it. */
   clock: Clock;

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll } from 'vitest';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { providers } from '#libs/providers/provider-list.ts';
 import { eventually } from '#test/eventually.ts';
 import { asker, type Ask } from '#test/api/people-kit.ts';
@@ -206,5 +207,40 @@ attack('a stolen key is used from outside of its networks, and from inside makes
     )
   ).body;
   if (!JSON.stringify(data).includes('198.51.100.1')) leaks.push('the refusals left no event');
+  return leaks;
+});
+
+attack('somebody without a key revokes keys whose values they do not have, or finds out which exist', async () => {
+  const leaks: string[] = [];
+  const report = (key: string, url?: string) => ask('POST', '/api-keys/leaked', { key, url }, null);
+  const made = await ask('POST', '/api-keys', { name: 'leaked' });
+  const [id, value] = [String(made.body['id']), String(made.body['key'])];
+  const works = async (secret: string): Promise<boolean> =>
+    (await ask('GET', '/models', undefined, secret)).status === 200;
+  const last = value.at(-1) === 'A' ? 'B' : 'A';
+  for (const wrong of [id, value.slice(0, -1), value.slice(0, -1) + last, `********${value.slice(-4)}`, 'slk_', ''])
+    if ((await report(wrong)).status !== 400) leaks.push(`'${wrong}' was accepted`);
+  const unknown = await report(createGatewayKey().reveal());
+  if (!(await works(value))) leaks.push('a key was revoked without its value');
+  // An earlier value ends alone.
+  const rotated = await ask('POST', `/api-keys/${id}/rotate`);
+  const newest = String(rotated.body['key']);
+  await report(value);
+  if (await works(value)) leaks.push('a leaked earlier value still works');
+  if (!(await works(newest))) throw new Error('The newest value has ended with the earlier one.');
+  const known = await report(newest, 'https://git.example/commit?token=sk-abcdefgh12345678');
+  if (await works(newest)) leaks.push('a leaked key still works');
+  if (JSON.stringify(known) !== JSON.stringify(unknown) || known.status !== 200)
+    leaks.push('the answer tells which keys exist');
+  if (JSON.stringify(await report(newest)) !== JSON.stringify(unknown))
+    leaks.push('the answer tells which keys were revoked');
+  const { body } = await ask('GET', `/events?stream=${id}&type=api_key.revoked`);
+  const text = JSON.stringify(body);
+  if (!text.includes('leaked') || !text.includes('git.example')) throw new Error(`no event: ${text}`);
+  if (text.includes('sk-abcdefgh')) leaks.push('the event has a secret of the address');
+  const statuses: number[] = [];
+  for (let count = 0; count < 200 && !statuses.includes(429); count += 1)
+    statuses.push((await report(createGatewayKey().reveal())).status);
+  if (!statuses.includes(429)) leaks.push('200 guesses were not slowed down');
   return leaks;
 });

@@ -51,4 +51,5 @@ export const peopleAnswers: Readonly<Record<string, object>> = {
     key_transition_expires_at: time,
     made_with_previous: { api_keys: [], users: [], invites: [], has_more: false },
   },
+  reportLeakedApiKey: { object: 'leaked-key-report', status: 'accepted' },
 };

@@ -101,6 +101,12 @@ export const peopleTexts: OperationTexts = {
       insufficient_scope: keyErrors.insufficient_scope,
     },
   },
+  reportLeakedApiKey: {
+    description:
+      'For scanners of secrets and people who find a key. The whole value is the proof. A known key is revoked within a second; of a rotated key an earlier value ends alone. The answer is the same for unknown keys.',
+    example: { key: 'slk_…', url: 'https://git.example/project/commit/1' },
+    errors: { invalid_value: 'the value is not a whole API key of Sluice' },
+  },
   acceptInvite: {
     description:
       'Makes the user, or adds the workspaces to one who has this address. Keys that the invite has are in this answer alone.',

@@ -1,3 +1,4 @@
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { tokenOf } from '../people-kit.ts';
 import type { Step } from './walk.ts';
 
@@ -123,5 +124,6 @@ export const peopleSteps: readonly Step[] = [
   { id: 'updateApiKey', params: { id: 'key_new' }, varies: ['last_four', 'key'] },
   { id: 'rotateApiKey', params: { id: 'key_new' }, varies: ['last_four', 'key'] },
   { id: 'deleteApiKey', params: { id: 'key_new' } },
+  { id: 'reportLeakedApiKey', changes: { key: createGatewayKey().reveal() } },
   { id: 'createApiKeyOfType', params: { type: 'workspace', sub_type: 'service' }, varies: ['last_four'] },
 ];
