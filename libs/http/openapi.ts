@@ -120,7 +120,7 @@ export function operationsOf(document: OpenApiDocument): string[] {
 }
 
 function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] = {}): Json {
-  const { request, scope } = route;
+  const { request, scope, optionalScopes } = route;
   const parameters = [
     ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
     ...queryParameters(request?.query, schemas),
@@ -138,6 +138,7 @@ function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] 
     tags: [route.tag],
     ...(route.deprecated === true ? { deprecated: true } : {}),
     ...(scope === 'public' ? { security: [] } : { 'x-scope': scope }),
+    ...(optionalScopes ? { 'x-optional-scopes': optionalScopes } : {}),
     parameters,
     ...(body === null ? {} : { requestBody: body }),
     responses: toResponses(route, schemas, texts.answer),

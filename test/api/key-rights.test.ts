@@ -81,11 +81,14 @@ const fixedWith = (headers: Record<string, string>) => ({
   headers: { 'x-gateway-virtual-key': 'scripted', ...headers },
 });
 
+type Scopes = { 'x-scope'?: string; 'x-optional-scopes'?: string[] };
+
 test('a key can be given the scopes that routes have, and no others', async () => {
   const answer = await fetch(`${scripted.platform.baseUrl.replace(/\/v1$/, '')}/openapi.json`);
-  const { paths } = (await answer.json()) as { paths: Record<string, Record<string, { 'x-scope'?: string }>> };
+  const { paths } = (await answer.json()) as { paths: Record<string, Record<string, Scopes>> };
   const operations = Object.values(paths).flatMap((path) => Object.values(path));
-  const known = [...new Set(operations.flatMap((operation) => operation['x-scope'] ?? []))].toSorted();
+  const scopesOf = (each: Scopes) => [each['x-scope'] ?? [], each['x-optional-scopes'] ?? []].flat();
+  const known = [...new Set(operations.flatMap(scopesOf))].toSorted();
   expect(await makeKey({ scopes: known })).toMatchObject({ status: 200, body: { scopes: known } });
   for (const scope of ['chat.read', 'chat.execute', 'everything']) {
     const made = await makeKey({ scopes: ['chat.write', scope] });
