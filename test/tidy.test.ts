@@ -16,10 +16,14 @@ test('migrations are numbered without gaps', () => {
   );
 });
 
+/** The text of programs for people to copy: they use the client of OpenAI and the environment, and this code does not. */
+const snippets = 'apps/console/src/pages/call-snippets.ts';
+
 test('only configuration reads the environment', () => {
   const readers = tracked.filter(
     (file) =>
       /^(apps|libs)\//.test(file) &&
+      file !== snippets &&
       !/(config|read-env)\.ts$|\.test\.ts$/.test(file) &&
       /process\.env\b/.test(read(file)),
   );
@@ -43,7 +47,7 @@ test('only the folders of providers contain a provider’s name or settings, in 
   // Secret managers of AWS and Azure are no providers, but clients name their credentials as those of the providers.
   const managers = /^libs\/(contracts\/secret-references|secret-managers\/(aws|azure)-[\w-]+)\.ts$/;
   const found = tracked
-    .filter((file) => !managers.test(file))
+    .filter((file) => !managers.test(file) && file !== snippets)
     .filter((file) => /^(apps|libs)\//.test(file) && !/^(libs\/providers|apps\/simulator)\/|\.test\.ts$/.test(file))
     .flatMap((file) => {
       const code = withoutComments(read(file));
