@@ -185,6 +185,7 @@ const promised = [
 const withOtherSecrets = new Map([
   ['/v1/admin/users/invites/accept', 400],
   ['/v1/admin/users/invites/accept/form', 400],
+  ['/v1/api-keys/leaked', 400],
   ['/v1/logs/exports/{id}/content', 403],
   // No file has the name that is asked for here.
   ['/console/assets/{file}', 404],

@@ -306,7 +306,7 @@ describe('a call', () => {
   });
 
   test.each([
-    ['whose secret is not there', { secret_path: 'secret/nowhere' }, {}, 424, 'secret_not_found'],
+    ['whose secret is not there', { secret_path: 'secret/nowhere' }, { secret_key: 'key' }, 424, 'secret_not_found'],
     ['whose secret has no such member', {}, { secret_key: 'other' }, 424, 'secret_not_found'],
     ['that names no member of several', { allowed_secret_keys: [] }, {}, 424, 'secret_malformed'],
     ['whose member is no text', {}, { secret_key: 'object' }, 424, 'secret_malformed'],

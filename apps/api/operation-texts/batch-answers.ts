@@ -1,5 +1,8 @@
 import { chatAnswer } from './chat-answer.ts';
+import { log } from './log-answers.ts';
 
+const { id, attempts, fallbacks, duration_ms, cost_usd, provider, trace_id, created_at } = log;
+const logOfLine = { id, attempts, fallbacks, duration_ms, cost_usd, provider, trace_id, created_at };
 const file = {
   id: 'file-abc',
   object: 'file',
@@ -209,7 +212,7 @@ export const batchAnswers: Readonly<Record<string, object>> = {
       response: { status_code: 200, request_id: 'req_abc', body: chatAnswer },
       error: null,
     },
-    log: null,
+    log: logOfLine,
   },
   addUploadPart: part,
   retrieveUpload: { ...upload, parts: [part] },

@@ -2,7 +2,8 @@ import { chatAnswer } from './chat-answer.ts';
 
 const time = '2026-11-23T12:00:00.000Z';
 
-const log = {
+/** The record of one line of a batch. */
+export const log = {
   id: 'log_abc',
   object: 'log',
   created_at: '2026-11-23T12:00:00.000Z',
