@@ -111,7 +111,7 @@ test.concurrent('after kill -9 in the middle of a batch every line is in exactly
   const [writer, reader] = [clientOf(sdk, platform), clientOf(other, platform)];
   const total = 120;
   const lines = chatLines(total, slow).map((line, index) =>
-    index % 10 === 3 ? { ...line, body: { ...(line['body'] as object), max_tokens: -1 } } : line,
+    index % 10 === 3 ? { ...line, body: { ...(line['body'] as object), model: '@simulator/sim-fault-400' } } : line,
   );
   const first = startWorkerProcess(context, platform);
   const { id } = await createBatch(sdk, writer, lines);

@@ -163,7 +163,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('a line that the provider refuses is in the error file only, with its status and body, and counted failed', async () => {
-    const lines = [chatLine('good'), chatLine('bad', { max_tokens: -1 })];
+    const lines = [chatLine('good'), chatLine('bad', { model: '@simulator/sim-fault-400' })];
     const batch = await runBatch(sdk, client, lines);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 1, failed: 1 } });
     const { output, errors } = await resultsOf(client, batch);
@@ -177,10 +177,10 @@ describe.each(sdks)('$name', (sdk) => {
           request_id: expect.stringMatching(/^\S{8,}$/),
           body: {
             error: {
-              message: "Invalid 'max_tokens': integer below minimum value. Expected a value >= 0, but got -1 instead.",
+              message: 'Simulated failure with status 400.',
               type: 'invalid_request_error',
-              param: 'max_tokens',
-              code: 'integer_below_min_value',
+              param: null,
+              code: null,
             },
           },
         },

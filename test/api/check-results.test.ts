@@ -13,7 +13,7 @@ test('the files of a batch are checked against the roots in its events', async (
   const platform = await startPlatform();
   onTestFinished(() => platform.stop());
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
-  const wrong = chatLine('wrong', { max_tokens: -1 });
+  const wrong = chatLine('wrong', { model: '@simulator/sim-fault-400' });
   const batch = await ended(
     client,
     await createBatch(sdk, client, [...chatLines(70), wrong, ...chatLines(150).slice(70)]),

@@ -193,6 +193,7 @@ const withOtherSecrets = new Map([
 
 /** Any key may ask who it is, whatever its scopes are; signing out needs none. */
 const sessionPath = '/v1/session';
+const isOfSession = (path: string): boolean => path === sessionPath || path.startsWith(`${sessionPath}/`);
 const isSignOut = (method: string, path: string): boolean => method === 'DELETE' && path === sessionPath;
 
 /** The route table by itself; what its routes do is never asked for. */
@@ -245,7 +246,7 @@ test('every operation but the public ones declares its scope and its errors', as
       const isScoped = scopes.some((known) => known === scope);
       expect({ path, isScoped }).toEqual({
         path,
-        isScoped: path.startsWith('/v1/') && !path.startsWith(sessionPath) && !withOtherSecrets.has(path),
+        isScoped: path.startsWith('/v1/') && !isOfSession(path) && !withOtherSecrets.has(path),
       });
       const { '4XX': refused = {}, ...responses } = operation['responses'] as Record<string, object>;
       expect(responses).toMatchObject({ 200: expect.anything() });

@@ -19,7 +19,7 @@ async function create(route: string, body: object): Promise<Record<string, unkno
   return made;
 }
 
-attack('A member hides a forbidden word from an input guardrail, in each known form of a request', async () => {
+attack('a member hides a forbidden word from an input guardrail, in each known form of a request', async () => {
   const { platform, upstream } = scripted;
   upstream.script((reply) => reply.json(200, { choices: [] }));
   const check = { contains: { operator: 'none', words: ['Forbidden'] }, deny: true };
@@ -42,7 +42,7 @@ attack('A member hides a forbidden word from an input guardrail, in each known f
   return leaks;
 });
 
-attack('A caller escapes the budget of a person or team by sending another name', async () => {
+attack('a caller escapes the budget of a person or team by sending another name', async () => {
   const { platform, upstream } = scripted;
   const answered = { choices: [], usage: { prompt_tokens: 1, completion_tokens: 1 } };
   upstream.script((reply) => reply.json(200, answered));
@@ -85,7 +85,7 @@ attack('A caller escapes the budget of a person or team by sending another name'
   return leaks;
 });
 
-attack('A caller gets a model that is excluded, or escapes a policy for a model, under another name', async () => {
+attack('a caller gets a model that is excluded, or escapes a policy for a model, under another name', async () => {
   const { platform, upstream } = scripted;
   const configurations = { custom_host: upstream.url.href };
   await create('/integrations', { name: 'Open', slug: 'open', ai_provider_id: 'openai', key: 'sk-1', configurations });
@@ -138,7 +138,7 @@ attack('A caller gets a model that is excluded, or escapes a policy for a model,
   return leaks;
 });
 
-attack('A key that a policy names creates a key that the policy does not name', async () => {
+attack('a key that a policy names creates a key that the policy does not name', async () => {
   const { platform } = scripted;
   const { id, key } = await create('/api-keys', { name: 'named' });
   const conditions = [{ key: 'api_key', value: id }];

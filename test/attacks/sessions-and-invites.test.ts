@@ -35,7 +35,7 @@ async function signIn(key: string): Promise<{ headers: Headers; cookie: string }
 const withCookie = async (cookie: string, method = 'GET', path = '/api-keys'): Promise<number> =>
   (await fetch(`${platform.baseUrl}${path}`, { method, headers: { cookie, 'x-sluice-console': '1' } })).status;
 
-attack('A stolen key of the organisation invites an admin before it is rotated or limited.', async () => {
+attack('a stolen organisation key invites an administrator before it is rotated or limited', async () => {
   const leaks: string[] = [];
   const ends: Record<string, (id: string) => Promise<unknown>> = {
     'was rotated without transition': (id) => ask('POST', `/api-keys/${id}/rotate`, { key_transition_period_ms: 0 }),
@@ -56,7 +56,7 @@ attack('A stolen key of the organisation invites an admin before it is rotated o
   return leaks;
 });
 
-attack('A copied cookie is used after its owner signed out, ended it elsewhere, or had the key revoked.', async () => {
+attack('a copied cookie is used after its owner signed out, ended the session, or had the key revoked', async () => {
   const leaks: string[] = [];
   const ends: Record<string, (made: { id: string; key: string; cookie: string }) => Promise<unknown>> = {
     'signed out': ({ cookie }) => withCookie(cookie, 'DELETE', '/session'),
@@ -82,7 +82,7 @@ attack('A copied cookie is used after its owner signed out, ended it elsewhere, 
   return leaks;
 });
 
-attack('A sibling domain plants a cookie, to lock somebody out or to have them work in its session.', async () => {
+attack('a sibling domain plants a cookie, to lock a person out or make them work in its session', async () => {
   const leaks: string[] = [];
   const { cookie, headers } = await signIn((await makeKey()).key);
   if (!cookie.startsWith('__Host-'))
@@ -96,7 +96,7 @@ attack('A sibling domain plants a cookie, to lock somebody out or to have them w
   return leaks;
 });
 
-attack('Whoever follows the events goes on reading after the key has lost the right or was revoked.', async () => {
+attack('a client keeps following events after its key has lost the right or was revoked', async () => {
   const leaks: string[] = [];
   const ends: Record<string, (id: string) => Promise<unknown>> = {
     'lost audit.read': (id) => ask('PUT', `/api-keys/${id}`, { scopes: ['models.read'] }),
