@@ -42,7 +42,13 @@ beforeAll(async () => {
   upstream = await startUpstream();
   platform = await startPlatform({ environment: { SLUICE_EGRESS_ALLOW: '127.0.0.0/8' } });
   const configurations = { custom_host: upstream.url.href };
-  await make('POST', '/integrations', { name: 'narrow', ai_provider_id: 'openai', key: 'sk-1', configurations });
+  await make('POST', '/integrations', {
+    name: 'narrow',
+    ai_provider_id: 'openai',
+    key: 'sk-1',
+    configurations,
+    share_stored_objects: true,
+  });
   await make('PUT', '/integrations/narrow/models', {
     models: [
       { slug: 'good', enabled: true },

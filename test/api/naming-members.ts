@@ -42,7 +42,7 @@ const namedBy: readonly [end: RegExp, records: readonly string[]][] = [
   [/(?:^|\.)secret_reference_id$/, ['/v1/secret-references']],
   [/(?:^|\.)(?:input|output)_guardrails\.\[\]$/, ['/v1/guardrails']],
   [/(?:^|\.)(?:prompt_id|promptID|prompt_slug)$/, ['/v1/prompts']],
-  [/(?:^|\.)api_key_ids$/, ['/v1/api-keys']],
+  [/(?:^|\.)(?:api_key_ids|principal_id)$/, ['/v1/api-keys']],
   [/(?:^|\.)feedback_id$/, ['/v1/feedback']],
   [/(?:^|\.)batch_id$/, ['/v1/batches']],
   [/(?:^|\.)export_id$/, ['/v1/logs/exports']],

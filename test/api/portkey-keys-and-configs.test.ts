@@ -32,7 +32,7 @@ test('virtual keys live from creation to deletion', async () => {
     rate_limits: [{ type: 'requests', unit: 'rpm', value: 10 }],
   });
   expect(created).toMatchObject({ slug: 'azure', object: 'virtual-key', success: true, data: { slug: 'azure' } });
-  const usage_limits = { ...limits, type: 'cost' };
+  const usage_limits = { ...limits, type: 'cost', next_usage_reset_at: expect.any(String) };
   const record = { name: 'Azure', slug: 'azure', status: 'active', usage_limits, object: 'virtual-key' };
   const retrieved = await client.virtualKeys.retrieve({ slug: 'azure' });
   expect(retrieved).toMatchObject({ ...record, model_config: { azure_resource_name: 'contoso' }, note: null });
@@ -79,19 +79,19 @@ test('a call goes to the deployment of its model, and costs what that model cost
         const response = await fetch(`${platform.baseUrl}/logs?trace_id=${traceID}`, {
           headers: { authorization: `Bearer ${platform.adminKey}` },
         });
-        return ((await response.json()) as { data: { cost: unknown }[] }).data;
+        return ((await response.json()) as { data: { cost_usd: unknown }[] }).data;
       },
       (found) => found.length === 1,
     );
-    costs.push(Number(log?.cost));
+    costs.push(Number(log?.cost_usd));
   }
   expect(paths.map((path) => /deployments\/(.*)/.exec(path)?.[1])).toEqual([
     'd1/chat/completions?api-version=2024-10-21',
     'd2/chat/completions?api-version=2025-04-01-preview',
     'd1/chat/completions?api-version=2024-10-21',
   ]);
-  // US cents for a million input tokens.
-  expect(costs).toEqual([250, 15, 250]);
+  // US dollars for a million input tokens.
+  expect(costs).toEqual([2.5, 0.15, 2.5]);
 });
 
 test('configs live from creation to deletion', async () => {

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { steadyClock } from '#libs/kernel/clock.ts';
 import { eventually } from '#test/eventually.ts';
 import { eventsOf, startFaultRig, type FaultRig } from './fault-rig.ts';
 import { wireKeys } from './wire-keys.ts';
@@ -121,13 +122,15 @@ test('a circuit opens in each format, is passed over and shown, spares other mod
     expect(await metrics()).toContain(`sluice_provider_circuits{provider="${provider}",state="open"} 1`);
   }
 
-  // The clocks of the database and of this process, half a minute later.
+  // Half a minute later, by the database's clock and both clocks of this process.
   await rig.platform.database.db
     .updateTable('provider_circuit')
     .set({ open_until: sql<Date>`open_until - interval '31 seconds'` })
     .execute();
   const now = Date.now;
   vi.spyOn(Date, 'now').mockImplementation(() => now() + 31_000);
+  const steady = steadyClock.now;
+  vi.spyOn(steadyClock, 'now').mockImplementation(() => steady() + 31_000);
   isDown = false;
   for (const { provider, prefix } of wireKeys) {
     for (const _ of [1, 2]) {

@@ -46,6 +46,7 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
       allow_config_override: true,
       record_bodies: null,
     },
+    allowed_networks: null,
     usage_limits: null,
     rate_limits: null,
     usage_reset_at: null,
