@@ -129,8 +129,7 @@ test('a circuit opens in each format, is passed over and shown, spares other mod
     .execute();
   const now = Date.now;
   vi.spyOn(Date, 'now').mockImplementation(() => now() + 31_000);
-  const steady = steadyClock.now;
-  vi.spyOn(steadyClock, 'now').mockImplementation(() => steady() + 31_000);
+  vi.spyOn(steadyClock, 'now').mockImplementation(() => performance.timeOrigin + performance.now() + 31_000);
   isDown = false;
   for (const { provider, prefix } of wireKeys) {
     for (const _ of [1, 2]) {
