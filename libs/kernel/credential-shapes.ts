@@ -33,10 +33,10 @@ const prefixed: readonly (readonly [characters: number, prefixes: string])[] = [
   ],
 ];
 
-/** Between this and a credential there is none of its own characters, so `task-` is not `sk-`. */
+/** A credential never directly follows one of its own characters, so `task-` is not `sk-`. */
 const start = '(?<![A-Za-z0-9])';
 
-/** What precedes a match in a group of its own stays. */
+/** Text that a separate group matches before the credential is kept. */
 export const credentialShapes: readonly RegExp[] = [
   new RegExp(
     `${start}(?:${prefixed.map(([characters, prefixes]) => `(?:${prefixes})[A-Za-z0-9_-]{${characters},}`).join('|')})(?:\\.[A-Za-z0-9_-]{8,})*`,

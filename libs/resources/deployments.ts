@@ -4,7 +4,7 @@ import type { SettingForm } from '#libs/providers/provider.ts';
 import { settingFields } from '#libs/providers/setting-fields.ts';
 import { splitSettings } from '#libs/targets/provider-settings.ts';
 
-/** One of several deployments that a credential serves, with the settings of its own. */
+/** One of several deployments that a credential serves, with its settings. */
 export type Deployment = {
   alias: string | null;
   is_default: boolean;

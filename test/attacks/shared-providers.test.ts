@@ -15,7 +15,7 @@ afterAll(() => scripted?.stop());
 
 const page = '<html><script>fetch("/v1/api-keys")</script></html>';
 
-/** Every answer that a browser could show, whoever made it. */
+/** Every response that a browser could show, from the gateway or a provider. */
 const inert = (headers: Headers): boolean =>
   headers.get('x-content-type-options') === 'nosniff' &&
   headers.get('content-security-policy') === "sandbox; default-src 'none'";

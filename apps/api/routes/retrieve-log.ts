@@ -27,7 +27,7 @@ type Deps = {
 
 /**
  * GET /v1/logs/{log_id}: one record of the request log. Its recorded bodies are only for callers with `bodies.read`, and reading
- * them leaves an event. The bodies of a batch line are in the files of the batch, so whoever can read the batch sees them.
+ * them leaves an event. The bodies of a batch line are in the files of the batch, so every reader of the batch can see them.
  * Errors: not_found.
  */
 export const retrieveLog = (deps: Deps): Route => ({

@@ -51,7 +51,7 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
     handler: async (request, response) => {
       const { body, missing, missingRequired } = await deps.prompts.preview(queryOf(request));
-      // A body has no parameters of its own, but its members are those of the prompt.
+      // The members of the body are the prompt's parameters.
       const { parameters } = redactSecrets({ parameters: body });
       response.json({
         success: true,

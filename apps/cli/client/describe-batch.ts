@@ -47,7 +47,7 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
 }
 
-/** The simulator's prices are invented, and nobody is billed. */
+/** The simulator's prices are made up. You are not billed. */
 function costOf({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
   const simulated = model?.startsWith('@simulator/') === true ? ' simulated' : '';
   return `${dollarsOf(usd)}${simulated}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;

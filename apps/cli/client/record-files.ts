@@ -34,7 +34,7 @@ export const appliedKinds: readonly RecordKind[] = [
 const filesMax = 2_000;
 const secretBytesMax = 65_536;
 
-/** A reference to a secret of whoever applies the file. */
+/** A reference to a secret on the machine that applies the file. */
 const reference = /^\$\{(env|file):([^}]+)\}$/;
 
 const secretSettings = Object.entries(settingFields).flatMap(([name, form]) => ('secret' in form ? [name] : []));

@@ -20,7 +20,7 @@ export type Batch = {
   cost_usd: string | null;
   unpriced_lines: number;
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
-  /** Only of a batch that was read by itself. */
+  /** Only present when the batch was read on its own, not in a list. */
   waits?: { reason: string; message: string; lines: number | null; until: number | null }[];
   paused_at?: number | null;
   model?: string | null;

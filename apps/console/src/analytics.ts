@@ -83,6 +83,6 @@ export const groupQuery = (
     placeholderData: (previous) => previous,
   });
 
-/** US cents of calls that the simulator answered: its prices are invented, and nobody is billed. */
+/** US cents of calls that the simulator answered: its prices are made up, and you are not billed. */
 export const simulatedCost = (byProvider: Groups | undefined): number =>
   byProvider?.data.find((group) => group['provider'] === 'simulator')?.cost ?? 0;

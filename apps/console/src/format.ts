@@ -21,7 +21,7 @@ export function usd(amount: string | number | null | undefined): string {
   return `$${dollars.toLocaleString('en', { maximumSignificantDigits: 3 })}`;
 }
 
-/** The same, marked where the simulator made the answer: its prices are invented, and nobody is billed. */
+/** The same, marked where the simulator made the answer: its prices are made up, and you are not billed. */
 export const usdOf = (amount: string | null, isSimulated: boolean): string =>
   amount === null || !isSimulated ? usd(amount) : `${usd(amount)} simulated`;
 

@@ -15,7 +15,7 @@ export type MaintenanceTask = {
 };
 
 const offerEveryMs = 30_000;
-/** Tasks that are due this often are quick. They have a slot of their own, so that none waits for a sweep of all files. */
+/** Tasks that are due this often are quick. They have a dedicated slot, so they never wait for a sweep of all files. */
 const quickSeconds = 60;
 
 /**

@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 
-/** What a provider stores under an ID of its own. Everything inside an object, such as a message, is reached through it. */
+/** An object that a provider stores under its own ID. Everything inside an object, such as a message, is reached through it. */
 export type ObjectKind = 'response' | 'conversation' | 'assistant' | 'thread' | 'vector_store' | 'model';
 
 /** One workspace in the account that it shares with others. `accountId` is the ID of the integration. */

@@ -29,7 +29,7 @@ export type Traffic = {
    * call goes through every few minutes. `obeysRateLimit` false: this call ignores the rate-limit wait.
    */
   acquire: (request: TrafficRequest, target: Target, obeysRateLimit?: boolean) => Permit | Promise<Permit>;
-  /** Call this when a credential has changed: whoever waits for it tries again. */
+  /** Call this when a credential has changed, so that waiting calls try again. */
   credentialChanged: (credentialId: string) => void;
   /** Aborts when the credential changes. */
   changeOf: (credentialId: string) => AbortSignal;
