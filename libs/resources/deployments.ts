@@ -79,7 +79,7 @@ export const defaultSettings = (deployments: readonly Deployment[]): Readonly<Re
 
 /**
  * The settings for a call of `model`: those of the deployment with this alias or name, otherwise the default ones. Throws
- * invalid_request when no deployment has the name and there is no default.
+ * invalid_request when the list has neither a matching deployment nor a default.
  */
 export function settingsForModel(
   key: { settings: Readonly<Record<string, string>>; deployments?: readonly Deployment[]; noun: string; slug: string },

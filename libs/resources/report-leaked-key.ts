@@ -17,8 +17,9 @@ type Model = ReturnType<typeof resourceModel>;
 type Found = { id: string; workspaceId: string };
 
 /**
- * POST /v1/api-keys/leaked: revokes a key that somebody found, such as a scanner of public repositories. It needs no key of
- * its own: whoever has the value could use it. The answer is the same for a key that exists, and wrong ones count as wrong keys.
+ * POST /v1/api-keys/leaked: revokes a key that was found, for example by a scanner of public repositories. The request needs
+ * no other key, because the reporter could already use this one. The response does not show whether the key exists, and wrong
+ * values count as wrong keys.
  */
 export const reportLeakedKeyRoute = (deps: StoreDeps, model: () => Model): Route => ({
   method: 'POST',

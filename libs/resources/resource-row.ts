@@ -47,8 +47,8 @@ export type PageRequest = {
 };
 
 /**
- * Up to `limit + 1` records, of which the one too many only shows that there are more. `total` is exact up to 10,000, which also
- * stands for more. `isCut`: the page ends early, because its records have as many bytes as they may.
+ * Up to `limit + 1` records. The extra one only shows that there are more. `total` is exact up to 10,000, the highest value.
+ * `isCut`: the page ended early because it reached its limit in bytes.
  */
 export type ResourcePage<Row> = { rows: Row[]; total: number; bytes: number; isCut: boolean };
 

@@ -24,7 +24,7 @@ export type SecretReferenceData = Authors & {
 
 /**
  * Whether a credential of `mapperId` can take the member `secretKey` of a secret (null: the whole secret). The organisation
- * decides which members of its secrets workspaces get; whoever owns a reference can take any.
+ * decides which members of its secrets workspaces can use. The owner of a reference can use all members.
  */
 export function mayTakeMember(
   { ownerId, key, allowedKeys }: { ownerId: string; key: string | null; allowedKeys: readonly string[] },

@@ -4,9 +4,9 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { asker, tokenOf, type Ask } from '../api/people-kit.ts';
 import { attack } from './attack.ts';
 
-// Somebody has stolen a key, a link or a cookie, and its owner has ended it.
+// A key, a link or a cookie was stolen, and its owner has revoked it.
 
-/** A stream looks at its key by itself only after 15 seconds: whatever is seen before that was noticed. */
+/** Shorter than the 15 seconds after which a stream checks its key anyway. */
 const beforeHeartbeat = { timeoutMs: 10_000 };
 
 let platform: TestPlatform;

@@ -44,8 +44,8 @@ const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hoo
 
 /**
  * Where a record holds secrets, as a path of its members. References are resolved there and nowhere else: other members
- * are shown to everyone who can read the record, so a record written by somebody else could publish the files of
- * whoever applies it.
+ * are shown to everyone who can read the record, so a record from another author could publish files of
+ * the machine that applies it.
  */
 const secretPaths: Readonly<Record<string, RegExp>> = {
   virtual_key: new RegExp(`^${credential}$`),
