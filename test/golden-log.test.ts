@@ -1,54 +1,17 @@
 import { hash } from 'node:crypto';
 import { expect, test } from 'vitest';
+import { eventTypes } from '#apps/api/event-types.ts';
 import { inlineModels } from '#apps/platform/models.ts';
-import type { BatchEvent } from '#libs/batches/batch.ts';
 import { canonicalForm } from '#libs/event-log/canonical-form.ts';
 import { foldEvent, nounsOf, upcastsOf, type AnyInlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
 import { currentVersion, upcast } from '#libs/event-log/upcast.ts';
-import type { FileEvent } from '#libs/files/file-model.ts';
-import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
-import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { eventTypesOf } from '#libs/resources/resource-model.ts';
 import { readGoldenLog, readGoldenRows } from './golden-log.ts';
-
-type AnyEvent = BatchEvent | FileEvent | FineTuningEvent;
-
-// A new type of event does not compile until it is listed here, and then fails below until it is in the golden log.
-const types: Record<AnyEvent['type'], true> = {
-  'batch.budget_wait_began': true,
-  'batch.cancel_requested': true,
-  'batch.cancelled': true,
-  'batch.chunk_put_off': true,
-  'batch.chunk_redelivered': true,
-  'batch.completed': true,
-  'batch.created': true,
-  'batch.expired': true,
-  'batch.failed': true,
-  'batch.finalizing': true,
-  'batch.lines_settled': true,
-  'batch.paused': true,
-  'batch.resumed': true,
-  'batch.validated': true,
-  'file.deleted': true,
-  'file.expired': true,
-  'file.uploaded': true,
-  'fine_tuning_job.cancel_requested': true,
-  'fine_tuning_job.checkpoint_recorded': true,
-  'fine_tuning_job.created': true,
-  'fine_tuning_job.event_recorded': true,
-  'fine_tuning_job.files_uploaded': true,
-  'fine_tuning_job.pause_requested': true,
-  'fine_tuning_job.provider_accepted': true,
-  'fine_tuning_job.request_answered': true,
-  'fine_tuning_job.resume_requested': true,
-  'fine_tuning_job.status_changed': true,
-};
 
 const golden = readGoldenLog();
 const upcasts = upcastsOf(inlineModels);
 
 test('the golden log has every event type, in every schema version', () => {
-  const versions = [...Object.keys(types), ...resourceKinds.flatMap(eventTypesOf)].flatMap((type) =>
+  const versions = eventTypes.flatMap((type) =>
     Array.from({ length: currentVersion(upcasts, type) }, (_value, index) => `${type} ${index + 1}`),
   );
   const present = new Set(golden.map(({ event }) => `${event.type} ${event.schemaVersion}`));

@@ -6,6 +6,7 @@ import { allAttacks } from './all-attacks.ts';
 import type { Attack } from './attack.ts';
 import { allowed, judge } from './judge.ts';
 import { formatReports, toJson, type AttackReport } from './report.ts';
+import { readCount } from '#test/read-count.ts';
 import { runAttack, type Arena, type Sizes } from './run-attack.ts';
 import { attackerPriority, startArena } from './start-arena.ts';
 
@@ -68,12 +69,6 @@ function readOptions(): { attacks: readonly Attack[]; sizes: Sizes; triesMax: nu
     console.error(`${error instanceof Error ? error.message : String(error)}\n${usage}`);
     process.exit(2);
   }
-}
-
-function readCount(name: string, text: string, max: number): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
-  throw new Error(`--${name} must be a whole number from 1 to ${max}`);
 }
 
 async function runAll({ attacks, sizes, triesMax, json }: typeof options): Promise<AttackReport[]> {

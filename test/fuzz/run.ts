@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import fc from 'fast-check';
+import { readCount } from '#test/read-count.ts';
 import { fuzzTargets } from './targets.ts';
 
 // npm run test:fuzz: random inputs for everything that parses untrusted bytes, for a given time.
@@ -48,10 +49,4 @@ function readOptions(): { targets: typeof fuzzTargets; seconds: number; seed: nu
     console.error(`${error instanceof Error ? error.message : String(error)}\n${usage}`);
     process.exit(2);
   }
-}
-
-function readCount(name: string, text: string, max: number): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
-  throw new Error(`--${name} must be a whole number from 1 to ${max}`);
 }
