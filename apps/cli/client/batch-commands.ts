@@ -58,7 +58,7 @@ export function addBatchCommands(program: Command): void {
     .option('--detach', 'do not wait for its end')
     .addHelpText(
       'after',
-      '\n<file> can be -, for standard input.\n\nRun it again after an interruption: the same file and options go on with the\nsame batch. Ctrl-C does not cancel.',
+      '\nUse - as <file> to read standard input.\n\nAfter an interruption, run the same command again: the same file and options\nresume the same batch. Ctrl-C does not cancel it.',
     )
     .action(async (file: string, options: RunOptions) => {
       await withInputFile(file, (input) => runBatch(input, options));
