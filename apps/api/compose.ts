@@ -28,6 +28,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
@@ -346,14 +347,17 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
 
 /**
  * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams may want one.
+ * Reading and writing a MiB takes about 12 ms of the event loop, so at this pace a workspace takes a fifth of it for pages, and as
+ * much for replays.
  */
 function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
   const bytesMax = pageBytesMax;
+  const bytesPerSecond = 16 * 1_048_576;
   const eventTurns = createTurns({ runningMax: 3, waitingMax: workspaceStreamsMax + 64 }, 'requests for events');
   const replayTurns = createTurns({ runningMax: 2, waitingMax: 16 }, 'replays');
   return {
-    eventPages: createPageReads({ memory, bytesMax, turns: eventTurns }),
-    replays: createPageReads({ memory, bytesMax, turns: replayTurns }),
+    eventPages: createPageReads({ memory, bytesMax, turns: eventTurns, pace: createBytePace(bytesPerSecond) }),
+    replays: createPageReads({ memory, bytesMax, turns: replayTurns, pace: createBytePace(bytesPerSecond) }),
   };
 }
 

@@ -12,7 +12,7 @@ import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
 /** A batch of many million lines has more events; they are read and folded for at most so long. */
-const replayMsMax = 5_000;
+const replayMsMax = 20_000;
 
 /**
  * GET /v1/events/replay: what a record was at a moment, folded from its events by the code that made its row. Errors: not_found
@@ -27,10 +27,12 @@ export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: P
   scope: 'audit.read',
   responses: { 200: { description: 'The record as it was.', schema: RecordState } },
   ...withInput({ query: ReplayQuery }, async ({ query }, request, response) => {
-    const { text } = await replays.forAnswer(request, response, async (signal) => {
-      const readPage = (after: number): Promise<PositionedEvent[]> => {
+    const { text } = await replays.forAnswer(request, response, async (signal, spend) => {
+      const readPage = async (after: number): Promise<PositionedEvent[]> => {
+        // Most records have one slice of events. Those with more are replayed at the pace of their workspace.
+        if (after > 0) await spend(sliceBytesMax);
         signal.throwIfAborted();
-        return readStream(db, query.stream, after, 1_000, sliceBytesMax);
+        return await readStream(db, query.stream, after, 1_000, sliceBytesMax);
       };
       const state = JSON.stringify(await replay(callerOf(request).workspaceId, query, readPage));
       return { text: state, bytes: state.length };
