@@ -3,18 +3,22 @@ import { sql } from 'kysely';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { replayEvents } from '#apps/api/routes/replay-events.ts';
 import { listEvents, type EventPage } from '#libs/event-log/list-events.ts';
-import { logStart, readClosed, readStream } from '#libs/event-log/read-events.ts';
+import { isClosed, logStart, readClosed, readStream } from '#libs/event-log/read-events.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createPageReads } from '#libs/http/page-reads.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { listVersions } from '#libs/resources/list-resources.ts';
+import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
 
-/** Inserts the events of one prompt, each with about this many bytes. */
+/**
+ * Inserts the events of one prompt, each with about this many bytes. Waits until readers see them, which transactions of other
+ * tests on the same server delay.
+ */
 async function insertPrompt(streamId: string, sizes: readonly number[], workspaceId = 'ws_1'): Promise<void> {
   await sql`
     insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
@@ -25,6 +29,12 @@ async function insertPrompt(streamId: string, sizes: readonly number[], workspac
     cross join lateral (
       select jsonb_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large') as data
     ) as made order by number`.execute(database.db);
+  const unseen = sql<{ count: number }>`
+    select count(*)::int as count from event where stream_id = ${streamId} and not ${isClosed}`;
+  await eventually(
+    async () => (await unseen.execute(database.db)).rows[0]?.count,
+    (count) => count === 0,
+  );
 }
 
 const query = { workspaceId: 'ws_1', stream: null, type: null, after: null, limit: 100, bytesMax: 4 * 1_048_576 };
