@@ -2,7 +2,7 @@ import type { BatchEvent } from '#libs/batches/batch.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
 import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { eventTypesOf } from '#libs/resources/resource-model.ts';
+import { eventTypesOf } from '#libs/records/resource-model.ts';
 
 /**
  * The types that no kind of record declares. A new one does not compile until it is listed here, and then fails the test of the

@@ -3,7 +3,7 @@ import type { Request } from 'express';
 import { Counter, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
-import { createRefusalLog, type RefusalLog } from '#libs/resources/refusal-log.ts';
+import { createRefusalLog, type RefusalLog } from '#libs/people/refusal-log.ts';
 import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
 import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';

@@ -11,9 +11,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { emailLookup, subjectLookup, userKind } from '#libs/resources/users.ts';
-import { welcomeUser } from '#libs/resources/welcome-user.ts';
-import { workspaceKind } from '#libs/resources/workspaces.ts';
+import { emailLookup, subjectLookup, userKind } from '#libs/people/users.ts';
+import { welcomeUser } from '#libs/people/welcome-user.ts';
+import { workspaceKind } from '#libs/people/workspaces.ts';
 import type { ApiConfig } from './config.ts';
 
 type Deps = {

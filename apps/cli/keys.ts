@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { createAdminKey } from '#libs/resources/create-admin-key.ts';
+import { createAdminKey } from '#libs/people/create-admin-key.ts';
 import {
   checkMasterKeys,
   countSecrets,

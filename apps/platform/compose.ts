@@ -42,7 +42,7 @@ import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
 import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
-import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
+import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecretManagers, type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSend } from '#libs/secret-managers/send.ts';

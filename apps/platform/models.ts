@@ -2,7 +2,7 @@ import { batchModel } from '#libs/batches/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
+import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
 /** All inline read models, which `sluice rebuild` folds the log into. */

@@ -38,7 +38,7 @@ import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { logExportQueue, runLogExport, sweepLogExports, workedOnExports } from '#libs/request-log/run-log-export.ts';
-import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
+import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
 import { sweepProviderLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';

@@ -4,12 +4,12 @@ import { createSnapshot, type Snapshot, type SnapshotOptions } from '#libs/ident
 import type { WorkspaceRole } from '#libs/contracts/people.ts';
 import { liveKeys, type LiveKeys } from '#libs/identity/live-callers.ts';
 import { workspaceRoleOf, type LiveUser } from '#libs/identity/roles.ts';
-import { userKind } from '#libs/resources/users.ts';
-import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import { userKind } from '#libs/people/users.ts';
+import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
-import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
+import type { AnyResource, CachedKind } from '#libs/records/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
-import { findLive } from '#libs/resources/find-by-name.ts';
+import { findLive } from '#libs/records/find-by-name.ts';
 import {
   liveKind,
   loadLiveRecords,
@@ -17,14 +17,14 @@ import {
   type LiveKind,
   type LiveKinds,
   type LiveRecords,
-} from '#libs/resources/live-resources.ts';
+} from '#libs/records/live/live-resources.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { integrationKind } from '#libs/resources/integrations.ts';
-import type { LiveIntegration } from '#libs/resources/integration-data.ts';
-import { providerKind, type LiveProvider } from '#libs/resources/providers.ts';
+import { integrationKind } from '#libs/resources/integrations/integrations.ts';
+import type { LiveIntegration } from '#libs/resources/integrations/integration-data.ts';
+import { providerKind, type LiveProvider } from '#libs/resources/integrations/providers.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
-import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
-import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
+import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createPlanCache, type PlanCache } from '#libs/targets/plan-cache.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';

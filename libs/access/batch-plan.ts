@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import type { BatchTarget, Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { versionId } from '#libs/resources/resource-model.ts';
+import { versionId } from '#libs/records/resource-model.ts';
 import { joinSecrets } from '#libs/targets/config-secrets.ts';
 import { planOfStored } from '#libs/targets/read-config.ts';
 import type { PlanCache } from '#libs/targets/plan-cache.ts';

@@ -2,11 +2,11 @@ import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Template } from '#libs/prompts/compile-template.ts';
-import { labelKind, type LiveLabel } from '#libs/resources/labels.ts';
-import { findLive } from '#libs/resources/find-by-name.ts';
-import { partialKind, type LivePartial } from '#libs/resources/prompt-partials.ts';
-import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts.ts';
-import { versionId } from '#libs/resources/resource-model.ts';
+import { labelKind, type LiveLabel } from '#libs/resources/prompts/labels.ts';
+import { findLive } from '#libs/records/find-by-name.ts';
+import { partialKind, type LivePartial } from '#libs/resources/prompts/prompt-partials.ts';
+import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts/prompts.ts';
+import { versionId } from '#libs/records/resource-model.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import type { PromptVersions } from './prompt-versions.ts';
 

@@ -3,9 +3,9 @@ import { addGuardrails, resolveGuardrails } from '#libs/calls/plan/add-guardrail
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { findLive } from '#libs/resources/find-by-name.ts';
+import { findLive } from '#libs/records/find-by-name.ts';
 import type { LiveGuardrail } from '#libs/resources/guardrails.ts';
-import type { LiveKind } from '#libs/resources/live-resources.ts';
+import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import { noSuchGuardrail, unreadableGuardrail } from '#libs/targets/no-such-guardrail.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 

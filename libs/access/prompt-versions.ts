@@ -4,11 +4,11 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate, type Template } from '#libs/prompts/compile-template.ts';
 import { compilePrompt, type PromptTemplate } from '#libs/prompts/prompt-template.ts';
-import type { PartialData } from '#libs/resources/prompt-partials.ts';
-import type { PromptVersion } from '#libs/resources/prompts.ts';
+import type { PartialData } from '#libs/resources/prompts/prompt-partials.ts';
+import type { PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
 import { joinSecrets } from '#libs/targets/config-secrets.ts';
-import { versionId } from '#libs/resources/resource-model.ts';
+import { versionId } from '#libs/records/resource-model.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */
 export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate };

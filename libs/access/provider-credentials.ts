@@ -1,9 +1,9 @@
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { accessOf, sharedLimitsId, type LiveIntegration } from '#libs/resources/integration-data.ts';
-import type { LiveKind } from '#libs/resources/live-resources.ts';
-import type { LiveProvider } from '#libs/resources/providers.ts';
+import { accessOf, sharedLimitsId, type LiveIntegration } from '#libs/resources/integrations/integration-data.ts';
+import type { LiveKind } from '#libs/records/live/live-resources.ts';
+import type { LiveProvider } from '#libs/resources/integrations/providers.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 
 /** Providers with the credentials of their integrations: what a call finds under their slugs. */

@@ -6,7 +6,7 @@ import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { credentialsOf } from './request-credentials.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
-import { liveKind } from '#libs/resources/live-resources.ts';
+import { liveKind } from '#libs/records/live/live-resources.ts';
 import { createPlanCache } from '#libs/targets/plan-cache.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './target-of-credential.ts';

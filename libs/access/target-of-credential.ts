@@ -5,7 +5,7 @@ import type { AccessSnapshot } from './access-snapshot.ts';
 import { unknownVirtualKeyCode, type Credential } from './choose-credential.ts';
 import { unknownPartialCode, unknownPromptCode } from './find-prompts.ts';
 import { unknownConfigCode } from '#libs/targets/no-such-config.ts';
-import { settingsForModel } from '#libs/resources/deployments.ts';
+import { settingsForModel } from '#libs/resources/virtual-keys/deployments.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { unknownGuardrailCode } from '#libs/targets/no-such-guardrail.ts';
 import { slugOfModel } from './request-credentials.ts';

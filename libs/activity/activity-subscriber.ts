@@ -19,7 +19,7 @@ const refusals: Readonly<Record<string, number>> = {
   'session.refused': 401,
 };
 
-/** The part of a refused request's event that is shown (libs/resources/refusal-log.ts). */
+/** The part of a refused request's event that is shown (libs/people/refusal-log.ts). */
 type Refusal = { method: string; route: string; addresses: string[] };
 
 /**

@@ -6,8 +6,8 @@ import type { CounterName } from '#libs/limits/counter-store.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { claimAlert } from '#libs/limits/counter-store.ts';
 import type { LimitTerms } from '#libs/limits/counter.ts';
-import { recordOfLimits } from '#libs/resources/integration-data.ts';
-import { resourceModel } from '#libs/resources/resource-model.ts';
+import { recordOfLimits } from '#libs/resources/integrations/integration-data.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { alertQueue } from './deliver-alert.ts';
 

@@ -3,9 +3,9 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { forbidNegativeCounters, listNegativeCounters, repairNegativeCounter } from '#libs/limits/counter-store.ts';
-import { recordOfLimits } from '#libs/resources/integration-data.ts';
+import { recordOfLimits } from '#libs/resources/integrations/integration-data.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { resourceModel, usageRepairedVerb } from '#libs/resources/resource-model.ts';
+import { resourceModel, usageRepairedVerb } from '#libs/records/resource-model.ts';
 
 const model = resourceModel(resourceKinds);
 

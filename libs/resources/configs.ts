@@ -7,10 +7,10 @@ import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { defineResource, type CheckContext } from './define-resource.ts';
+import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { requireGuardrails } from './guardrails.ts';
-import { versionId } from './resource-model.ts';
-import { authorsOf, timesOf } from './resource-view.ts';
+import { versionId } from '#libs/records/resource-model.ts';
+import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 
 type Document = Record<string, unknown>;
 

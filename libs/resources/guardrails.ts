@@ -14,11 +14,11 @@ import { readDocument } from '#libs/targets/config-document.ts';
 import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-secrets.ts';
 import { guardrailNamesIn } from '#libs/targets/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
-import { defineResource, type CheckContext } from './define-resource.ts';
-import { idOfName, ofWorkspaceOrShared } from './find-by-name.ts';
-import { versionId } from './resource-model.ts';
-import type { ResourceRow } from './resource-row.ts';
-import { authorsOf, timesOf } from './resource-view.ts';
+import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
+import { versionId } from '#libs/records/resource-model.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 
 /** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */
 type GuardrailData = GuardrailDocument & {

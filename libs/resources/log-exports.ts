@@ -2,10 +2,10 @@ import { sql } from 'kysely';
 import { LogExportObject, logExportFields, type ExportField } from '#libs/contracts/log-exports.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from './define-resource.ts';
-import { resourceModel } from './resource-model.ts';
-import type { Authors } from './resource-row.ts';
-import { timesOf } from './resource-view.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import type { Authors } from '#libs/records/resource-row.ts';
+import { timesOf } from '#libs/records/resource-view.ts';
 
 export type LogExportData = Authors & {
   /** As they were sent. */

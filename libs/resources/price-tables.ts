@@ -4,9 +4,9 @@ import type { Database } from '#libs/database/schema.ts';
 import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { contentHash, createPriceTable, type PriceTable, type PriceTableDocument } from '#libs/prices/price-table.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from './define-resource.ts';
-import type { LiveKind } from './live-resources.ts';
-import { resourceModel } from './resource-model.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import type { LiveKind } from '#libs/records/live/live-resources.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
 
 export type PriceTableData = { table: PriceTableDocument };
 

@@ -1,23 +1,23 @@
-import { apiKeyKind } from './api-keys.ts';
+import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind } from './configs.ts';
 import { logExportKind } from './log-exports.ts';
-import { inviteKind } from './invites.ts';
-import { userKind } from './users.ts';
-import { rateLimitPolicyKind } from './rate-limit-policies.ts';
-import { usageLimitPolicyKind } from './usage-limit-policies.ts';
-import type { AnyResource } from './define-resource.ts';
-import { collectionKind } from './collections.ts';
-import { labelKind } from './labels.ts';
+import { inviteKind } from '#libs/people/invites/invites.ts';
+import { userKind } from '#libs/people/users.ts';
+import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
+import { usageLimitPolicyKind } from '#libs/resources/limits/usage-limit-policies.ts';
+import type { AnyResource } from '#libs/records/define-resource.ts';
+import { collectionKind } from '#libs/resources/prompts/collections.ts';
+import { labelKind } from '#libs/resources/prompts/labels.ts';
 import { priceTableKind } from './price-tables.ts';
-import { partialKind } from './prompt-partials.ts';
-import { promptKind } from './prompts.ts';
+import { partialKind } from '#libs/resources/prompts/prompt-partials.ts';
+import { promptKind } from '#libs/resources/prompts/prompts.ts';
 import { guardrailKind } from './guardrails.ts';
-import { integrationKind } from './integrations.ts';
-import { providerKind } from './providers.ts';
-import { secretReferenceKind } from './secret-references.ts';
-import { sessionKind } from './sessions.ts';
-import { virtualKeyKind } from './virtual-keys.ts';
-import { workspaceKind } from './workspaces.ts';
+import { integrationKind } from '#libs/resources/integrations/integrations.ts';
+import { providerKind } from '#libs/resources/integrations/providers.ts';
+import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
+import { sessionKind } from '#libs/people/sessions.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
+import { workspaceKind } from '#libs/people/workspaces.ts';
 
 /** Every kind of record that the platform has. */
 export const resourceKinds: readonly AnyResource[] = [

@@ -16,7 +16,7 @@ import {
   type ProviderSettings,
 } from '#libs/targets/provider-settings.ts';
 import { unknownProvider } from '#libs/targets/unknown-provider.ts';
-import type { CheckContext } from './define-resource.ts';
+import type { CheckContext } from '#libs/records/define-resource.ts';
 import {
   defaultSettings,
   readDeployments,
@@ -25,8 +25,8 @@ import {
   withoutDeployment,
   type Deployment,
   type GivenDeployments,
-} from './deployments.ts';
-import { checkMappings, refuseOtherHosts } from './secret-mappings.ts';
+} from '#libs/resources/virtual-keys/deployments.ts';
+import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-references/secret-mappings.ts';
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;

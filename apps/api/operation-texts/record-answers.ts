@@ -1,6 +1,6 @@
-import type { AnyResource } from '#libs/resources/define-resource.ts';
-import { objectOf } from '#libs/resources/resource-view.ts';
-import { operationName } from '#libs/resources/resource-routes.ts';
+import type { AnyResource } from '#libs/records/define-resource.ts';
+import { objectOf } from '#libs/records/resource-view.ts';
+import { operationName } from '#libs/records/resource-routes.ts';
 import { recordOf } from './example-records.ts';
 
 /** What the answer to a creation has beyond the record: what is shown once. */

@@ -1,7 +1,7 @@
 import { providers } from '#libs/providers/provider-list.ts';
 import type { OperationTexts } from '#libs/http/openapi.ts';
-import type { AnyResource } from '#libs/resources/define-resource.ts';
-import { operationName } from '#libs/resources/resource-routes.ts';
+import type { AnyResource } from '#libs/records/define-resource.ts';
+import { operationName } from '#libs/records/resource-routes.ts';
 
 /**
  * What holds for the records of every kind: how they are listed, found, made, changed and deleted, and which errors all of

@@ -23,8 +23,8 @@ import { rebind } from '#libs/database/workspace-binding.ts';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { namesOfKeys } from '#libs/resources/key-names.ts';
-import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
+import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
 

@@ -12,7 +12,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import { toImportedCall } from '#libs/request-log/imported-call.ts';
-import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 import { refuseWhenUnlogged, type RecordDeps } from './record-call.ts';
 
 const writtenWithinMs = 10_000;

@@ -11,8 +11,8 @@ import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisatio
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { actsForOrganisation } from '#libs/identity/roles.ts';
-import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
-import { pageOf } from '#libs/resources/list-page.ts';
+import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
+import { pageOf } from '#libs/records/lists/list-page.ts';
 import { actions, resourceTypes } from '../event-types.ts';
 
 const Query = AuditLogQuery.extend({

@@ -18,12 +18,12 @@ import type { Turns } from '#libs/kernel/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { exportFormats } from '#libs/request-log/export-formats.ts';
 import { countForExport, logExportQueue } from '#libs/request-log/run-log-export.ts';
-import { chosenWorkspace, workspaceOfRecord } from '#libs/resources/choose-workspace.ts';
-import type { RecordName, StoreDeps } from '#libs/resources/define-resource.ts';
+import { chosenWorkspace, workspaceOfRecord } from '#libs/records/choose-workspace.ts';
+import type { RecordName, StoreDeps } from '#libs/records/define-resource.ts';
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
-import { noteBodiesRead } from '#libs/resources/note-bodies-read.ts';
-import { createResourceStore } from '#libs/resources/resource-store.ts';
-import { viewOf, viewSchemaOf } from '#libs/resources/resource-view.ts';
+import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
+import { createResourceStore } from '#libs/records/resource-store.ts';
+import { viewOf, viewSchemaOf } from '#libs/records/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
 
 type Deps = {

@@ -8,8 +8,8 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { version } from '#libs/kernel/version.ts';
-import { describeCaller } from '#libs/resources/describe-caller.ts';
-import { beginSession, endSessions } from '#libs/resources/sessions.ts';
+import { describeCaller } from '#libs/people/describe-caller.ts';
+import { beginSession, endSessions } from '#libs/people/sessions.ts';
 import type { BrowserSessions } from '../browser-sessions.ts';
 
 export type SessionDeps = {

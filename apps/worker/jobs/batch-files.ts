@@ -1,4 +1,4 @@
-import { listActiveCredentials } from '#libs/resources/virtual-keys.ts';
+import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import { finaliseQueue, smallBatchPriority, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';

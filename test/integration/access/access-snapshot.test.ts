@@ -1,7 +1,7 @@
 import type { KyselyPlugin } from 'kysely';
 import { sql } from 'kysely';
 import { expect, test, vi } from 'vitest';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { useTestDatabase } from '#test/postgres.ts';

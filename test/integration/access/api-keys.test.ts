@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
-import { apiKeyModel } from '#libs/resources/api-keys.ts';
+import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
 

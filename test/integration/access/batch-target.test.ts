@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
 import type { BatchTarget } from '#libs/database/schema.ts';
 import { newId } from '#libs/kernel/ids.ts';

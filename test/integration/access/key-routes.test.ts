@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
-import { apiKeyKind } from '#libs/resources/api-keys.ts';
-import { resourceRoutes } from '#libs/resources/resource-routes.ts';
-import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
+import { resourceRoutes } from '#libs/records/resource-routes.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';

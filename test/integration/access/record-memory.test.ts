@@ -3,13 +3,13 @@ import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { configKind } from '#libs/resources/configs.ts';
 import { guardrailKind } from '#libs/resources/guardrails.ts';
-import { recordBytes, recordBytesSql } from '#libs/resources/record-bytes.ts';
-import { resourceModel } from '#libs/resources/resource-model.ts';
-import { createResourceStore } from '#libs/resources/resource-store.ts';
-import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { recordBytes, recordBytesSql } from '#libs/records/live/record-bytes.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import { createResourceStore } from '#libs/records/resource-store.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   addWorkspace,

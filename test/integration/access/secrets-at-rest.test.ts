@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';

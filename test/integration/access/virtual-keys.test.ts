@@ -1,12 +1,12 @@
 import { beforeAll, afterAll, expect, test } from 'vitest';
-import { apiKeyKind } from '#libs/resources/api-keys.ts';
-import { bootstrap } from '#libs/resources/bootstrap.ts';
-import { resourceModel } from '#libs/resources/resource-model.ts';
+import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
+import { bootstrap } from '#libs/people/bootstrap.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
 import { targetOfVirtualKey } from '#libs/access/target-of-credential.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
-import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
-import { userKind } from '#libs/resources/users.ts';
-import { workspaceKind } from '#libs/resources/workspaces.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
+import { userKind } from '#libs/people/users.ts';
+import { workspaceKind } from '#libs/people/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -9,7 +9,7 @@ import { createPageReads } from '#libs/http/page-reads.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
-import { listVersions } from '#libs/resources/list-resources.ts';
+import { listVersions } from '#libs/records/lists/list-resources.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

@@ -5,7 +5,7 @@ import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { repairCounters } from '#libs/policies/repair-counters.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { resourceModel } from '#libs/resources/resource-model.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();

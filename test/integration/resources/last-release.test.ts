@@ -8,7 +8,7 @@ import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
+import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 

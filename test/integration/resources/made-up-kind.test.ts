@@ -16,10 +16,10 @@ import { toOpenApi } from '#libs/http/openapi.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { defineResource } from '#libs/resources/define-resource.ts';
-import { listResources } from '#libs/resources/list-resources.ts';
-import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
-import { resourceRoutes } from '#libs/resources/resource-routes.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { listResources } from '#libs/records/lists/list-resources.ts';
+import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
+import { resourceRoutes } from '#libs/records/resource-routes.ts';
 import { testPeople } from '#test/people-options.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

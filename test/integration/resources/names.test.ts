@@ -3,12 +3,12 @@ import { expect, test } from 'vitest';
 import { organisationId } from '#libs/http/caller.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import type { AnyResource } from '#libs/resources/define-resource.ts';
-import { findLive } from '#libs/resources/find-by-name.ts';
-import { renameSlugsLikeIds } from '#libs/resources/rename-slugs.ts';
+import type { AnyResource } from '#libs/records/define-resource.ts';
+import { findLive } from '#libs/records/find-by-name.ts';
+import { renameSlugsLikeIds } from '#libs/records/rename-slugs.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { resourceModel } from '#libs/resources/resource-model.ts';
-import { createResourceStore } from '#libs/resources/resource-store.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import { createResourceStore } from '#libs/records/resource-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { allRights, callOf, createProcess, metadata } from '../access/access-rig.ts';
 

@@ -1,0 +1,234 @@
+import { sql, type Kysely } from 'kysely';
+import type { Request } from 'express';
+import type { z } from 'zod';
+import type { AcceptInviteRequest } from '#libs/contracts/people.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { organisationId, type Principal } from '#libs/http/caller.ts';
+import { clientAddressOf } from '#libs/http/client-address.ts';
+import { contextOf } from '#libs/http/request-context.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { worksStill, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
+import { apiKeyKind, apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
+import { refuseMoreRecords } from '#libs/records/record-limits.ts';
+import { findWorkspace } from '#libs/records/choose-workspace.ts';
+import type { StoreDeps } from '#libs/records/define-resource.ts';
+import {
+  inviteModel,
+  inviteStatus,
+  inviteTokenDigest,
+  refuseHigherRights,
+  type InviteData,
+  type InviteRow,
+} from './invite-data.ts';
+import { joinWorkspaces } from '#libs/people/members.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import {
+  findUserByEmail,
+  peopleLock,
+  refuseTooManyUsers,
+  userCreated,
+  userModel,
+  viewOfUser,
+  type UserData,
+} from '#libs/people/users.ts';
+
+type Names = z.output<typeof AcceptInviteRequest>;
+type NewKey = { id: string; workspaceId: string; key: Secret };
+
+/** How often a user with the invited address may appear or go in the moment between two statements. */
+const triesMax = 3;
+
+/**
+ * Makes the invited person a user of the organisation with the memberships and keys of the invite; one who is a user
+ * already gets the memberships and keys only. Returns the public form of the user, and the keys. Throws not_found for an
+ * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, or is expired,
+ * rate_limited after too many wrong tokens, and quota_exceeded.
+ */
+export async function acceptInvite(deps: StoreDeps, request: Request, { token, ...names }: Names): Promise<object> {
+  const { db, eventLog, snapshot } = deps;
+  const forgive = deps.people.slowGuesses(request);
+  const digest = inviteTokenDigest(token);
+  const found = await findInvite(db, digest);
+  if (found === null) throw unknownToken();
+  forgive();
+  for (let tries = 1; tries <= triesMax; tries += 1) {
+    const existing = await findUserByEmail(db, found.data.email);
+    const userId = existing ?? newId('user_');
+    const keys = newKeys(found.data);
+    const streams = [peopleLock, found.id, userId, ...keys.map(({ id }) => id)];
+    const command = { workspaceId: organisationId, streams, metadata: metadataOf(request, userId) };
+    const answer = await eventLog.transact(command, async (unit) => {
+      const invite = (await unit.load(inviteModel, found.id)) as InviteRow | undefined;
+      if (invite?.data.token_sha256 !== digest) throw unknownToken();
+      const inviter = await refuseUnusable(unit, invite);
+      if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
+      if (existing !== null && keys.length > 0) refuseKeyOfOther(inviter, existing);
+      if (existing === null) await createUser(unit, userId, invite, names, deps);
+      const active = await activeWorkspaces(unit, invite.data);
+      await joinWorkspaces(unit, userId, active, deps.people);
+      const made = keys.filter(({ workspaceId }) => active.some(({ id }) => id === workspaceId));
+      for (const { workspaceId } of made) await refuseMoreRecords(unit, apiKeyKind, workspaceId, deps);
+      for (const key of made) await createKey(unit, key, userId, invite.data);
+      await unit.append(inviteModel, found.id, [{ type: 'invite.accepted', data: { user_id: userId } }]);
+      await announceAccessChange(unit);
+      const user = (await unit.load(userModel, userId)) as ResourceRow<UserData>;
+      const shown = made.map(({ id, workspaceId, key }) => ({ id, key: key.reveal(), workspace_id: workspaceId }));
+      return { ...viewOfUser(user), workspace_api_keys: shown };
+    });
+    if (answer === null) continue;
+    await snapshot.catchUp();
+    return answer;
+  }
+  throw new GatewayError('conflict', 'user_changing', 'The user with this address is being changed. Accept it again.');
+}
+
+async function findInvite(db: Kysely<Database>, digest: string): Promise<InviteRow | null> {
+  const { rows } = await sql<InviteRow>`
+    select * from resource where kind = 'invite' and lookup = ${digest}`.execute(db);
+  return rows[0] ?? null;
+}
+
+const unknownToken = (): GatewayError =>
+  new GatewayError(
+    'not_found',
+    'invite_not_found',
+    'No invite has this token: it is mistyped, or the invite was resent. Use the newest link.',
+    { param: 'token' },
+  );
+
+const remedies = {
+  accepted: 'was accepted already, and works once. Sign in as usual.',
+  cancelled: 'was cancelled. Ask for another one.',
+  expired: 'has expired. Ask for it to be resent.',
+};
+
+type Inviter = { id: string; kind: string; role: string | null };
+
+/** Returns who made the invite. */
+async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<Inviter> {
+  const status = inviteStatus(invite.data, unit.now.getTime());
+  if (status !== 'pending') {
+    throw new GatewayError('conflict', `invite_${status}`, `The invite ${remedies[status]}`, { param: 'token' });
+  }
+  const inviter = await findInviter(unit, invite.data);
+  if (inviter !== null) return inviter;
+  const message = 'The key or user that made the invite no longer has the right to do so. Ask for another invite.';
+  throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
+}
+
+/**
+ * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
+ * would act in the name of that user.
+ */
+function refuseKeyOfOther({ kind, id }: Inviter, userId: string): void {
+  if (kind === 'api_key' || id === userId) return;
+  const message =
+    'You are a user here already, and only a key of the organisation makes keys for you. Ask for an invite without a key.';
+  throw new GatewayError('conflict', 'key_of_other_user', message, { param: 'token' });
+}
+
+/** A key that was revoked or has expired, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
+async function findInviter(unit: UnitOfWork, invite: InviteData): Promise<Inviter | null> {
+  const { tx, now } = unit;
+  const { invited_by: id, role } = invite;
+  const { rows } = await sql<Inviter>`
+    select id, kind, data ->> 'role' as role from resource
+    where id = ${id} and deleted_at is null
+      and coalesce((data ->> 'expires_at')::timestamptz > ${now}, true)`.execute(tx);
+  const [inviter] = rows;
+  if (inviter === undefined) return null;
+  const mayInvite =
+    inviter.kind !== 'user' || inviter.role === 'owner' || (inviter.role === 'admin' && role !== 'owner');
+  return mayInvite && (await mayStillMake(unit, invite, inviter)) ? inviter : null;
+}
+
+/**
+ * Whether the value of the key that made the link still works, and has the rights that the invite gives. Whoever knows a value
+ * that was replaced or limited may know the link as well.
+ */
+async function mayStillMake({ tx, now }: UnitOfWork, invite: InviteData, inviter: Inviter): Promise<boolean> {
+  if (invite.made_with === undefined) return true;
+  const { id, digest } = invite.made_with;
+  const { rows } = await sql<{ data: ApiKeyData | UserData }>`
+    select data from resource where id = ${id} and kind in ('api_key', 'user') and deleted_at is null`.execute(tx);
+  const data = rows[0]?.data;
+  if (data === undefined) return false;
+  if (digest !== null && !worksStill(data as ApiKeyData, digest, now.getTime())) return false;
+  const held = digest === null ? null : (data as ApiKeyData).scopes;
+  const scopes = held === null ? ('all' as const) : new Set(held);
+  if (scopes !== 'all' && !scopes.has('users.write')) return false;
+  const principal: Principal =
+    inviter.kind === 'user'
+      ? { type: 'user', id: inviter.id, role: null, organisationRole: inviter.role ?? 'member' }
+      : { type: 'organisation_key', id: inviter.id, role: null };
+  try {
+    refuseHigherRights({ principal, scopes }, invite);
+    return true;
+  } catch (error) {
+    if (error instanceof GatewayError) return false;
+    throw error;
+  }
+}
+
+async function createUser(
+  unit: UnitOfWork,
+  id: string,
+  { data: { email, role } }: InviteRow,
+  { first_name, last_name }: Omit<Names, 'token'>,
+  { people }: StoreDeps,
+): Promise<void> {
+  await refuseTooManyUsers(unit, people.usersMax);
+  await unit.append(userModel, id, [
+    userCreated({ email, role, first_name: first_name ?? '', last_name: last_name ?? '' }),
+  ]);
+}
+
+async function activeWorkspaces({ tx }: UnitOfWork, { workspaces }: InviteData): Promise<InviteData['workspaces']> {
+  const found = await Promise.all(workspaces.map(({ id }) => findWorkspace(tx, id)));
+  return workspaces.filter((_, index) => found[index] !== null);
+}
+
+function newKeys({ workspaces, workspace_api_key_details: details }: InviteData): NewKey[] {
+  if (details === null) return [];
+  return workspaces.map(({ id: workspaceId }) => ({ id: newId('key_'), workspaceId, key: createGatewayKey() }));
+}
+
+async function createKey(
+  unit: UnitOfWork,
+  { id, workspaceId, key }: NewKey,
+  userId: string,
+  { email, workspace_api_key_details: details, made_with: maker }: InviteData,
+): Promise<void> {
+  const data: ApiKeyData = {
+    name: details?.name ?? email,
+    digest: digestOf(key.reveal()),
+    last_four: key.lastFour(),
+    scopes: details?.scopes ?? [],
+    defaults: {},
+    expires_at: null,
+    type: 'workspace-user',
+    user_id: userId,
+    ...(maker === undefined ? {} : { made_with: maker }),
+  };
+  await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }], workspaceId);
+}
+
+/** Nobody is signed in: who accepts is the user that the invite makes. */
+function metadataOf(request: Request, userId: string): EventMetadata {
+  const { requestId, traceId } = contextOf(request);
+  const address = clientAddressOf(request);
+  return {
+    actor: { type: 'system', id: 'invite', principal: { type: 'user', id: userId, role: null } },
+    request_id: requestId,
+    trace_id: traceId,
+    ...(address === null ? {} : { address }),
+    method: request.method,
+    path: request.path,
+  };
+}

@@ -1,0 +1,237 @@
+import type { Request } from 'express';
+import { sql } from 'kysely';
+import {
+  AcceptedInvite,
+  AcceptInviteRequest,
+  CancelledInvite,
+  email,
+  InviteObject,
+  inviteFields,
+  InviteStatus,
+  OrganisationRole,
+  ResentInvite,
+} from '#libs/contracts/people.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { withInput } from '#libs/http/route.ts';
+import { refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { acceptInvite } from './accept-invite.ts';
+import { madeWith } from '#libs/resources/api-keys/api-key-data.ts';
+import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
+import { defineResource, type PeopleOptions } from '#libs/records/define-resource.ts';
+import {
+  createInviteToken,
+  inviteEvents,
+  inviteLookup,
+  inviteStatus,
+  inviteTokenDigest,
+  refuseHigherRights,
+  type InviteData,
+  type InviteRow,
+} from './invite-data.ts';
+import { invitePageRoutes } from './invite-page.ts';
+import { refuseLimited } from '#libs/resources/api-keys/refuse-limited.ts';
+import { findUserByEmail, isEmail, peopleLock } from '#libs/people/users.ts';
+
+/**
+ * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
+ * SHA-256 is kept. Who has an account already only gets the workspaces.
+ */
+export const inviteKind = defineResource<typeof inviteFields, InviteData>({
+  noun: 'invite',
+  idPrefix: 'invite_',
+  area: 'users',
+  path: '/v1/admin/users/invites',
+  names: { one: 'invite', many: 'invites', tag: 'Invites' },
+  owner: 'organisation',
+  fields: inviteFields,
+  hasUpdate: false,
+  // A cancelled one is still listed.
+  hasRemove: false,
+  locks: [peopleLock],
+  lookup: inviteLookup,
+  filters: {
+    role: { schema: OrganisationRole, field: 'role', match: 'equal' },
+    email: { schema: email(), where: isEmail },
+    status: { schema: InviteStatus, where: hasStatus },
+  },
+
+  async check(input, { caller, unit, people, scopes }) {
+    const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: key } = input;
+    refuseUnknownScopes(key?.scopes ?? [], scopes(), 'workspace_api_key_details.scopes');
+    if (key) {
+      await refuseStrongerKey({ unit, caller }, key);
+      const userId = await findUserByEmail(unit.tx, address);
+      if (userId !== null) refuseKeyOfOther(caller, userId);
+    }
+    if (key && workspaces.length === 0) {
+      const message =
+        "An API key belongs to a workspace: name one in 'workspaces', or leave out 'workspace_api_key_details'.";
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'workspace_api_key_details' });
+    }
+    const places = await Promise.all(
+      workspaces.map(async ({ id: name, role: workspaceRole }) => {
+        const id = await findWorkspace(unit.tx, name);
+        if (id === null) throw noSuchWorkspace(name, 'workspaces');
+        return { id, role: workspaceRole };
+      }),
+    );
+    refuseHigherRights(caller, { role, workspaces: places, workspace_api_key_details: key ?? null });
+    await refuseFurtherInvite(unit, address, people.invitesMax);
+    const token = createInviteToken();
+    const data: InviteData = {
+      email: address,
+      role,
+      workspaces: places,
+      workspace_api_key_details: key ?? null,
+      invited_by: caller.principal.id,
+      made_with: madeWith(caller),
+      ...freshToken(token, unit, people),
+    };
+    return { data, shownOnce: { invite_link: people.inviteLink(token) } };
+  },
+
+  refuseReplay(record) {
+    const message =
+      `This request was executed before and created the invite ${(record as { id: string }).id}, whose link was ` +
+      'returned once. If it was not received, resend the invite.';
+    throw new GatewayError('conflict', 'idempotency_replay_unavailable', message);
+  },
+
+  events: inviteEvents,
+
+  view: viewOfInvite,
+  viewSchema: InviteObject,
+
+  routes: (store, deps, kit) => [
+    {
+      method: 'DELETE',
+      path: '/v1/admin/users/invites/:id',
+      operationId: 'cancelInvite',
+      summary: 'Cancel an invite: its link ends',
+      tag: 'Invites',
+      scope: 'users.write',
+      responses: { 200: { description: 'The invite.', schema: CancelledInvite } },
+      async handler(request, response) {
+        const name = await kit.recordOf(request, {});
+        const row = await store.change(name, kit.actorOf(request).metadata, (_unit, invite) => {
+          if (invite.data.cancelled_at !== undefined) return [];
+          refuseEnded(invite);
+          return [{ type: 'invite.cancelled', data: {} }];
+        });
+        response.json({ ...viewOfInvite(row, deps.clock.now()), deleted: true });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/v1/admin/users/invites/:id/resend',
+      operationId: 'resendInvite',
+      summary: 'Make a new link for an invite; the old one ends',
+      tag: 'Invites',
+      scope: 'users.write',
+      responses: { 200: { description: 'The invite and its new link.', schema: ResentInvite } },
+      async handler(request, response) {
+        const { caller, metadata } = kit.actorOf(request);
+        const token = createInviteToken();
+        const row = await store.change(await kit.recordOf(request, {}), metadata, async (unit, invite) => {
+          refuseEnded(invite);
+          refuseHigherRights(caller, invite.data);
+          // Who resends gets the link, and so the key.
+          const { workspace_api_key_details: key } = invite.data;
+          if (key !== null) await refuseStrongerKey({ unit, caller }, key);
+          const link = { ...freshToken(token, unit, deps.people), made_with: madeWith(caller) };
+          return [{ type: 'invite.resent', data: link }];
+        });
+        const link = deps.people.inviteLink(token);
+        response.setHeader('cache-control', 'no-store');
+        response.json({ ...viewOfInvite(row, deps.clock.now()), invite_link: link, inviteLink: link });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/v1/admin/users/invites/accept',
+      operationId: 'acceptInvite',
+      summary: 'Accept an invite with the token of its link; needs no key',
+      tag: 'Invites',
+      scope: 'public',
+      responses: { 200: { description: 'The user, and the keys that were asked for.', schema: AcceptedInvite } },
+      ...withInput({ body: AcceptInviteRequest }, async ({ body }, request: Request, response) => {
+        const answer = await acceptInvite(deps, request, body);
+        response.setHeader('cache-control', 'no-store');
+        response.json(answer);
+      }),
+    },
+    ...invitePageRoutes((request, names) => acceptInvite(deps, request, names)),
+  ],
+});
+
+function viewOfInvite(row: InviteRow, nowMs: number): object {
+  const { id, data, created_at } = row;
+  return {
+    id,
+    object: 'invite',
+    email: data.email,
+    role: data.role,
+    workspaces: data.workspaces,
+    status: inviteStatus(data, nowMs),
+    invited_by: data.invited_by,
+    created_at: created_at.toISOString(),
+    expires_at: data.expires_at,
+    accepted_at: data.accepted_at ?? null,
+  };
+}
+
+function hasStatus(status: InviteStatus) {
+  const isAccepted = sql`data ? 'accepted_at'`;
+  const isCancelled = sql`data ? 'cancelled_at'`;
+  const isExpired = sql`(data ->> 'expires_at')::timestamptz <= clock_timestamp()`;
+  if (status === 'accepted') return isAccepted;
+  if (status === 'cancelled') return isCancelled;
+  const isOpen = sql`not ${isAccepted} and not ${isCancelled}`;
+  return status === 'expired' ? sql`${isOpen} and ${isExpired}` : sql`${isOpen} and not ${isExpired}`;
+}
+
+const freshToken = (
+  token: string,
+  { now }: Pick<UnitOfWork, 'now'>,
+  { inviteTtlMs }: PeopleOptions,
+): Pick<InviteData, 'token_sha256' | 'expires_at'> => ({
+  token_sha256: inviteTokenDigest(token),
+  expires_at: new Date(now.getTime() + inviteTtlMs).toISOString(),
+});
+
+/** Whoever accepts gets a key that is bound to nothing of the inviter's, so the inviter has to be bound to nothing either. */
+async function refuseStrongerKey(
+  { unit, caller }: { unit: UnitOfWork; caller: Caller },
+  { scopes }: NonNullable<InviteData['workspace_api_key_details']>,
+): Promise<void> {
+  refuseMoreRights(caller, { scopes, defaults: {} });
+  await refuseLimited({ unit, caller }, 'invite somebody to a key');
+  if (!Number.isFinite(caller.expiresAtMs)) return;
+  const message =
+    `The key of this request expires at ${new Date(caller.expiresAtMs).toISOString()}, and the key of an invite does not. ` +
+    "Leave out 'workspace_api_key_details', or use a key that does not expire.";
+  throw new GatewayError('forbidden', 'outlives_its_maker', message, { param: 'workspace_api_key_details' });
+}
+
+function refuseEnded({ id, data }: InviteRow): void {
+  if (data.accepted_at === undefined && data.cancelled_at === undefined) return;
+  const what = data.accepted_at === undefined ? 'cancelled' : 'accepted';
+  throw new GatewayError('conflict', `invite_${what}`, `The invite '${id}' was ${what}.`, { param: 'id' });
+}
+
+/** One pending invite for each address, and so many in all. The people lock is held. */
+async function refuseFurtherInvite({ tx }: UnitOfWork, address: string, invitesMax: number): Promise<void> {
+  const { rows } = await sql<{ same: string | null; count: number }>`
+    select min(id) filter (where ${isEmail(address)}) as same, count(*)::int as count
+    from resource where kind = 'invite' and ${hasStatus('pending')}`.execute(tx);
+  const { same = null, count = 0 } = rows[0] ?? {};
+  if (same !== null) {
+    const message = `The invite '${same}' for this address is pending. Resend it, or cancel it first.`;
+    throw new GatewayError('conflict', 'invite_pending', message, { param: 'email' });
+  }
+  if (count < invitesMax) return;
+  const message = `${invitesMax} invites are pending, and no more are allowed. Cancel some, or raise SLUICE_INVITES_MAX.`;
+  throw new GatewayError('quota_exceeded', 'too_many_invites', message);
+}

@@ -1,0 +1,27 @@
+import type { Request } from 'express';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { actorType, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
+import { userModel } from './users.ts';
+
+/** Which recorded prompts and answers were read: those of one record, or of a file. */
+export type BodiesRead = { log_id: string } | { export_id: string };
+
+/**
+ * Appends an event to the stream of the key, or of the user without one, that reads recorded bodies. Call it before they are
+ * read, so that a failure to record the event is a failure to read.
+ */
+export async function noteBodiesRead(
+  eventLog: Pick<EventLog, 'transact'>,
+  request: Request,
+  data: BodiesRead,
+): Promise<void> {
+  const caller = callerOf(request);
+  const { workspaceId, keyId } = caller;
+  const type = actorType(caller);
+  const model = type === 'user' ? userModel : apiKeyModel;
+  await eventLog.transact({ workspaceId, streams: [keyId], metadata: eventMetadataOf(request) }, (unit) =>
+    unit.append(model, keyId, [{ type: `${type}.bodies_read`, data }]),
+  );
+}

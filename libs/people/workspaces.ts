@@ -1,0 +1,311 @@
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { readDocument, storeDocumentSecrets } from '#libs/targets/config-document.ts';
+import { joinSecrets, redactSecrets } from '#libs/targets/config-secrets.ts';
+import { planOfStored } from '#libs/targets/read-config.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
+import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
+import {
+  GuardrailsObject,
+  SetGuardrailsRequest,
+  WorkspaceObject,
+  workspaceFields,
+  type recordingFields,
+} from '#libs/contracts/workspaces.ts';
+import { allowedNetworks } from '#libs/http/allowed-networks.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput } from '#libs/http/route.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import type { KeyDefaults } from '#libs/identity/live-callers.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { compileAdjustments, type CompiledAdjustments, type PricingAdjustments } from '#libs/prices/adjustments.ts';
+import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
+import { noSuchConfig } from '#libs/targets/no-such-config.ts';
+import { sql } from 'kysely';
+import { z } from 'zod';
+import type { firstMembers } from '#libs/contracts/people.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
+import { firstVirtualKey } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
+import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
+import { requireGuardrails } from '#libs/resources/guardrails.ts';
+import { firstProviders } from '#libs/resources/integrations/providers.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import { asJson } from '#libs/records/resource-row.ts';
+import { peopleLock } from './users.ts';
+import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
+import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
+
+/** As their author wrote them, without their secrets (libs/targets/config-secrets.ts). */
+type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
+
+/** Config and guardrails by their ids. */
+type WorkspaceDefaults = {
+  metadata?: Record<string, string> | null;
+  locked_metadata?: Record<string, string> | null;
+  input_guardrails?: string[];
+  output_guardrails?: string[];
+  user_api_key_config?: string | null;
+  recording?: z.output<ReturnType<typeof recordingFields>> | null;
+};
+
+export type WorkspaceData = {
+  name: string;
+  description?: string | null;
+  defaults?: WorkspaceDefaults | null;
+  usage_limits?: UsageLimit[] | null;
+  rate_limits?: RateLimit[] | null;
+  pricing_adjustments?: PricingAdjustments | null;
+  allowed_networks?: string[] | null;
+  /** Absent for none. */
+  guardrails?: GuardrailLists;
+};
+
+export type LiveWorkspace = {
+  /** Of every call; undefined for none, null when this process cannot read them (a newer release stored them). */
+  readonly guardrails: AddedGuardrails | null | undefined;
+  /** What its keys add to their calls; null for nothing. */
+  readonly defaults: KeyDefaults | null;
+  /** How what its calls cost differs from the price table; null: not at all. */
+  readonly prices: CompiledAdjustments | null;
+};
+
+const noGuardrails: GuardrailLists = { input_guardrails: [], output_guardrails: [] };
+const guardrailsObject = 'workspace.guardrails';
+
+/**
+ * The unit of isolation: every other record belongs to one. The keys of a deleted workspace, and everything else in it,
+ * can no longer be used. Only keys of the organisation make, change and delete workspaces.
+ */
+export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceData, LiveWorkspace>({
+  noun: 'workspace',
+  idPrefix: 'ws_',
+  area: 'workspaces',
+  path: '/v1/admin/workspaces',
+  names: { one: 'workspace', many: 'workspaces', tag: 'Workspaces' },
+  owner: 'itself',
+  fields: workspaceFields,
+  immutable: ['users'],
+  slug: true,
+  isArchived: true,
+  locks: [peopleLock],
+  filters: {
+    name: { schema: z.string().max(200), field: 'name', match: 'contains' },
+    exact_name: { schema: z.string().max(200), field: 'name', match: 'equal' },
+  },
+
+  async check({ users: _users, defaults, ...fields }, { unit, workspaceId, row }) {
+    const given = asJson(fields) as Partial<WorkspaceData>;
+    if (given.usage_limits) given.usage_limits = storedLimits(given.usage_limits);
+    if (defaults === undefined) return { data: given };
+    if (defaults === null) return { data: { ...given, defaults } };
+    const before = row?.data.defaults ?? {};
+    return {
+      data: asJson({ ...given, defaults: { ...before, ...(await checkDefaults(unit, workspaceId, defaults)) } }),
+    };
+  },
+
+  onCreate: {
+    streams: async (input, ...place) => [
+      ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
+      ...(await firstVirtualKey.streams(input, ...place)),
+      ...(await firstProviders.streams(input, ...place)),
+    ],
+    async run(unit, input, context) {
+      const { row, caller, people } = context;
+      await addMembers(unit, row.id, (input['users'] ?? []) as FirstMember[], { caller, people });
+      await firstVirtualKey.run(unit, input, context);
+      await firstProviders.run(unit, input, context);
+    },
+  },
+  onRemove: endOfMemberships,
+
+  checkRemoval({ id }, caller) {
+    if (id !== caller.workspaceId) return;
+    const message = 'The key of this request belongs to this workspace: delete it with a key of another workspace.';
+    throw new GatewayError('conflict', 'own_workspace', message, { param: 'slug' });
+  },
+
+  events: {
+    // The whole new lists; empty ones for none.
+    guardrails_set({ guardrails: _before, ...rest }, { data }) {
+      const document: GuardrailLists = data;
+      const isNone = document.input_guardrails.length === 0 && document.output_guardrails.length === 0;
+      return isNone ? rest : { ...rest, guardrails: document };
+    },
+  },
+
+  view: ({ id, slug, data, created_at, updated_at, deleted_at }, nowMs) => ({
+    id,
+    object: 'workspace',
+    slug: slug ?? id,
+    name: data.name,
+    description: data.description ?? null,
+    status: deleted_at ? 'archived' : 'active',
+    defaults: data.defaults
+      ? {
+          object: 'workspace',
+          is_default: slug === firstWorkspaceSlug ? 1 : 0,
+          metadata: data.defaults.metadata ?? null,
+          locked_metadata: data.defaults.locked_metadata ?? null,
+          input_guardrails: data.defaults.input_guardrails ?? [],
+          output_guardrails: data.defaults.output_guardrails ?? [],
+          user_api_key_config: data.defaults.user_api_key_config ?? null,
+          recording: data.defaults.recording ?? null,
+        }
+      : null,
+    usage_limits: shownLimits(data.usage_limits ?? [], created_at, nowMs),
+    rate_limits: data.rate_limits ?? [],
+    pricing_adjustments: shownAdjustments(data.pricing_adjustments),
+    allowed_networks: data.allowed_networks ?? null,
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+  }),
+  viewSchema: WorkspaceObject,
+  limits: ({ id, data, created_at: createdAt }) =>
+    rulesOfRecord(
+      {
+        id,
+        noun: 'workspace',
+        workspaceId: id,
+        label: 'the workspace',
+        createdAtMs: createdAt.getTime(),
+        scope: { of: 'workspace' },
+      },
+      data,
+    ),
+  details: async ({ id }, { db }) => ({ users: await newestMembers(db, id) }),
+
+  cached: {
+    toEntry({ id, data }, secrets, { logger }) {
+      const guardrails = guardrailsOf(data, secrets);
+      if (guardrails === null) logger.error({ workspace_id: id }, 'the guardrails of a workspace cannot be read');
+      const prices = data.pricing_adjustments ? compileAdjustments(data.pricing_adjustments) : null;
+      return { guardrails, defaults: keyDefaultsOf(data), prices };
+    },
+  },
+
+  routes: (store, { secrets, checkDestination, ...deps }) => [
+    ...memberRoutes({ ...deps, secrets, checkDestination }),
+    {
+      method: 'GET',
+      path: '/v1/admin/guardrails',
+      operationId: 'retrieveGuardrails',
+      summary: 'Retrieve the guardrails of the workspace',
+      tag: 'Workspaces',
+      scope: 'workspaces.read',
+      responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+      handler: async (request, response) => {
+        const { workspaceId } = callerOf(request);
+        const { data } = await store.get({ workspaceId, name: workspaceId });
+        response.json({ object: guardrailsObject, ...redactSecrets(data.guardrails ?? noGuardrails) });
+      },
+    },
+    {
+      method: 'PUT',
+      path: '/v1/admin/guardrails',
+      operationId: 'setGuardrails',
+      summary: 'Set the guardrails of the workspace, which no call can leave out',
+      tag: 'Workspaces',
+      scope: 'workspaces.write',
+      responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+      ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
+        // The lists are those of a config, and so are their rules.
+        const judged = readDocument(body, 'guardrails', checkDestination);
+        const { workspaceId } = callerOf(request);
+        const owner = { workspaceId, ownerId: workspaceId };
+        let open: object = noGuardrails;
+        await store.change({ workspaceId, name: workspaceId }, eventMetadataOf(request), async (unit) => {
+          await requireGuardrails(unit, workspaceId, judged, 'guardrails');
+          await secrets.removeOwned(unit, owner);
+          const data = await storeDocumentSecrets(secrets, unit, owner, judged);
+          open = data;
+          return [{ type: 'workspace.guardrails_set', data }];
+        });
+        response.json({ object: guardrailsObject, ...open });
+      }),
+    },
+  ],
+});
+
+type FirstMember = z.output<ReturnType<typeof firstMembers>>[number];
+
+/** Of the workspace that the first start makes. */
+export const firstWorkspaceSlug = 'default';
+
+function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): KeyDefaults | null {
+  const metadata = defaults?.metadata ?? null;
+  const userConfigId = defaults?.user_api_key_config ?? null;
+  const recording = defaults?.recording ?? null;
+  const locked = defaults?.locked_metadata ?? null;
+  const networks = allowedNetworks('workspace', texts);
+  const isEmpty = [metadata, locked, userConfigId, recording, networks].every((added) => added === null);
+  if (isEmpty) return null;
+  const found: KeyDefaults = {
+    metadata,
+    userConfigId,
+    ...(locked === null ? {} : { lockedMetadata: locked }),
+    ...(networks === null ? {} : { networks }),
+  };
+  if (recording === null) return found;
+  const { bodies, redact = [], retention_days: days } = recording;
+  const kept = { isOn: bodies, redact, ...(days == null ? {} : { retentionDays: days }) };
+  return { ...found, recording: kept };
+}
+
+/** Names become ids, because a slug may name another record some day. Throws for what the workspace does not have. */
+/** Those that were set for every call, and those that the defaults name. */
+function guardrailsOf(
+  { guardrails = noGuardrails, defaults }: WorkspaceData,
+  secrets: SecretMembers | null,
+): AddedGuardrails | null | undefined {
+  const named = (ids: readonly string[] = []) => ids.map((stored) => ({ stored }));
+  const [input, output] = [named(defaults?.input_guardrails), named(defaults?.output_guardrails)];
+  if (guardrails === noGuardrails && input.length + output.length === 0) return undefined;
+  const whole = secrets && joinSecrets(guardrails, secrets);
+  const plan = whole && planOfStored(whole);
+  if (plan === null) return null;
+  const [{ inputGuardrails, outputGuardrails }] = plan.leaves;
+  return { inputGuardrails: [...inputGuardrails, ...input], outputGuardrails: [...outputGuardrails, ...output] };
+}
+
+async function checkDefaults(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  workspaceId: string,
+  wanted: NonNullable<z.output<typeof workspaceFields.defaults>>,
+): Promise<WorkspaceDefaults> {
+  /** The workspace's own before those of the organisation. */
+  const idOf = async (kind: string, name: string): Promise<string | undefined> => {
+    const id = idOfName(kind, name, ofWorkspaceOrShared(workspaceId));
+    const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(tx);
+    return rows[0]?.id ?? undefined;
+  };
+  const { metadata, locked_metadata: locked, user_api_key_config: config } = wanted;
+  const checked: WorkspaceDefaults = {
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(locked === undefined ? {} : { locked_metadata: locked }),
+  };
+  for (const member of ['input_guardrails', 'output_guardrails'] as const) {
+    const names = wanted[member];
+    if (names === undefined) continue;
+    checked[member] = await Promise.all(
+      names.map(async (name) => (await idOf('guardrail', name)) ?? refuseGuardrail(name, `defaults.${member}`)),
+    );
+  }
+  if (wanted.recording !== undefined) checked.recording = wanted.recording;
+  if (config === null) checked.user_api_key_config = null;
+  if (typeof config === 'string') {
+    const id = await idOf('config', config);
+    if (id === undefined) throw noSuchConfig(config, 'defaults.user_api_key_config');
+    checked.user_api_key_config = id;
+  }
+  return checked;
+}
+
+function refuseGuardrail(name: string, param: string): never {
+  throw noSuchGuardrail(name, param);
+}
+
+/** For the commands that make workspaces beside the routes. */
+export const workspaceModel = resourceModel([workspaceKind]);

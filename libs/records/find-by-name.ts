@@ -1,0 +1,44 @@
+import { sql, type RawBuilder } from 'kysely';
+import { organisationId } from '#libs/http/caller.ts';
+import type { LiveKind } from '#libs/records/live/live-resources.ts';
+
+/**
+ * The ID of the record that `name` stands for, as an SQL expression; null for none. The ID comes first, and only then the
+ * slug, so that no record can be reached by the ID of another one that has it as its slug. Of several records with the
+ * slug, those of a workspace come before those of the organisation.
+ *
+ * `name`: a value, or an expression over other tables than `resource`. `seen`: a condition on the columns of `resource`,
+ * without a table name, that the record must meet. `alias`: what a kind without slugs is named by instead.
+ */
+export function idOfName(
+  kind: string,
+  name: string | RawBuilder<string>,
+  seen: RawBuilder<unknown>,
+  { alias = sql`slug`, isDeleted = false }: { alias?: RawBuilder<unknown>; isDeleted?: boolean } = {},
+): RawBuilder<string | null> {
+  const record = sql`from resource as named
+    where named.kind = ${kind} and (named.deleted_at is not null) = ${isDeleted} and ${seen}`;
+  return sql`coalesce(
+    (select named.id ${record} and named.id = ${name}),
+    (select named.id ${record} and ${alias} = ${name}
+      order by named.workspace_id = ${organisationId}, named.deleted_at desc, named.created_at desc, named.id limit 1))`;
+}
+
+/** A condition for `idOfName`: the records of a workspace, and those of the organisation. */
+export const ofWorkspaceOrShared = (workspaceId: string): RawBuilder<unknown> =>
+  sql`workspace_id in (${workspaceId}, ${organisationId})`;
+
+/** The same among the records in memory: those of `owners`, of which the first ones come first by slug. */
+export function findLive<Entry>(
+  { records, bySlug }: Pick<LiveKind<Entry>, 'records' | 'bySlug'>,
+  owners: readonly string[],
+  name: string,
+): Entry | undefined {
+  const record = records.get(name);
+  if (record !== undefined && owners.includes(record.workspaceId)) return record.entry;
+  for (const owner of owners) {
+    const entry = bySlug.get(owner)?.get(name);
+    if (entry !== undefined) return entry;
+  }
+  return undefined;
+}

@@ -1,0 +1,59 @@
+import { sql } from 'kysely';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { AnyResource, RecordLimits, StoreDeps } from './define-resource.ts';
+import { defaultPromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
+import { recordBytes } from '#libs/records/live/record-bytes.ts';
+
+export const defaultRecordLimits: RecordLimits = {
+  recordsMax: 1_000,
+  apiKeysMax: 10_000,
+  memoryBytesMax: 50_331_648,
+};
+
+type Deps = Pick<StoreDeps, 'promptLimits' | 'recordLimits' | 'snapshot'>;
+
+/** Throws conflict (`too_many_records`) if the owner already has the maximum number of records of a kind. */
+export async function refuseMoreRecords(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  { noun, names, countLimit }: AnyResource,
+  ownerId: string,
+  { promptLimits = defaultPromptLimits, recordLimits = defaultRecordLimits }: Deps,
+): Promise<void> {
+  if (countLimit === undefined) return;
+  const { max, variable } = {
+    records: { max: recordLimits.recordsMax, variable: 'SLUICE_RECORDS_MAX' },
+    api_keys: { max: recordLimits.apiKeysMax, variable: 'SLUICE_API_KEYS_MAX' },
+    prompts: { max: promptLimits.recordsMax, variable: 'SLUICE_PROMPTS_MAX' },
+  }[countLimit];
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from resource
+    where kind = ${noun} and workspace_id = ${ownerId} and deleted_at is null`.execute(tx);
+  if ((rows[0]?.count ?? 0) < max) return;
+  const owner = ownerId === organisationId ? 'The organisation' : 'This workspace';
+  const message = `${owner} already has ${max} ${names.many}, the maximum (${variable}). Delete some that are no longer used.`;
+  throw new GatewayError('conflict', 'too_many_records', message);
+}
+
+/**
+ * Throws conflict (`records_too_large`) if a record of a workspace grows and all of its cached records would then take up
+ * more memory than allowed. Their size is that of this process's snapshot, so requests that run at the same time can exceed
+ * the limit by what they store.
+ */
+export function refuseMoreMemory(
+  kind: AnyResource,
+  before: { data: object } | null,
+  after: { data: object; workspace_id: string },
+  { snapshot, recordLimits: { memoryBytesMax } = defaultRecordLimits }: Deps,
+): void {
+  if (kind.cached === undefined || snapshot.memoryOf === undefined || after.workspace_id === organisationId) return;
+  const growth = recordBytes(kind, after.data) - (before === null ? 0 : recordBytes(kind, before.data));
+  const bytes = snapshot.memoryOf(after.workspace_id) + growth;
+  if (growth <= 0 || bytes <= memoryBytesMax) return;
+  const message =
+    `The records of this workspace would take up ${bytes} bytes of memory in each process; ` +
+    `the maximum is ${memoryBytesMax} (SLUICE_RECORDS_MEMORY_MAX). ` +
+    'Delete or shorten large configs, prompts and guardrails that are no longer used.';
+  throw new GatewayError('conflict', 'records_too_large', message);
+}

@@ -1,0 +1,142 @@
+import { z } from 'zod';
+import { RotateApiKeyRequest, RotatedApiKey } from '#libs/contracts/api-keys.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/identity/key-rights.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { expiryMs, madeWith, type ApiKeyData } from './api-key-data.ts';
+import type { ResourceStore, RouteKit, StoreDeps } from '#libs/records/define-resource.ts';
+import { readMadeWith } from '#libs/people/made-with-value.ts';
+import { refuseLimited } from './refuse-limited.ts';
+import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
+
+const dayMs = 86_400_000;
+/** When neither the request nor the key's policy says: a working day to bring the new key everywhere. */
+const transitionMsDefault = dayMs;
+/** Keys that work beside the newest. Each was promised its time, so a further rotation is refused instead. */
+const previousMax = 10;
+
+type Policy = NonNullable<ApiKeyData['rotation_policy']>;
+type WantedPolicy = {
+  rotation_period?: 'weekly' | 'monthly' | null | undefined;
+  next_rotation_at?: Date | null | undefined;
+  key_transition_period_ms?: number | undefined;
+};
+
+/** What is stored of a rotation policy. Throws invalid_request for a next rotation in the past that was not there before. */
+export function readRotationPolicy(wanted: WantedPolicy | null, before: Policy | null, now: Date): Policy | null {
+  if (wanted === null) return null;
+  const { rotation_period: period = null, next_rotation_at: at, key_transition_period_ms: transitionMs } = wanted;
+  const next = at?.toISOString() ?? (period && after(now, period).toISOString());
+  if (at && at <= now && next !== before?.next_rotation_at) {
+    const message = `Invalid 'rotation_policy.next_rotation_at': ${at.toISOString()} is in the past (it is now ${now.toISOString()}).`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'rotation_policy.next_rotation_at' });
+  }
+  return {
+    rotation_period: period,
+    next_rotation_at: next,
+    key_transition_period_ms: transitionMs ?? transitionMsDefault,
+  };
+}
+
+/** One period later, in UTC; a month after the 31st is the last day of the next month. */
+function after(time: Date, period: 'weekly' | 'monthly'): Date {
+  if (period === 'weekly') return new Date(time.getTime() + 7 * dayMs);
+  const next = new Date(time);
+  next.setUTCMonth(next.getUTCMonth() + 1);
+  if (next.getUTCDate() !== time.getUTCDate()) next.setUTCDate(0);
+  return next;
+}
+
+/** Until when a key that was replaced works, ISO 8601; null when none does at `nowMs`. */
+export function keyTransitionEnd({ previous = [] }: ApiKeyData, nowMs: number): string | null {
+  const ends = previous.map(({ expires_at: end }) => end).filter((end) => Date.parse(end) > nowMs);
+  return ends.toSorted().at(-1) ?? null;
+}
+
+/**
+ * The event that replaces a key, the digests of the values before it, and until when the last of them works. `isEnded`: none
+ * does. Throws forbidden as for a new key, and conflict when too many keys would work beside it.
+ */
+function rotate(
+  { id, data }: ResourceRow<ApiKeyData>,
+  { key, now, transitionMs, caller }: { key: Secret; now: Date; transitionMs: number | undefined; caller: Caller },
+): { event: ResourceEvent; endsAt: string; replaced: string[]; isEnded: boolean } {
+  refuseStronger(caller, { id, ...data }, 'rotate');
+  refuseMoreRights(caller, data);
+  refuseLongerLife(caller, expiryMs(data));
+  const policy = data.rotation_policy ?? null;
+  const lastsMs = transitionMs ?? policy?.key_transition_period_ms ?? transitionMsDefault;
+  const endsAt = new Date(Math.min(now.getTime() + lastsMs, expiryMs(data))).toISOString();
+  const working = (data.previous ?? []).filter(({ expires_at: end }) => Date.parse(end) > now.getTime());
+  const replaced = { digest: data.digest, last_four: data.last_four, expires_at: endsAt };
+  const previous = lastsMs === 0 ? [] : [replaced, ...working];
+  if (previous.length > previousMax) {
+    const message =
+      `${working.length} earlier keys of '${id}' still work, which is the most. Wait until one ends, or end all of them ` +
+      'with key_transition_period_ms: 0.';
+    throw new GatewayError('conflict', 'too_many_rotations', message);
+  }
+  const period = policy?.rotation_period ?? null;
+  const rotated = {
+    digest: digestOf(key.reveal()),
+    last_four: key.lastFour(),
+    first_digest: data.first_digest ?? data.digest,
+    previous,
+    rotated_by: caller.principal.id,
+    made_with: madeWith(caller),
+    ...(policy && {
+      rotation_policy: { ...policy, next_rotation_at: period && after(now, period).toISOString() },
+      rotation_due_at: null,
+    }),
+  };
+  return {
+    event: { type: 'api_key.rotated', data: rotated },
+    endsAt,
+    replaced: [data.digest, ...working.map(({ digest }) => digest)],
+    isEnded: lastsMs === 0,
+  };
+}
+
+/** POST /v1/api-keys/{id}/rotate: a new key for the record, with the one before working for a while. */
+export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: StoreDeps, kit: RouteKit): Route => ({
+  method: 'POST',
+  path: '/v1/api-keys/:id/rotate',
+  operationId: 'rotateApiKey',
+  summary: 'Replace the value of an API key; the one before works for a transition time',
+  tag: 'API keys',
+  scope: 'api_keys.write',
+  responses: { 200: { description: 'The new key, shown once.', schema: RotatedApiKey } },
+  ...withInput(
+    {
+      params: z.object({ id: z.string() }),
+      query: z.object({ workspace_id: z.string().max(200).optional() }),
+      body: RotateApiKeyRequest,
+    },
+    async ({ query, body }, request, response) => {
+      const record = await kit.recordOf(request, query);
+      const { caller, metadata } = kit.actorOf(request);
+      const key = createGatewayKey();
+      let rotated: ReturnType<typeof rotate> | undefined;
+      const { id } = await store.change(record, metadata, async (unit, row) => {
+        if (row.id !== caller.keyId) await refuseLimited({ unit, caller }, 'replace another key');
+        rotated = rotate(row, { key, now: unit.now, transitionMs: body?.key_transition_period_ms, caller });
+        return [rotated.event];
+      });
+      const { replaced = [], endsAt = '', isEnded = false } = rotated ?? {};
+      // What they made is of all workspaces, and of the organisation.
+      const made = await asSystem(() => readMadeWith(deps, replaced, isEnded ? metadata : null));
+      response.setHeader('cache-control', 'no-store');
+      response.json({
+        id,
+        object: 'api-key',
+        key: key.reveal(),
+        key_transition_expires_at: endsAt,
+        made_with_previous: made,
+      });
+    },
+  ),
+});

@@ -1,0 +1,218 @@
+import { z } from 'zod';
+import { ApiKeyObject, ApiKeyPath, apiKeyFields, apiKeyUpdateFields } from '#libs/contracts/api-keys.ts';
+import { allowedNetworks } from '#libs/http/allowed-networks.ts';
+import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import type { LiveApiKey } from '#libs/identity/authenticate.ts';
+import { refuseStronger } from '#libs/identity/key-rights.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
+import { expiryMs, isMadeBy, type ApiKeyData } from './api-key-data.ts';
+import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
+import { checkApiKey } from './check-api-key.ts';
+import { defineResource, type RouteKit } from '#libs/records/define-resource.ts';
+import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { reportLeakedKeyRoute } from './report-leaked-key.ts';
+import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
+import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
+
+/** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
+export type RequestRefused = {
+  method: string;
+  route: string;
+  code: string;
+  message: string;
+  count: number;
+  addresses: string[];
+  first_at: string;
+  last_at: string;
+};
+
+/**
+ * What clients of the gateway send. A key has at most the rights of the one that makes it, and its value is shown once;
+ * deleting revokes it.
+ */
+export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
+  noun: 'api_key',
+  idPrefix: 'key_',
+  area: 'api_keys',
+  path: '/v1/api-keys',
+  names: { one: 'API key', many: 'API keys', tag: 'API keys' },
+  fields: apiKeyFields,
+  immutable: ['type', 'organisation_id', 'user_id'],
+  updateFields: apiKeyUpdateFields,
+  removal: { verb: 'revoked' },
+  filters: {
+    created_by: {
+      schema: z
+        .string()
+        .min(1)
+        .max(200)
+        .describe(
+          'the id of a user or key: the keys that it made or was the last to rotate, and those for which one of these did so',
+        ),
+      where: isMadeBy,
+    },
+  },
+  lookup: (data) => data.digest,
+
+  check: checkApiKey,
+
+  refuseReplay(record) {
+    throw new GatewayError(
+      'conflict',
+      'idempotency_replay_unavailable',
+      `This request was executed before and created the key ${(record as { id: string }).id}, whose value was returned once ` +
+        'and is not stored. If it was not received, delete that key and create another one with a new Idempotency-Key.',
+    );
+  },
+
+  checkRemoval: ({ id, data }, caller) => refuseStronger(caller, { id, ...data }, 'revoke'),
+
+  events: {
+    rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
+    rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
+    request_refused: (data) => data,
+    /** note-bodies-read.ts */
+    bodies_read: (data) => data,
+  },
+
+  view: ({ id, workspace_id, data, created_at, updated_at }, nowMs) => ({
+    id,
+    object: 'api-key',
+    key: `********${data.last_four}`,
+    name: data.name,
+    description: data.description ?? null,
+    type: data.type ?? 'workspace-service',
+    organisation_id: organisationId,
+    workspace_id,
+    user_id: data.user_id ?? null,
+    creation_mode: data.creation_mode ?? 'api',
+    scopes: data.scopes,
+    last_four: data.last_four,
+    status: expiryMs(data) <= nowMs ? 'expired' : 'active',
+    defaults: {
+      config_id: data.defaults.config_id ?? null,
+      metadata: data.defaults.metadata ?? null,
+      locked_metadata: data.defaults.locked_metadata ?? null,
+      allow_config_override: data.defaults.allow_config_override ?? true,
+      record_bodies: data.defaults.record_bodies ?? null,
+    },
+    usage_limits: shownLimits(data.usage_limits, created_at, nowMs),
+    rate_limits: data.rate_limits ?? null,
+    usage_reset_at: data.usage_reset_at ?? null,
+    alert_emails: data.alert_emails ?? null,
+    rotation_policy: data.rotation_policy ?? null,
+    allowed_networks: data.allowed_networks ?? null,
+    rotation_due_at: data.rotation_due_at ?? null,
+    key_transition_expires_at: keyTransitionEnd(data, nowMs),
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+    expires_at: data.expires_at,
+  }),
+  viewSchema: ApiKeyObject,
+
+  limits: rulesOf,
+
+  async related(rows, { db, clock }) {
+    const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
+    return ({ id, data }) => (exhausted.has(id) && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {});
+  },
+
+  countLimit: 'api_keys',
+
+  cached: {
+    alwaysLoaded: true,
+    leavesOutExpired: true,
+    toEntry({ id, workspace_id: workspaceId, data }) {
+      const { scopes, defaults } = data;
+      const expiresAtMs = expiryMs(data);
+      const networks = allowedNetworks('API key', data.allowed_networks);
+      const caller = Object.freeze<Caller>({
+        workspaceId,
+        keyId: id,
+        principal: Object.freeze(principalOf(id, data)),
+        scopes: scopes === null ? 'all' : new Set(scopes),
+        defaults: Object.freeze({
+          configId: defaults.config_id ?? null,
+          allowsConfigOverride: defaults.allow_config_override ?? true,
+          metadata: defaults.metadata ?? null,
+          ...(defaults.locked_metadata === undefined ? {} : { lockedMetadata: defaults.locked_metadata }),
+          ...(defaults.record_bodies === undefined
+            ? {}
+            : { recording: defaults.record_bodies ? { redact: [] } : null }),
+        }),
+        expiresAtMs,
+        keyDigest: data.digest,
+        ...(networks === null ? {} : { networks: Object.freeze([networks]) }),
+      });
+      return { caller, expiresAtMs };
+    },
+    // A key that was replaced has its own end, and can make no key that works for longer.
+    moreLookups: ({ data }, entry) =>
+      (data.previous ?? []).map(({ digest, expires_at: end }) => {
+        const expiresAtMs = Math.min(Date.parse(end), entry.expiresAtMs);
+        const caller = Object.freeze({ ...entry.caller, expiresAtMs, keyDigest: digest });
+        return [digest, { ...entry, caller, expiresAtMs }] as const;
+      }),
+  },
+
+  // The first that fits is taken, and {id}/rotate would fit {type}/{sub-type}.
+  routes: (store, deps, kit) => [
+    reportLeakedKeyRoute(deps, () => apiKeyModel),
+    rotateRoute(store, deps, kit),
+    createTypedRoute(kit),
+  ],
+});
+
+/** For the commands that make keys or record what they did, beside the routes. */
+export const apiKeyModel = resourceModel([apiKeyKind]);
+
+/** The budget and the rates of a key. */
+function rulesOf(row: ResourceRow<ApiKeyData>): LimitRule[] {
+  return rulesOfRow(row, { noun: 'api_key', label: `the API key '${row.data.name}'`, of: 'api_key' });
+}
+
+function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Principal {
+  if (type === 'workspace-user' && userId !== undefined) return { type: 'user', id: userId, role: null };
+  return { type: type === 'organisation-service' ? 'organisation_key' : 'service_key', id, role: null };
+}
+
+const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
+
+/**
+ * `sub-type`: clients send it again in this spelling. `scopes` is required, so that a key that may do everything is never
+ * made because a client left them out.
+ */
+const TypedBody = z.strictObject({
+  ...fieldsOfBody,
+  scopes: apiKeyFields.scopes.unwrap().describe('null: everything that the type of the key allows'),
+  workspace_id: z.string().min(1).max(200).optional(),
+  'sub-type': z.string().optional(),
+});
+
+/** POST /v1/api-keys/{type}/{sub-type}: as POST /v1/api-keys, with the type in the path. */
+const createTypedRoute = (kit: RouteKit): Route => ({
+  method: 'POST',
+  path: '/v1/api-keys/:type/:sub_type',
+  operationId: 'createApiKeyOfType',
+  summary: 'Create an API key of the organisation, of a service, or of a user',
+  tag: 'API keys',
+  scope: 'api_keys.write',
+  responses: { 200: { description: 'The API key. `key` is shown once.', schema: ApiKeyObject } },
+  ...withInput({ params: ApiKeyPath, body: TypedBody }, async ({ params, body }, request, response) => {
+    const { 'sub-type': repeated = params.sub_type, ...fields } = body;
+    const type = `${params.type}-${params.sub_type}`;
+    if (repeated !== params.sub_type) {
+      const message = `Invalid 'sub-type': the path of this request has '${params.sub_type}'. Leave it out, or send the same.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub-type' });
+    }
+    if (type === 'organisation-user') {
+      const message = 'A user has keys in workspaces: use /api-keys/workspace/user.';
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub_type' });
+    }
+    await kit.create({ ...fields, type }, request, response);
+  }),
+});

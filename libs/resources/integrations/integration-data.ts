@@ -1,0 +1,117 @@
+import { sql, type RawBuilder } from 'kysely';
+import type { AllowedModels } from '#libs/calls/call.ts';
+import type { IntegrationModel } from '#libs/contracts/integrations.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import {
+  compileAdjustments,
+  type CompiledAdjustments,
+  type PriceComponent,
+  type PricingAdjustments,
+} from '#libs/prices/adjustments.ts';
+import type { OpenCredential, StoredCredential } from '#libs/resources/stored-credential.ts';
+import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
+
+/** What a workspace may do with an integration. */
+export type WorkspaceAccess = {
+  enabled: boolean;
+  usage_limits?: UsageLimit[] | null;
+  rate_limits?: RateLimit[] | null;
+  /** When the use of its budgets was last set to 0 by hand; ISO 8601. */
+  usage_reset_at?: string;
+};
+
+export type IntegrationData = StoredCredential & {
+  name: string;
+  description: string | null;
+  pricing_adjustments: PricingAdjustments | null;
+  /** Whether workspaces may use one another's objects at the provider. Absent: false. */
+  share_stored_objects?: boolean;
+  /** Absent: true. */
+  allow_all_models?: boolean;
+  /** By slug. */
+  models?: Record<string, Omit<IntegrationModel, 'slug'>>;
+  /** By the id of the workspace. */
+  workspaces?: Record<string, WorkspaceAccess>;
+  /** Of workspaces that have no entry of their own. Absent: none. */
+  global_workspace_access?: GlobalAccess;
+};
+
+/** Access of all workspaces, with the provider that a new workspace gets. */
+export type GlobalAccess = WorkspaceAccess & {
+  /** Absent: true. */
+  create_default_provider?: boolean;
+  /** Absent: the slug of the integration. */
+  default_provider_slug?: string;
+};
+
+export type LiveIntegration = OpenCredential & {
+  readonly id: string;
+  readonly slug: string;
+  /** The workspace that owns it, or the organisation. */
+  readonly ownerId: string;
+  readonly createdAtMs: number;
+  readonly sharesStoredObjects: boolean;
+  /** null: all. */
+  readonly models: AllowedModels | null;
+  /** null: as listed. */
+  readonly prices: CompiledAdjustments | null;
+  readonly access: Pick<IntegrationData, 'workspaces' | 'global_workspace_access'>;
+};
+
+/** Names the limits of one workspace in the counters of an integration, as the id of a record does. */
+export const sharedLimitsId = (integrationId: string, workspaceId: string): string => `${integrationId}.${workspaceId}`;
+
+/** The record whose stream has the events of limits with this id: the integration, or the record of the id itself. */
+export const recordOfLimits = (id: string): string => id.split('.')[0] ?? id;
+
+const noAccess: WorkspaceAccess = { enabled: false };
+const ownAccess: WorkspaceAccess = { enabled: true };
+
+/** What a workspace may do with an integration of its own or of the organisation. */
+export function accessOf(
+  { ownerId, access }: Pick<LiveIntegration, 'ownerId' | 'access'>,
+  workspaceId: string,
+): WorkspaceAccess {
+  if (ownerId === workspaceId) return ownAccess;
+  if (ownerId !== organisationId) return noAccess;
+  return access.workspaces?.[workspaceId] ?? access.global_workspace_access ?? noAccess;
+}
+
+/** What access looks like in answers; absent: none. */
+export const shownAccess = (access: WorkspaceAccess = noAccess, createdAt: Date, nowMs: number) => ({
+  enabled: access.enabled,
+  usage_limits: shownLimits(access.usage_limits, createdAt, nowMs),
+  rate_limits: access.rate_limits ?? null,
+});
+
+/** The same as a condition on the organisation's rows of `resource`. */
+export const isSharedWith = (workspaceId: string): RawBuilder<unknown> => sql`coalesce(
+  (data -> 'workspaces' -> ${workspaceId}::text ->> 'enabled')::boolean,
+  (data -> 'global_workspace_access' ->> 'enabled')::boolean, false)`;
+
+/** null: every model may be called, and none is known by name. */
+export function allowedModelsOf({
+  allow_all_models: allowsOthers = true,
+  models = {},
+}: IntegrationData): AllowedModels | null {
+  const listed = Object.entries(models);
+  if (allowsOthers && listed.length === 0) return null;
+  return {
+    allowsOthers,
+    listed: new Map(listed.map(([slug, { enabled }]) => [slug, enabled])),
+    custom: listed.flatMap(([slug, { enabled, is_custom, is_finetune }]) =>
+      enabled && (is_custom === true || is_finetune === true) ? [slug] : [],
+    ),
+    bases: new Map(listed.flatMap(([slug, { base_model_slug: base }]) => (base ? [[slug, base] as const] : []))),
+  };
+}
+
+/** How prices with an integration differ from the list: its own adjustments, and the prices of its models. */
+export function adjustmentsOf({ pricing_adjustments: own, models = {} }: IntegrationData): CompiledAdjustments | null {
+  const priced = Object.entries(models).flatMap(([slug, { pricing_config: config }]) =>
+    config ? [[slug, config.pay_as_you_go as Partial<Record<PriceComponent, string>>] as const] : [],
+  );
+  if (own === null && priced.length === 0) return null;
+  return compileAdjustments({ ...own, models: { ...Object.fromEntries(priced), ...own?.models } });
+}

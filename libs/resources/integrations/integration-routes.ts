@@ -1,0 +1,233 @@
+import { sql } from 'kysely';
+import { z } from 'zod';
+import {
+  integrationLimits,
+  ModelsObject,
+  SetModelsRequest,
+  SetWorkspacesRequest,
+  WorkspacesObject,
+} from '#libs/contracts/integrations.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
+import type { ResourceStore, RouteKit, StoreDeps } from '#libs/records/define-resource.ts';
+import { shownAccess, type GlobalAccess, type IntegrationData, type WorkspaceAccess } from './integration-data.ts';
+import { addDefaultProviders } from './providers.ts';
+import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
+import { storedLimits } from '#libs/resources/limits/shown-limits.ts';
+
+const tag = 'Integrations';
+const params = z.object({ slug: z.string() });
+const place = z.object({ workspace_id: z.string().max(200).optional() });
+
+/** The routes of what an integration allows: its models, and the workspaces that it is shared with. */
+export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: StoreDeps, kit: RouteKit): Route[] {
+  const models = { path: '/v1/integrations/:slug/models', tag };
+  const workspaces = { path: '/v1/integrations/:slug/workspaces', tag };
+  const [read, write] = [{ scope: 'integrations.read' as const }, { scope: 'integrations.write' as const }];
+  const modelsAnswer = { responses: { 200: { description: 'The models.', schema: ModelsObject } } };
+  const workspacesAnswer = { responses: { 200: { description: 'The workspaces.', schema: WorkspacesObject } } };
+  return [
+    {
+      ...models,
+      ...read,
+      ...modelsAnswer,
+      method: 'GET',
+      operationId: 'listIntegrationModels',
+      summary: 'List the models of an integration',
+      ...withInput({ params, query: place }, async ({ query }, request, response) => {
+        response.json(modelsOf(await store.get(await kit.recordOf(request, query))));
+      }),
+    },
+    {
+      ...models,
+      ...write,
+      ...modelsAnswer,
+      method: 'PUT',
+      operationId: 'setIntegrationModels',
+      summary: 'Allow and exclude models of an integration: those that are left out stay',
+      ...withInput({ params, query: place, body: SetModelsRequest }, async ({ query, body }, request, response) => {
+        const record = await kit.recordOf(request, query);
+        await kit.requireWrite(request, record);
+        const { models: given, ...rest } = asJson(body);
+        const named = Object.fromEntries(given.map(({ slug, ...model }) => [slug, model]));
+        const { metadata } = kit.actorOf(request);
+        const row = await store.change(record, metadata, (_unit, { data }) => {
+          refuseMore(Object.keys({ ...data.models, ...named }).length, integrationLimits.modelsMax, 'models');
+          return [{ type: 'integration.models_set', data: { ...rest, models: named } }];
+        });
+        response.json(modelsOf(row));
+      }),
+    },
+    {
+      ...models,
+      ...write,
+      ...modelsAnswer,
+      method: 'DELETE',
+      operationId: 'deleteIntegrationModels',
+      summary: 'Remove models from the list of an integration',
+      ...withInput(
+        { params, query: place.extend({ slugs: z.string().min(1).max(100_000) }) },
+        async ({ query }, request, response) => {
+          const record = await kit.recordOf(request, query);
+          await kit.requireWrite(request, record);
+          const wanted = new Set(query.slugs.split(',').map((slug) => slug.trim()));
+          const row = await store.change(record, kit.actorOf(request).metadata, (_unit, { data }) => {
+            const slugs = Object.keys(data.models ?? {}).filter((slug) => wanted.has(slug));
+            return slugs.length === 0 ? [] : [{ type: 'integration.models_removed', data: { slugs } }];
+          });
+          response.json(modelsOf(row));
+        },
+      ),
+    },
+    {
+      ...workspaces,
+      ...read,
+      ...workspacesAnswer,
+      method: 'GET',
+      operationId: 'listIntegrationWorkspaces',
+      summary: 'List the workspaces that an integration is shared with',
+      ...withInput({ params, query: place }, async ({ query }, request, response) => {
+        const record = await kit.recordOf(request, query);
+        const row = await store.get(record);
+        response.json(workspacesOf(row, record.workspaceId, deps.clock.now()));
+      }),
+    },
+    {
+      ...workspaces,
+      ...write,
+      ...workspacesAnswer,
+      method: 'PUT',
+      operationId: 'setIntegrationWorkspaces',
+      summary: 'Share an integration of the organisation with workspaces: those that are left out stay',
+      ...withInput({ params, query: place, body: SetWorkspacesRequest }, async ({ query, body }, request, response) => {
+        const record = await kit.recordOf(request, query);
+        await kit.requireWrite(request, record);
+        const given = await withIds(deps, body.workspaces);
+        const { metadata } = kit.actorOf(request);
+        const row = await store.change(record, metadata, (unit, { data, workspace_id: owner }) => {
+          if (owner !== organisationId) throw ofOneWorkspace();
+          const event = sharingOf(body, given, data, unit.now.toISOString());
+          const replaced = event.replaces ? {} : data.workspaces;
+          const count = Object.keys({ ...replaced, ...event.workspaces }).length;
+          refuseMore(count, integrationLimits.workspacesMax, 'workspaces');
+          return [{ type: 'integration.workspaces_set', data: event }];
+        });
+        const isForAll = body.global_workspace_access?.enabled === true && body.create_default_provider;
+        const shared = given
+          .filter(({ enabled, create_default_provider: own }) => enabled && (own ?? body.create_default_provider))
+          .map(({ id, default_provider_slug: own }) => ({ workspaceId: id, slug: own ?? body.default_provider_slug }));
+        const named = new Set(given.map(({ id }) => id));
+        const others = isForAll ? await otherWorkspaces(deps, named, row.data.workspaces) : [];
+        const unnamed = others.map((workspaceId) => ({ workspaceId, slug: body.default_provider_slug }));
+        await addDefaultProviders(deps, metadata, row, [...shared, ...unnamed]);
+        await deps.snapshot.catchUp();
+        response.json(workspacesOf(row, record.workspaceId, deps.clock.now()));
+      }),
+    },
+  ];
+}
+
+type SharedWorkspace = z.output<typeof SetWorkspacesRequest>['workspaces'][number];
+
+/** Slugs of workspaces become their ids. Throws not_found. */
+async function withIds({ db }: StoreDeps, given: readonly SharedWorkspace[]): Promise<SharedWorkspace[]> {
+  const found: SharedWorkspace[] = [];
+  for (const workspace of given) {
+    const id = await findWorkspace(db, workspace.id);
+    if (id === null) throw noSuchWorkspace(workspace.id, 'workspaces');
+    found.push({ ...workspace, id });
+  }
+  return found;
+}
+
+/** What the event says: the whole access of each workspace that is named, budgets that go on with their last reset. */
+function sharingOf(
+  body: z.output<typeof SetWorkspacesRequest>,
+  given: readonly SharedWorkspace[],
+  { workspaces: before = {}, global_workspace_access: ofAll }: IntegrationData,
+  now: string,
+): { workspaces: Record<string, WorkspaceAccess>; global_workspace_access?: GlobalAccess; replaces?: true } {
+  const workspaces = Object.fromEntries(
+    given.map(({ id, enabled, usage_limits, rate_limits, reset_usage: resets }) => {
+      const resetAt = resets === true ? now : before[id]?.usage_reset_at;
+      // What is left out of the limits stays.
+      const wanted = asJson({
+        enabled,
+        usage_limits: storedLimits(usage_limits),
+        rate_limits,
+        usage_reset_at: resetAt,
+      });
+      return [id, { ...before[id], ...wanted } as WorkspaceAccess] as const;
+    }),
+  );
+  const {
+    global_workspace_access: wanted,
+    override_existing_workspace_access: isReplacing,
+    override_existing_workspaces_access: replaces = isReplacing,
+    create_default_provider,
+    default_provider_slug,
+  } = body;
+  const limits = wanted?.usage_limits === undefined ? {} : { usage_limits: storedLimits(wanted.usage_limits) };
+  const forAll = wanted && { ...ofAll, ...wanted, ...limits, create_default_provider, default_provider_slug };
+  return asJson({
+    workspaces,
+    ...(wanted === undefined ? {} : { global_workspace_access: (forAll ?? { enabled: false }) as GlobalAccess }),
+    ...(replaces ? { replaces: true as const } : {}),
+  });
+}
+
+/** Active workspaces that have the access of all, because they have none of their own. */
+async function otherWorkspaces(
+  { db }: StoreDeps,
+  named: ReadonlySet<string>,
+  own: IntegrationData['workspaces'] = {},
+): Promise<string[]> {
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where kind = 'workspace' and deleted_at is null
+    order by created_at limit ${integrationLimits.workspacesMax}`.execute(db);
+  return rows.map(({ id }) => id).filter((id) => !named.has(id) && own[id] === undefined);
+}
+
+const modelsOf = ({ data }: ResourceRow<IntegrationData>) => {
+  const models = Object.entries(data.models ?? {}).map(([slug, model]) => ({
+    slug,
+    name: model.name ?? slug,
+    enabled: model.enabled,
+    is_custom: model.is_custom ?? false,
+    is_finetune: model.is_finetune ?? false,
+    base_model_slug: model.base_model_slug ?? null,
+    pricing_config: model.pricing_config ?? null,
+  }));
+  return { total: models.length, allow_all_models: data.allow_all_models ?? true, models };
+};
+
+/** A workspace sees its own access alone. */
+function workspacesOf(
+  { data, workspace_id: owner, created_at: createdAt }: ResourceRow<IntegrationData>,
+  workspaceId: string | null,
+  nowMs: number,
+) {
+  const entries: [string, WorkspaceAccess][] =
+    owner === organisationId ? Object.entries(data.workspaces ?? {}) : [[owner, { enabled: true }]];
+  const workspaces = entries
+    .filter(([id]) => workspaceId === null || id === workspaceId)
+    .map(([id, access]) => ({ id, ...shownAccess(access, createdAt, nowMs) }));
+  const ofAll = shownAccess(data.global_workspace_access, createdAt, nowMs);
+  return { total: workspaces.length, workspaces, global_workspace_access: ofAll };
+}
+
+function refuseMore(count: number, max: number, what: string): void {
+  if (count <= max) return;
+  const message = `An integration lists at most ${max} ${what}, and this would be ${count}. Remove some first.`;
+  throw new GatewayError('quota_exceeded', 'limit_exceeded', message, { param: what });
+}
+
+const ofOneWorkspace = (): GatewayError =>
+  new GatewayError(
+    'conflict',
+    'integration_of_workspace',
+    'This integration belongs to one workspace and cannot be shared. Make one of the organisation to share it.',
+    { param: 'slug' },
+  );

@@ -1,0 +1,53 @@
+import { sql } from 'kysely';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { CheckContext } from '#libs/records/define-resource.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+
+/** What both kinds of policies store. */
+export type PolicyData = {
+  name: string | null;
+  conditions: { key: string; value: string }[];
+  group_by: { key: string }[];
+};
+
+/**
+ * Judges what both kinds of policies have in common; what is to be stored of a request. Throws not_found for another
+ * organisation, and quota_exceeded when the workspace has as many policies as it may.
+ */
+export async function newPolicy(
+  noun: string,
+  { organisation_id: organisation, ...input }: { organisation_id?: string | undefined } & Record<string, unknown>,
+  {
+    unit,
+    workspaceId,
+    row,
+    policiesMax = 100,
+  }: Pick<CheckContext<PolicyData>, 'unit' | 'workspaceId' | 'row' | 'policiesMax'>,
+): Promise<Record<string, unknown>> {
+  if (organisation !== undefined && organisation !== organisationId) {
+    const message = `There is no organisation '${organisation.slice(0, 100)}'; this one is '${organisationId}'.`;
+    throw new GatewayError('not_found', 'organisation_not_found', message, { param: 'organisation_id' });
+  }
+  if (row !== null) return input;
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from resource
+    where kind = ${noun} and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
+  if ((rows[0]?.count ?? 0) < policiesMax) return { name: null, ...input };
+  const message = `This workspace has ${policiesMax} of these policies already, which is the most (SLUICE_POLICIES_MAX). Archive one first.`;
+  throw new GatewayError('quota_exceeded', 'too_many_policies', message);
+}
+
+/** The members that both kinds of policies are answered with. */
+export const policyView = (row: ResourceRow<PolicyData>, object: string): object => ({
+  id: row.id,
+  object,
+  name: row.data.name ?? null,
+  conditions: row.data.conditions,
+  group_by: row.data.group_by,
+  status: row.deleted_at ? 'archived' : 'active',
+  workspace_id: row.workspace_id,
+  organisation_id: organisationId,
+  created_at: row.created_at.toISOString(),
+  last_updated_at: row.updated_at.toISOString(),
+});

@@ -1,0 +1,45 @@
+import type { RateLimit } from '#libs/contracts/limits.ts';
+import { rateLimitPolicyFields, RateLimitPolicyObject } from '#libs/contracts/policies.ts';
+import { rateRule } from '#libs/limits/limit-rule.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
+
+type RateLimitPolicyData = PolicyData & RateLimit;
+
+const noun = 'rate_limit_policy';
+
+/** A rate for the calls of a workspace that meet its conditions. */
+export const rateLimitPolicyKind = defineResource<typeof rateLimitPolicyFields, RateLimitPolicyData, null>({
+  noun,
+  idPrefix: 'policy_',
+  area: 'policies',
+  path: '/v1/policies/rate-limits',
+  names: { one: 'rate-limit policy', many: 'rate-limit policies', tag: 'Policies' },
+  fields: rateLimitPolicyFields,
+  immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
+  removal: { verb: 'archived' },
+  isArchived: true,
+  filters: {
+    type: { schema: rateLimitPolicyFields.type, field: 'type', match: 'equal' },
+    unit: { schema: rateLimitPolicyFields.unit, field: 'unit', match: 'equal' },
+  },
+
+  async check(input, context) {
+    return { data: await newPolicy(noun, input, context) };
+  },
+
+  view: (row) => ({
+    ...policyView(row, 'rate-limit-policy'),
+    type: row.data.type,
+    unit: row.data.unit,
+    value: row.data.value,
+  }),
+  viewSchema: RateLimitPolicyObject,
+
+  limits({ id, workspace_id: workspaceId, data, created_at: createdAt }) {
+    const label = `the rate-limit policy '${data.name ?? id}'`;
+    const createdAtMs = createdAt.getTime();
+    return [rateRule({ id, noun, workspaceId, label, createdAtMs, scope: { of: 'workspace' } }, id, data)];
+  },
+  cached: { toEntry: () => null },
+});

@@ -1,0 +1,224 @@
+import { Big } from 'big.js';
+import { z } from 'zod';
+import type { UsageLimit } from '#libs/contracts/limits.ts';
+import { optionalInteger } from '#libs/contracts/lists.ts';
+import { PolicyEntityObject, usageLimitPolicyFields, UsageLimitPolicyObject } from '#libs/contracts/policies.ts';
+import { text } from '#libs/contracts/scalars.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { withInput } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { listCounters, resetCounter, type CounterQuery, type CounterUse } from '#libs/limits/counter-store.ts';
+import { budgetRule, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { periodAt } from '#libs/limits/period.ts';
+import { defineResource, type StoreDeps } from '#libs/records/define-resource.ts';
+import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { pageOf } from '#libs/records/lists/list-page.ts';
+
+/** `credit_limit` is exact: a decimal as text. */
+type UsageLimitPolicyData = PolicyData &
+  Pick<UsageLimit, 'type' | 'alert_threshold' | 'periodic_reset' | 'periodic_reset_days'> & {
+    credit_limit: string;
+    /** By hand, of one of its counters; ISO 8601. */
+    last_reset_at?: string;
+  };
+
+type Row = ResourceRow<UsageLimitPolicyData>;
+
+/** Counters that `include_usage` shows; all of them are listed by the entities. */
+const usageMapMax = 1_000;
+
+const usageLimitPolicyNoun = 'usage_limit_policy';
+
+/** A budget for the calls of a workspace that meet its conditions. Its counters are no events (libs/limits). */
+export const usageLimitPolicyKind = defineResource<typeof usageLimitPolicyFields, UsageLimitPolicyData, null>({
+  noun: usageLimitPolicyNoun,
+  idPrefix: 'policy_',
+  area: 'policies',
+  path: '/v1/policies/usage-limits',
+  names: { one: 'usage-limit policy', many: 'usage-limit policies', tag: 'Policies' },
+  fields: usageLimitPolicyFields,
+  immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
+  updateFields: { reset_usage_for_value: text({ min: 1, max: 4_000 }).optional() },
+  removal: { verb: 'archived' },
+  isArchived: true,
+  filters: {
+    type: { schema: usageLimitPolicyFields.type, field: 'type', match: 'equal' },
+  },
+
+  async check(input, context) {
+    const { reset_usage_for_value: value, ...given } = input as typeof input & { reset_usage_for_value?: string };
+    const { unit, row } = context;
+    const { credit_limit: credit, ...rest } = await newPolicy(usageLimitPolicyNoun, given, context);
+    const data: Partial<UsageLimitPolicyData> = { ...(rest as Partial<UsageLimitPolicyData>) };
+    if (credit !== undefined) data.credit_limit = new Big(credit as number).toFixed();
+    const { periodic_reset: reset, periodic_reset_days: days } = { ...row?.data, ...data };
+    if (reset != null && days != null) {
+      const message =
+        "Invalid 'periodic_reset': a period is set by it or by 'periodic_reset_days', not by both. Set the other one to null.";
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'periodic_reset' });
+    }
+    if (value !== undefined && row !== null) {
+      await requireReset(unit.tx, row.id, value, 'reset_usage_for_value');
+      data.last_reset_at = unit.now.toISOString();
+    }
+    return { data };
+  },
+
+  events: {
+    usage_reset: (data, { recordedAt }) => ({ ...data, last_reset_at: recordedAt.toISOString() }),
+  },
+
+  view(row, nowMs) {
+    const { data } = row;
+    const { reset } = ruleOf(row).terms;
+    const { startMs, endMs } = periodAt(reset, nowMs);
+    const periodic = startMs > row.created_at.getTime() ? new Date(startMs).toISOString() : null;
+    const byHand = data.last_reset_at ?? null;
+    return {
+      ...policyView(row, 'usage-limit-policy'),
+      type: data.type,
+      credit_limit: Number(data.credit_limit),
+      alert_threshold: data.alert_threshold ?? null,
+      periodic_reset: data.periodic_reset ?? null,
+      periodic_reset_days: data.periodic_reset_days ?? null,
+      next_usage_reset_at: endMs === Number.POSITIVE_INFINITY ? null : new Date(endMs).toISOString(),
+      last_reset_at: byHand !== null && (periodic === null || byHand > periodic) ? byHand : periodic,
+    };
+  },
+  viewSchema: UsageLimitPolicyObject,
+
+  detailsQuery: { include_usage: z.enum(['true', 'false']).optional() },
+  async details(row, deps, { include_usage: includes }) {
+    if (includes !== 'true') return {};
+    const { counters } = await countersOf(deps, row, { skip: 0, limit: usageMapMax });
+    return {
+      value_key_usage_map: Object.fromEntries(counters.map(({ valueKey, used }) => [valueKey, used.toNumber()])),
+    };
+  },
+
+  limits: (row) => [ruleOf(row)],
+  cached: { toEntry: () => null },
+
+  routes: (store, deps, kit) => [
+    {
+      method: 'GET',
+      path: '/v1/policies/usage-limits/:id/entities',
+      operationId: 'listUsageLimitPolicyEntities',
+      summary: 'List what a usage-limit policy has counted, for each value that it groups by',
+      tag: 'Policies',
+      scope: 'policies.read',
+      responses: {
+        200: {
+          description: 'A page of counters, newest first.',
+          schema: z.object({
+            object: z.literal('list'),
+            total: z.int(),
+            data: z.array(PolicyEntityObject),
+            has_more: z.boolean(),
+          }),
+        },
+      },
+      ...withInput(
+        {
+          params: z.object({ id: z.string() }),
+          query: z.object({
+            workspace_id: z.string().max(200).optional(),
+            status: z.enum(['active', 'exhausted']).optional(),
+            search: z.string().max(500).optional(),
+            page_size: optionalInteger({ min: 1, max: 100 }),
+            current_page: optionalInteger({ min: 0, max: 1_000_000 }),
+          }),
+        },
+        async ({ query }, request, response) => {
+          const row = await store.get(await kit.recordOf(request, query));
+          const { status, search } = query;
+          const { skip, limit } = pageOf(query);
+          const { counters, total } = await countersOf(deps, row, { status, search, skip, limit });
+          response.json({
+            object: 'list',
+            total,
+            data: counters.map(toEntity),
+            has_more: skip + counters.length < total,
+          });
+        },
+      ),
+    },
+    {
+      method: 'PUT',
+      path: '/v1/policies/usage-limits/:id/entities/:entityId/reset',
+      operationId: 'resetUsageLimitPolicyEntity',
+      summary: 'Set one counter of a usage-limit policy to 0',
+      tag: 'Policies',
+      scope: 'policies.write',
+      responses: { 200: { description: 'The policy.', schema: UsageLimitPolicyObject } },
+      ...withInput(
+        {
+          params: z.object({ id: z.string(), entityId: z.string() }),
+          query: z.object({ workspace_id: z.string().max(200).optional() }),
+        },
+        async ({ params, query }, request, response) => {
+          const name = await kit.recordOf(request, query);
+          const row = await store.change(name, eventMetadataOf(request), async (unit, { id }) => {
+            const valueKey = await requireReset(unit.tx, id, params.entityId, 'entityId');
+            const data = { entity_id: params.entityId, value_key: valueKey };
+            return [{ type: `${usageLimitPolicyNoun}.usage_reset`, data }];
+          });
+          response.json(usageLimitPolicyKind.view?.(row, deps.clock.now()));
+        },
+      ),
+    },
+  ],
+});
+
+function ruleOf({ id, workspace_id: workspaceId, data, created_at: createdAt }: Row): LimitRule {
+  const label = `the usage-limit policy '${data.name ?? id}'`;
+  const createdAtMs = createdAt.getTime();
+  const record = {
+    id,
+    noun: usageLimitPolicyNoun,
+    workspaceId,
+    label,
+    createdAtMs,
+    scope: { of: 'workspace' as const },
+  };
+  return budgetRule(record, id, data);
+}
+
+const countersOf = (
+  { db, clock }: StoreDeps,
+  row: Row,
+  query: Omit<CounterQuery, 'limitId'>,
+): Promise<{ counters: CounterUse[]; total: number }> =>
+  listCounters(db, ruleOf(row).terms, { limitId: row.id, ...query }, clock.now());
+
+const toEntity = ({
+  id,
+  valueKey,
+  used,
+  unconfirmed,
+  unpriced,
+  max,
+  resetAt,
+}: CounterUse): z.output<typeof PolicyEntityObject> => ({
+  id,
+  object: 'policy-entity',
+  value_key: valueKey,
+  current_usage: used.toNumber(),
+  unconfirmed_usage: unconfirmed.toNumber(),
+  unpriced_calls: unpriced,
+  status: used.gte(max) ? 'exhausted' : 'active',
+  last_reset_at: resetAt?.toISOString() ?? null,
+});
+
+async function requireReset(
+  db: StoreDeps['db'],
+  limitId: string,
+  name: string,
+  param: 'entityId' | 'reset_usage_for_value',
+): Promise<string> {
+  const valueKey = await resetCounter(db, { limitId, name });
+  if (valueKey !== null) return valueKey;
+  const message = `This policy has counted nothing for '${name.slice(0, 200)}': its entities list what it has counted.`;
+  throw new GatewayError('not_found', 'policy_entity_not_found', message, { param });
+}

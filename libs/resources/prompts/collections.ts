@@ -1,0 +1,182 @@
+import { sql, type Kysely } from 'kysely';
+import { CollectionObject, collectionFields } from '#libs/contracts/prompts.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { z } from 'zod';
+import { defineResource, type CheckContext, type ListFilter, type StoreDeps } from '#libs/records/define-resource.ts';
+import { idOfName } from '#libs/records/find-by-name.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { slugLock } from '#libs/records/resource-slug.ts';
+
+type CollectionData = { name: string; parent_collection_id: string | null; is_default?: true };
+
+/** Held by whatever puts something into a collection, and by the removal of one. */
+export const collectionLock = (workspaceId: string): string => `collections:${workspaceId}`;
+
+const depthMax = 5;
+const idPrefix = 'col_';
+const metadata: EventMetadata = { actor: { type: 'system', id: 'collections' } };
+
+/** Folders of prompts and partials. Each workspace has a default one from the start, and only empty ones are deleted. */
+export const collectionKind = defineResource<typeof collectionFields, CollectionData>({
+  noun: 'collection',
+  idPrefix,
+  area: 'collections',
+  path: '/v1/collections',
+  names: { one: 'collection', many: 'collections', tag: 'Collections' },
+  fields: collectionFields,
+  immutable: ['parent_collection_id'],
+  slug: true,
+  countLimit: 'prompts',
+  filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
+  locks: (workspaceId) => [collectionLock(workspaceId)],
+  prepare: keepDefaultCollection,
+
+  async check({ name, parent_collection_id: parent }, context) {
+    const renamed = name === undefined ? {} : { name };
+    if (context.row !== null) return { data: renamed };
+    const path = parent ? await pathTo(context, parent, 'parent_collection_id') : [];
+    if (path.length >= depthMax) {
+      const message = `Invalid 'parent_collection_id': collections nest at most ${depthMax} deep.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'parent_collection_id' });
+    }
+    return { data: { ...renamed, parent_collection_id: path[0] ?? null } };
+  },
+
+  async checkRemoval({ id, data }, _caller, { tx }) {
+    if (data.is_default)
+      throw conflict('default_collection', 'The default collection of a workspace cannot be deleted.');
+    const { rows } = await sql<{ kind: string }>`
+      select kind from resource where deleted_at is null and (
+        (kind in ('prompt', 'prompt_partial') and data ->> 'collection_id' = ${id})
+        or (kind = 'collection' and data ->> 'parent_collection_id' = ${id})) limit 1`.execute(tx);
+    if (rows.length === 0) return;
+    const message = 'This collection is not empty. Move or delete its prompts, partials and collections first.';
+    throw conflict('collection_not_empty', message);
+  },
+
+  view: (row) => ({
+    id: row.id,
+    object: 'collection',
+    slug: row.slug ?? row.id,
+    name: row.data.name,
+    workspace_id: row.workspace_id,
+    parent_collection_id: row.data.parent_collection_id,
+    is_default: row.data.is_default === true,
+    status: row.deleted_at ? 'archived' : 'active',
+    created_at: row.created_at.toISOString(),
+    last_updated_at: row.updated_at.toISOString(),
+  }),
+  viewSchema: CollectionObject,
+
+  async related(rows, { db }) {
+    const children = await childrenOf(
+      db,
+      rows.map(({ id }) => id),
+    );
+    const details = await detailsOf(
+      db,
+      [...rows, ...children].map(({ id }) => id),
+    );
+    return ({ id }) => ({
+      collection_details: details(id),
+      child_collections: children
+        .filter(({ data }) => data.parent_collection_id === id)
+        .map((child) => ({
+          id: child.id,
+          name: child.data.name,
+          last_updated_at: child.updated_at.toISOString(),
+          collection_details: details(child.id),
+        })),
+    });
+  },
+});
+
+const model = resourceModel([collectionKind]);
+
+/** Makes the default collection of a workspace that has none yet. */
+export async function keepDefaultCollection(workspaceId: string, { db, eventLog }: StoreDeps): Promise<void> {
+  if ((await defaultCollection(db, workspaceId)) !== null) return;
+  const id = newId(idPrefix);
+  const streams = [slugLock(workspaceId, 'collection'), collectionLock(workspaceId), id];
+  await eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
+    if ((await defaultCollection(unit.tx, workspaceId)) !== null) return;
+    const data = { slug: 'default', name: 'Default', parent_collection_id: null, is_default: true };
+    await unit.append(model, id, [{ type: 'collection.created', data }]);
+  });
+}
+
+async function defaultCollection(db: Kysely<Database>, workspaceId: string): Promise<string | null> {
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where kind = 'collection' and workspace_id = ${workspaceId} and deleted_at is null
+      and data ->> 'is_default' = 'true'`.execute(db);
+  return rows[0]?.id ?? null;
+}
+
+/**
+ * The id of the collection that a prompt or partial is put into: by id or slug, the default one without a name. The caller
+ * holds `collectionLock`. Throws invalid_request.
+ */
+export async function collectionOf(
+  context: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
+  name: string | undefined,
+): Promise<string> {
+  if (name !== undefined) return (await pathTo(context, name, 'collection_id'))[0] as string;
+  const id = await defaultCollection(context.unit.tx, context.workspaceId);
+  if (id === null) throw new Error(`the workspace ${context.workspaceId} has no default collection`);
+  return id;
+}
+
+/** The ids of a collection and of those that it lies in, the innermost first. Throws invalid_request. */
+async function pathTo(
+  { unit, workspaceId }: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
+  name: string,
+  param: string,
+): Promise<string[]> {
+  const { rows } = await sql<{ id: string }>`
+    with recursive path (id, parent, depth) as (
+      select id, data ->> 'parent_collection_id', 1 from resource
+      where id = ${idOfName('collection', name, sql`workspace_id = ${workspaceId}`)}
+      union all
+      select outer_one.id, outer_one.data ->> 'parent_collection_id', depth + 1
+      from path join resource as outer_one on outer_one.id = path.parent where depth < ${depthMax + 1})
+    select id from path order by depth`.execute(unit.tx);
+  if (rows.length > 0) return rows.map(({ id }) => id);
+  const message = `Invalid '${param}': there is no collection '${name.slice(0, 100)}' in this workspace.`;
+  throw new GatewayError('invalid_request', 'collection_not_found', message, { param });
+}
+
+/** The filter of a list by collection, whose id or slug a query has. */
+export const collectionFilter: ListFilter = {
+  schema: z.string().max(200),
+  where: (name: string) =>
+    sql`data ->> 'collection_id' = ${idOfName('collection', name, sql`named.workspace_id = resource.workspace_id`)}`,
+};
+
+async function childrenOf(db: Kysely<Database>, ids: readonly string[]): Promise<ResourceRow<CollectionData>[]> {
+  const { rows } = await sql<ResourceRow<CollectionData>>`
+    select * from resource where kind = 'collection' and deleted_at is null
+      and data ->> 'parent_collection_id' = any(${ids}::text[]) order by created_at desc, id desc`.execute(db);
+  return rows;
+}
+
+async function detailsOf(db: Kysely<Database>, ids: readonly string[]): Promise<(id: string) => object> {
+  const { rows } = await sql<{ id: string; kind: string; count: number; last: Date }>`
+    select coalesce(data ->> 'collection_id', data ->> 'parent_collection_id') as id, kind, count(*)::int as count,
+      max(updated_at) as last
+    from resource where kind in ('prompt', 'collection') and deleted_at is null
+      and coalesce(data ->> 'collection_id', data ->> 'parent_collection_id') = any(${ids}::text[])
+    group by 1, 2`.execute(db);
+  const of = (id: string, kind: string) => rows.find((row) => row.id === id && row.kind === kind);
+  return (id) => ({
+    child_collections_count: of(id, 'collection')?.count ?? 0,
+    prompts_count: of(id, 'prompt')?.count ?? 0,
+    child_collections_last_updated_at: of(id, 'collection')?.last.toISOString() ?? null,
+    prompts_last_updated_at: of(id, 'prompt')?.last.toISOString() ?? null,
+  });
+}
+
+const conflict = (code: string, message: string): GatewayError => new GatewayError('conflict', code, message);

@@ -1,0 +1,73 @@
+import { sql, type Kysely } from 'kysely';
+import { z } from 'zod';
+import { LabelObject, labelFields } from '#libs/contracts/prompts.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
+
+type LabelData = { name: string; description?: string | null; color_code?: string | null };
+
+export type LiveLabel = { readonly id: string; readonly workspaceId: string; readonly name: string };
+
+/** Names for versions of prompts, such as `production`. Those of the organisation are universal. */
+export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel>({
+  noun: 'label',
+  idPrefix: 'label_',
+  area: 'labels',
+  path: '/v1/labels',
+  names: { one: 'label', many: 'labels', tag: 'Labels' },
+  hasShared: true,
+  fields: labelFields,
+  countLimit: 'prompts',
+  filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
+  locks: (workspaceId) => [`label_names:${workspaceId}`],
+
+  async check(input, context) {
+    const { name } = input;
+    if (name !== undefined) {
+      const found = await findLabel(context.unit.tx, context.workspaceId, name);
+      if (found !== null && found !== context.row?.id) {
+        const message = `There is a label '${name}' already. Choose another name.`;
+        throw new GatewayError('conflict', 'label_exists', message, { param: 'name' });
+      }
+    }
+    return { data: JSON.parse(JSON.stringify(input)) as Partial<LabelData> };
+  },
+
+  view: ({ id, workspace_id, data, created_at, updated_at, deleted_at }) => {
+    const isUniversal = workspace_id === organisationId;
+    return {
+      id,
+      object: 'label',
+      name: data.name,
+      description: data.description ?? null,
+      color_code: data.color_code ?? null,
+      organisation_id: organisationId,
+      workspace_id: isUniversal ? null : workspace_id,
+      is_universal: isUniversal,
+      status: deleted_at ? 'archived' : 'active',
+      created_at: created_at.toISOString(),
+      last_updated_at: updated_at.toISOString(),
+    };
+  },
+  viewSchema: LabelObject,
+
+  cached: { toEntry: ({ id, workspace_id: workspaceId, data: { name } }) => ({ id, workspaceId, name }) },
+});
+
+/** The id of the label that a workspace knows by this name or id, its own before a universal one; null for none. */
+export async function findLabel(db: Kysely<Database>, workspaceId: string, name: string): Promise<string | null> {
+  const id = idOfName('label', name, ofWorkspaceOrShared(workspaceId), { alias: sql`data ->> 'name'` });
+  const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(db);
+  return rows[0]?.id ?? null;
+}
+
+/** Those of these ids that are labels still. */
+export async function activeLabels(db: Kysely<Database>, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  if (ids.length === 0) return new Set();
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where id = any(${ids}::text[]) and kind = 'label' and deleted_at is null`.execute(db);
+  return new Set(rows.map(({ id }) => id));
+}

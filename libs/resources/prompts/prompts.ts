@@ -1,0 +1,314 @@
+import { isDeepStrictEqual } from 'node:util';
+import { sql } from 'kysely';
+import { z } from 'zod';
+import { LabelVersionRequest, promptFields, PromptObject, promptUpdateFields } from '#libs/contracts/prompts.ts';
+import { withInput } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { compilePrompt } from '#libs/prompts/prompt-template.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/targets/config-secrets.ts';
+import { refuseUnstorable } from '#libs/targets/refuse-unstorable.ts';
+import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
+import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { activeLabels, findLabel } from './labels.ts';
+import { refuseUnknownPartials } from './prompt-partials.ts';
+import { refuseLargeVersion } from './prompt-limits.ts';
+import { versionId } from '#libs/records/resource-model.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { versionParams } from '#libs/records/resource-schemas.ts';
+import { credentialKinds } from '#libs/resources/stored-credential.ts';
+import { versionNumber } from '#libs/records/version-routes.ts';
+
+/** What one version says, never changed. */
+export type PromptVersion = {
+  string: string;
+  parameters: Readonly<Record<string, unknown>>;
+  functions: object[] | null;
+  tools: object[] | null;
+  tool_choice: string | object | null;
+  model: string | null;
+  /** Slug of a virtual key, and of a stored config. */
+  virtual_key: string | null;
+  config: string | null;
+  version_description: string | null;
+  template_metadata: object | null;
+  is_raw_template: boolean;
+};
+
+export type PromptData = PromptVersion & {
+  name: string;
+  collection_id: string;
+  /** The version that has a label, by the label's id. */
+  labels?: Readonly<Record<string, number>>;
+  /** The version in use. */
+  prompt_version: number;
+};
+
+export type LivePrompt = {
+  readonly id: string;
+  readonly workspaceId: string;
+  readonly slug: string;
+  readonly version: number;
+  readonly lastVersion: number;
+  readonly labels: Readonly<Record<string, number>>;
+  /** Of the version in use. */
+  readonly data: PromptVersion;
+};
+
+const versionFields = [
+  'string',
+  'parameters',
+  'functions',
+  'tools',
+  'tool_choice',
+  'model',
+  'virtual_key',
+  'config',
+  'version_description',
+  'template_metadata',
+  'is_raw_template',
+] as const satisfies (keyof PromptVersion)[];
+
+/** Emptied by a change that leaves them out, unless it is a patch. The other fields cannot be empty, or say where calls go. */
+const emptiedFields = ['functions', 'tools', 'tool_choice', 'template_metadata'] as const;
+
+/** The template makes these, and the request decides whether it is streamed. */
+const ownMembers: readonly string[] = ['messages', 'prompt', 'stream', 'stream_options', 'variables', 'prompt_id'];
+
+type PromptInput = Partial<z.output<z.ZodObject<typeof promptFields & typeof promptUpdateFields>>>;
+
+/**
+ * A template with the request that it belongs to. A change makes a version, which is used when it is published or asked for
+ * by `slug@version`; libs/access/prompts.ts renders it.
+ */
+export const promptKind = defineResource<typeof promptFields, PromptData, LivePrompt>({
+  noun: 'prompt',
+  idPrefix: 'prompt_',
+  area: 'prompts',
+  path: '/v1/prompts',
+  names: { one: 'prompt', many: 'prompts', tag: 'Prompts' },
+  fields: promptFields,
+  updateFields: promptUpdateFields,
+  slug: true,
+  countLimit: 'prompts',
+  // Partials have their routes there.
+  reservedSlugs: ['partials'],
+  filters: {
+    collection_id: collectionFilter,
+    search: { schema: z.string().max(200), field: 'name', match: 'contains' },
+  },
+  locks: (workspaceId) => [collectionLock(workspaceId)],
+  prepare: keepDefaultCollection,
+  versioned: {
+    fields: versionFields,
+    publish: 'on_request',
+    listsBare: true,
+    view: (row, { number, data, created_at }, place) => ({
+      ...viewOf({ ...row, data: { ...row.data, ...data, prompt_version: number } }),
+      ...(place === 'list' ? { id: versionId(row.id, number) } : {}),
+      prompt_id: row.id,
+      prompt_version_status: number === row.data.prompt_version ? 'active' : 'archived',
+      prompt_template: { string: data.string, parameters: redactSecrets(data).parameters, model: data.model },
+      prompt_description: data.version_description ?? null,
+      created_at: created_at.toISOString(),
+    }),
+    async numberOf(row, name, { db }) {
+      const label = await findLabel(db, row.workspace_id, name);
+      return label === null ? null : (row.data.labels?.[label] ?? null);
+    },
+  },
+
+  async check(input: PromptInput, context) {
+    const { row } = context;
+    const { name, collection_id: collection } = input;
+    const isMoved = row === null || collection !== undefined;
+    const version = versionOf(input, row === null);
+    await checkVersion(version, context);
+    const { document, secrets } = await withoutSecrets(version, context);
+    return {
+      data: {
+        ...(name === undefined ? {} : { name }),
+        ...(isMoved ? { collection_id: await collectionOf(context, collection) } : {}),
+        ...document,
+      },
+      ...(secrets && { secrets }),
+    };
+  },
+
+  events: {
+    // A label is on at most one version of a prompt, and a version has at most one label.
+    version_labelled(data, { data: { version, label_id: label } }) {
+      const others = Object.entries(data.labels ?? {}).filter(([id, number]) => id !== label && number !== version);
+      return { ...data, labels: Object.fromEntries(label === null ? others : [...others, [label, version]]) };
+    },
+  },
+
+  view: viewOf,
+  viewSchema: PromptObject,
+
+  cached: {
+    toEntry: ({ id, workspace_id: workspaceId, slug, last_version, data }) => ({
+      id,
+      workspaceId,
+      slug: slug ?? id,
+      version: data.prompt_version,
+      lastVersion: last_version ?? 1,
+      labels: data.labels ?? {},
+      data: Object.fromEntries(versionFields.map((field) => [field, data[field]])) as unknown as PromptVersion,
+    }),
+  },
+
+  async related(rows, { db }) {
+    const named = [...new Set(rows.flatMap(({ data }) => Object.keys(data.labels ?? {})))];
+    const active = await activeLabels(db, named);
+    return ({ data }) => {
+      const label = labelOf(data, data.prompt_version);
+      const shown = label !== null && active.has(label) ? label : null;
+      return { prompt_version_label_id: shown, label_id: shown };
+    };
+  },
+
+  routes: (store, _deps, kit) => [
+    {
+      method: 'PUT',
+      path: '/v1/prompts/:slug/versions/:version',
+      operationId: 'labelPromptVersion',
+      summary: 'Put a label on a version of a prompt, and take it from the one that had it',
+      tag: 'Prompts',
+      scope: 'prompts.write',
+      responses: { 200: { description: 'The prompt with this version.', schema: PromptObject.loose() } },
+      ...withInput(
+        {
+          params: versionParams('slug'),
+          query: z.object({ workspace_id: z.string().max(200).optional() }),
+          body: LabelVersionRequest,
+        },
+        async ({ params, query, body }, request, response) => {
+          const record = await kit.recordOf(request, query);
+          const found = await store.get(record);
+          const version = versionNumber(promptKind, found, params.version);
+          await store.getVersion(found, version);
+          const row = await store.change(
+            record,
+            kit.actorOf(request).metadata,
+            async (unit, { workspace_id, data }) => {
+              const label = body.label_id === null ? null : await findLabel(unit.tx, workspace_id, body.label_id);
+              if (body.label_id !== null && label === null) throw noSuchLabel(body.label_id);
+              if (labelOf(data, version) === label) return [];
+              return [{ type: 'prompt.version_labelled', data: { version, label_id: label } }];
+            },
+          );
+          const labelled = await store.getVersion(row, version);
+          response.json(promptKind.versioned?.view?.(row, labelled, 'alone'));
+        },
+      ),
+    },
+  ],
+});
+
+/** What a request changes of the version; nothing when it names none of its fields. */
+function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
+  const { template_metadata: template = input.prompt_metadata, is_raw_template: isRaw, virtual_key: key } = input;
+  const given = {
+    ...Object.fromEntries(versionFields.map((field) => [field, input[field]])),
+    template_metadata: template,
+    is_raw_template: isRaw === undefined ? undefined : Boolean(isRaw),
+    virtual_key: key?.replace(/^@/, '') ?? key,
+  } as Partial<PromptVersion>;
+  const named = Object.entries(given).filter(([, value]) => value !== undefined);
+  if (named.length === 0) return {};
+  const none = isNew ? versionFields : input.patch === true ? [] : emptiedFields;
+  const left = Object.fromEntries([...none, 'version_description'].map((field) => [field, null]));
+  return { ...left, ...(isNew ? { is_raw_template: false } : {}), ...Object.fromEntries(named) };
+}
+
+/**
+ * A new version as it is stored, and its secrets (members of parameters and tools that are named like one), including those
+ * of the newest version's members that stay. The secrets are absent where there are none, and where nothing changes.
+ */
+async function withoutSecrets(
+  version: Partial<PromptVersion>,
+  { row, unit, readSecrets }: CheckContext<PromptData>,
+): Promise<{ document: Partial<PromptVersion>; secrets?: SecretMembers }> {
+  if (Object.keys(version).length === 0) return { document: version };
+  refuseCredentials(version, '');
+  const { document, secrets } = splitSecrets(version);
+  const stored = (row === null ? null : await readSecrets()) ?? {};
+  const kept = Object.entries(stored).filter(
+    ([place]) => !Object.hasOwn(version, (JSON.parse(place) as string[])[0] ?? ''),
+  );
+  const all: SecretMembers = { ...Object.fromEntries(kept), ...secrets };
+  if (Object.keys(all).length === 0) return { document };
+  const texts = (members: SecretMembers): Record<string, string> =>
+    Object.fromEntries(Object.entries(members).map(([place, secret]) => [place, secret.reveal()]));
+  const { rows } = await sql<{ data: object }>`
+    select data from resource_version where id = ${versionId(row?.id ?? '', row?.last_version ?? 0)}`.execute(unit.tx);
+  const isSame =
+    isDeepStrictEqual(texts(all), texts(stored)) && isDeepStrictEqual({ ...rows[0]?.data, ...document }, rows[0]?.data);
+  return isSame ? { document } : { document, secrets: all };
+}
+
+async function checkVersion(version: Partial<PromptVersion>, context: CheckContext<PromptData>): Promise<void> {
+  if (Object.keys(version).length === 0) return;
+  const { string, parameters, virtual_key: slug } = version;
+  if (typeof slug === 'string') await refuseUnknownCredential(slug, context);
+  refuseUnstorable(version, 'string');
+  refuseLargeVersion(version, context);
+  const own = Object.keys(parameters ?? {}).find((member) => ownMembers.includes(member));
+  if (own !== undefined) {
+    const message = `Invalid 'parameters.${own}': a prompt cannot set it; it comes from the template or from the request.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: `parameters.${own}` });
+  }
+  if (string !== undefined) await refuseUnknownPartials(compilePrompt(string).partials, context);
+}
+
+/** So that a mistyped name is not found out by the first call. */
+async function refuseUnknownCredential(slug: string, { unit, workspaceId }: CheckContext<PromptData>): Promise<void> {
+  const { rows } = await sql`
+    select from resource where kind = any(${credentialKinds}::text[]) and workspace_id = ${workspaceId} and slug = ${slug}
+      and deleted_at is null limit 1`.execute(unit.tx);
+  if (rows.length > 0) return;
+  const message =
+    `Invalid 'virtual_key': there is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. ` +
+    'GET /v1/virtual-keys and GET /v1/providers list the ones you can use.';
+  throw new GatewayError('invalid_request', 'virtual_key_not_found', message, { param: 'virtual_key' });
+}
+
+function labelOf({ labels = {} }: PromptData, version: number): string | null {
+  return Object.entries(labels).find(([, number]) => number === version)?.[0] ?? null;
+}
+
+function viewOf({ id, slug, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PromptData>): object {
+  const version = data.prompt_version;
+  const open = redactSecrets(data);
+  return {
+    id,
+    object: 'prompt',
+    slug: slug ?? id,
+    name: data.name,
+    collection_id: data.collection_id,
+    ...Object.fromEntries(versionFields.slice(0, -3).map((field) => [field, open[field]])),
+    template_metadata: data.template_metadata,
+    is_raw_template: data.is_raw_template,
+    version_id: versionId(id, version),
+    prompt_version: version,
+    prompt_version_id: versionId(id, version),
+    prompt_version_status: 'active',
+    prompt_version_description: data.version_description,
+    prompt_version_label_id: labelOf(data, version),
+    last_version: last_version ?? version,
+    status: deleted_at ? 'deleted' : 'active',
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+  };
+}
+
+const noSuchLabel = (name: string): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'label_not_found',
+    `Invalid 'label_id': there is no label '${name.slice(0, 100)}'.`,
+    {
+      param: 'label_id',
+    },
+  );

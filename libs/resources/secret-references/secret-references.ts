@@ -1,0 +1,287 @@
+import { sql } from 'kysely';
+import { z } from 'zod';
+import { tryParse } from '#libs/contracts/parse.ts';
+import {
+  authForms,
+  managerTypes,
+  secretReferenceFields,
+  secretReferenceLimits,
+  SecretReferenceObject,
+  tagsFilter,
+  type ManagerType,
+} from '#libs/contracts/secret-references.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
+import { defineResource, type Checked, type CheckContext } from '#libs/records/define-resource.ts';
+import { asJson } from '#libs/records/resource-row.ts';
+import { timesOf } from '#libs/records/resource-view.ts';
+import { refuseMappedReference } from './secret-mappings.ts';
+import { isReferenceFor, type SecretReferenceData } from './secret-reference-data.ts';
+
+type Input = Partial<z.output<z.ZodObject<typeof secretReferenceFields>>>;
+type Context = CheckContext<SecretReferenceData>;
+
+/** What the secrets of `auth_config` are answered as. */
+const mask = '********';
+
+/**
+ * Says where a secret is kept outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials
+ * map fields to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never stored.
+ */
+export const secretReferenceKind = defineResource<
+  typeof secretReferenceFields,
+  SecretReferenceData,
+  LiveSecretReference
+>({
+  noun: 'secret_reference',
+  idPrefix: 'sref_',
+  area: 'secret_references',
+  path: '/v1/secret-references',
+  names: { one: 'secret reference', many: 'secret references', tag: 'Secret references' },
+  hasShared: true,
+  isOrganisationFirst: true,
+  sharedWith: isReferenceFor,
+  fields: secretReferenceFields,
+  immutable: ['manager_type'],
+  slug: true,
+  hasGlobalSlugs: true,
+  // For the number of references.
+  locks: (workspaceId) => [`secret_references:${workspaceId}`],
+  filters: {
+    manager_type: { schema: z.enum(managerTypes), field: 'manager_type', match: 'equal' },
+    search: {
+      schema: z.string().min(1).max(255),
+      where: (wanted: string) => sql`position(lower(${wanted}) in lower(concat_ws(' ', data ->> 'name', slug))) > 0`,
+    },
+    tags: {
+      schema: tagsFilter(),
+      where: (tags: Record<string, string>) => sql`data -> 'tags' @> ${JSON.stringify(tags)}::jsonb`,
+    },
+  },
+
+  async check(input, context) {
+    if (context.row === null) await refuseTooMany(context);
+    const { data, secrets } = await checkAuth(input, context);
+    const whole = { ...context.row?.data, ...data };
+    refuseServerSecrets(whole, context);
+    context.secretManagers?.check({
+      managerType: whole.manager_type ?? 'environment',
+      auth: whole.auth_config ?? {},
+      path: whole.secret_path ?? '',
+    });
+    return {
+      data: {
+        ...data,
+        ...(await checkWorkspaces(input, context)),
+        ...checkHosts(input, context),
+        ...checkKeys(input, context),
+      },
+      ...(secrets && { secrets }),
+    };
+  },
+
+  checkRemoval: ({ id }, _caller, unit) => refuseMappedReference(unit, id),
+
+  view(row) {
+    const { id, slug, workspace_id, data, deleted_at } = row;
+    return {
+      id,
+      object: 'secret-reference',
+      organisation_id: organisationId,
+      workspace_id: workspace_id === organisationId ? null : workspace_id,
+      name: data.name,
+      slug: slug ?? id,
+      description: data.description,
+      manager_type: data.manager_type,
+      auth_config: { ...data.auth_config, ...Object.fromEntries(secretNamesOf(data).map((name) => [name, mask])) },
+      secret_path: data.secret_path,
+      secret_key: data.secret_key,
+      allowed_secret_keys: data.allowed_secret_keys ?? [],
+      allow_all_workspaces: data.allow_all_workspaces,
+      allowed_workspaces: data.allowed_workspaces,
+      allowed_hosts: data.allowed_hosts ?? [],
+      tags: data.tags,
+      status: deleted_at ? 'DELETED' : 'ACTIVE',
+      created_by: data.created_by ?? null,
+      ...timesOf(row),
+    };
+  },
+  viewSchema: SecretReferenceObject,
+
+  cached: {
+    toEntry: ({ id, slug, workspace_id: ownerId, data }, secrets) => ({
+      id,
+      slug: slug ?? id,
+      ownerId,
+      managerType: data.manager_type,
+      auth: data.auth_config,
+      secrets,
+      path: data.secret_path,
+      key: data.secret_key,
+      allowedKeys: data.allowed_secret_keys ?? [],
+      workspaces: data.allow_all_workspaces ? null : new Set(data.allowed_workspaces),
+    }),
+  },
+});
+
+async function refuseTooMany({ unit, workspaceId }: Context): Promise<void> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from resource
+    where kind = 'secret_reference' and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
+  const { ofOwnerMax } = secretReferenceLimits;
+  if ((rows[0]?.count ?? 0) < ofOwnerMax) return;
+  const message = `There are ${ofOwnerMax} secret references already, which is the most. Delete one first.`;
+  throw new GatewayError('quota_exceeded', 'limit_exceeded', message);
+}
+
+/** Variables, files and the service account belong to the server, so a workspace does not choose among what they reach. */
+function refuseServerSecrets(
+  { manager_type: managerType, auth_config: auth }: Partial<SecretReferenceData>,
+  { workspaceId }: Context,
+): void {
+  const isKubernetes = auth?.['vault_auth_type'] === 'kubernetes';
+  if (workspaceId === organisationId || !(managerType === 'environment' || managerType === 'file' || isKubernetes))
+    return;
+  const what = isKubernetes ? "that sign in by 'kubernetes'" : `of the type '${managerType}'`;
+  const message =
+    `Only the organisation can have secret references ${what}. Make it with a key of the organisation, without ` +
+    'workspace_id, and allow this workspace.';
+  const param = isKubernetes ? 'auth_config.vault_auth_type' : 'manager_type';
+  throw new GatewayError('forbidden', 'organisation_key_required', message, { param });
+}
+
+/** Everything but the workspaces. The secrets are absent where they stay as they are. */
+async function checkAuth(input: Input, context: Context): Promise<Checked<SecretReferenceData>> {
+  const {
+    auth_config: given,
+    allow_all_workspaces: _all,
+    allowed_workspaces: _some,
+    allowed_hosts: _hosts,
+    allowed_secret_keys: _keys,
+    ...fields
+  } = input;
+  const { row } = context;
+  const nothing = row === null ? { description: null, secret_key: null, tags: null } : {};
+  const data = { ...nothing, ...(asJson(fields) as Partial<SecretReferenceData>) };
+  if (row !== null && given === undefined) return { data };
+  const managerType = row?.data.manager_type ?? input.manager_type ?? 'environment';
+  const { auth, secrets } = await checkAuthConfig(managerType, given ?? {}, context);
+  return { data: { ...data, auth_config: auth }, secrets };
+}
+
+/**
+ * Divides an `auth_config` into what may be shown and what is encrypted. A secret that a change leaves out stays, unless
+ * the change would send it to another server. Throws invalid_request.
+ */
+async function checkAuthConfig(
+  managerType: ManagerType,
+  given: Record<string, unknown>,
+  { row, readSecrets }: Context,
+): Promise<{ auth: Record<string, string>; secrets: SecretMembers }> {
+  const known = authForms[managerType];
+  if (known === null) {
+    const [name] = Object.keys(given);
+    if (name === undefined) return { auth: {}, secrets: {} };
+    throw invalid(`auth_config.${name}`, `secrets of the type '${managerType}' need no credentials. Leave it out`);
+  }
+  const type = given[known.member];
+  const types = Object.keys(known.forms);
+  const form = typeof type === 'string' && Object.hasOwn(known.forms, type) ? known.forms[type] : undefined;
+  if (form === undefined) {
+    const expected = types.map((name) => `'${name}'`).join(', ');
+    throw invalid(`auth_config.${known.member}`, `this server supports ${expected} for '${managerType}'`);
+  }
+  const masked = form.secrets.find((name) => given[name] === mask);
+  if (masked !== undefined) {
+    throw invalid(`auth_config.${masked}`, 'this is the mask of the stored secret. Leave it out to keep the secret');
+  }
+  const kept = row === null || movesAway(row.data, given) ? {} : ((await readSecrets()) ?? {});
+  const completed = { ...Object.fromEntries(form.secrets.map((name) => [name, kept[name]?.reveal()])), ...given };
+  const result = tryParse(form.schema, completed, 'auth_config');
+  if (!result.ok) {
+    const { code, message, param } = result.problem;
+    throw new GatewayError('invalid_request', code, message, { param });
+  }
+  const members = Object.entries(result.value as Record<string, string>);
+  const isSecret = ([name]: [string, string]): boolean => form.secrets.includes(name);
+  return {
+    auth: Object.fromEntries(members.filter((member) => !isSecret(member))),
+    secrets: Object.fromEntries(members.filter(isSecret).map(([name, value]) => [name, new Secret(value)])),
+  };
+}
+
+/** A stored credential is only sent to the server that it was stored for. */
+const movesAway = ({ auth_config: stored }: SecretReferenceData, given: Record<string, unknown>): boolean =>
+  ['vault_addr', 'azure_vault_url'].some((name) => stored[name] !== given[name]);
+
+/** Throws invalid_request, and not_found for a workspace that does not exist. */
+async function checkWorkspaces(
+  { allow_all_workspaces: all, allowed_workspaces: names }: Input,
+  { row, unit, workspaceId }: Context,
+): Promise<Partial<SecretReferenceData>> {
+  if (workspaceId !== organisationId) {
+    if (names === undefined || names.length === 0) return row === null ? ofOneWorkspace : {};
+    throw invalid(
+      'allowed_workspaces',
+      'this reference belongs to one workspace. Only those of the organisation have it',
+    );
+  }
+  if (all === true && names !== undefined && names.length > 0) {
+    throw invalid('allowed_workspaces', 'it excludes allow_all_workspaces. Send one of the two');
+  }
+  if (names === undefined) {
+    if (all === undefined) return row === null ? { allow_all_workspaces: true, allowed_workspaces: [] } : {};
+    return { allow_all_workspaces: all, allowed_workspaces: all ? [] : (row?.data.allowed_workspaces ?? []) };
+  }
+  const ids = new Set<string>();
+  for (const [index, name] of names.entries()) {
+    const id = await findWorkspace(unit.tx, name);
+    if (id === null) throw noSuchWorkspace(name, `allowed_workspaces[${index}]`);
+    ids.add(id);
+  }
+  return { allow_all_workspaces: false, allowed_workspaces: [...ids] };
+}
+
+/** Throws invalid_request for a host that is not an origin, and for the reference of one workspace. */
+function checkHosts(
+  { allowed_hosts: hosts }: Input,
+  { workspaceId }: Context,
+): Pick<SecretReferenceData, 'allowed_hosts'> {
+  if (hosts === undefined) return {};
+  if (workspaceId !== organisationId && hosts.length > 0) {
+    throw invalid('allowed_hosts', 'this reference belongs to one workspace, which may send its secret anywhere');
+  }
+  const origins = hosts.map((host, index) => {
+    const url = URL.parse(host);
+    const isOrigin = url !== null && /^https?:$/.test(url.protocol) && [url.origin, url.href].includes(host);
+    if (isOrigin && url.href === `${url.origin}/`) return url.origin;
+    throw invalid(`allowed_hosts[${index}]`, 'expected an origin like https://llm.example.com:8443, without a path');
+  });
+  return { allowed_hosts: [...new Set(origins)] };
+}
+
+/** Throws invalid_request for the reference of one workspace. */
+function checkKeys(
+  { allowed_secret_keys: keys }: Input,
+  { workspaceId }: Context,
+): Pick<SecretReferenceData, 'allowed_secret_keys'> {
+  if (keys === undefined) return {};
+  if (workspaceId !== organisationId && keys.length > 0) {
+    throw invalid('allowed_secret_keys', 'this reference belongs to one workspace, which can map any member');
+  }
+  return { allowed_secret_keys: [...new Set(keys)] };
+}
+
+const ofOneWorkspace = { allow_all_workspaces: false, allowed_workspaces: [] };
+
+function secretNamesOf({ manager_type: managerType, auth_config: auth }: SecretReferenceData): readonly string[] {
+  const known = authForms[managerType];
+  return known?.forms[auth[known.member] ?? '']?.secrets ?? [];
+}
+
+const invalid = (param: string, why: string): GatewayError =>
+  new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${why}.`, { param });

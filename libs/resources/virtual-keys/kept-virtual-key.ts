@@ -1,0 +1,93 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
+import { canonicalHost, parseCustomHost } from '#libs/targets/custom-host.ts';
+import type { FollowUp, KeptVirtualKey } from '#libs/records/define-resource.ts';
+import { slugLock } from '#libs/records/resource-slug.ts';
+import { virtualKeyModel, type VirtualKeyData } from './virtual-keys.ts';
+
+type Deps = { db: Kysely<Database>; eventLog: EventLog; secrets: Secrets };
+
+const metadata: EventMetadata = { actor: { type: 'system', id: 'bootstrap' } };
+const idPrefix = 'vk_';
+
+/**
+ * Keeps a virtual key that points to a server whose address changes: creates it when absent and moves it when it pointed
+ * elsewhere. A key of that slug for another provider is a user's own and stays. Any number of processes may run it at once.
+ */
+export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: KeptVirtualKey): Promise<void> {
+  const { slug, provider } = kept;
+  const customHost = hostOf(kept);
+  const find = (db: Kysely<Database>) =>
+    db
+      .selectFrom('resource')
+      .select(['id', 'data'])
+      .where('kind', '=', 'virtual_key')
+      .where('workspace_id', '=', workspaceId)
+      .where('slug', '=', slug)
+      .where('deleted_at', 'is', null)
+      .executeTakeFirst();
+  const existing = await find(deps.db);
+  const id = existing?.id ?? newId(idPrefix);
+  const streams = ['bootstrap', slugLock(workspaceId, 'virtual_key'), id];
+  await deps.eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
+    const row = await find(unit.tx);
+    const stored = row?.data as VirtualKeyData | undefined;
+    if (stored && (row?.id !== id || stored.provider !== provider || stored.custom_host === customHost)) return;
+    if (stored === undefined) return await appendNew(unit, deps.secrets, workspaceId, id, kept);
+    // A credential that a user stored for the old address must not be sent to the new one.
+    await deps.secrets.removeOwned(unit, { workspaceId, ownerId: id });
+    const secretId = await deps.secrets.store(unit, { workspaceId, ownerId: id }, { key: kept.key });
+    const data = { custom_host: customHost, secret_id: secretId, secret_last_four: '' };
+    await unit.append(virtualKeyModel, id, [{ type: 'virtual_key.updated', data }]);
+    await announceAccessChange(unit);
+  });
+}
+
+/**
+ * The same for the other workspaces: moves the virtual keys that they got by `firstVirtualKey`, and gives one to those that
+ * never had a provider of any kind, because they are from before there was such a key. Keys that were deleted stay so.
+ */
+export async function keepVirtualKeys(deps: Deps, kept: KeptVirtualKey): Promise<void> {
+  const { rows } = await sql<{ workspace_id: string }>`
+    select workspace_id from resource where kind = 'virtual_key' and deleted_at is null and slug = ${kept.slug}
+      and data ->> 'provider' = ${kept.provider} and data ->> 'custom_host' is distinct from ${hostOf(kept)}
+      -- Nobody made it by a request.
+      and data ->> 'created_by' is null
+    union all
+    select id from resource as workspace where kind = 'workspace' and deleted_at is null and not exists (
+      select from resource where workspace_id = workspace.id and kind in ('virtual_key', 'provider'))`.execute(deps.db);
+  for (const { workspace_id: workspaceId } of rows) await keepVirtualKey(deps, workspaceId, kept);
+}
+
+/** Gives a new workspace the virtual key that the installation has for all workspaces, if it has one. */
+export const firstVirtualKey: FollowUp<object, unknown> = {
+  streams: (_input, { virtualKeyOfAll }) => (virtualKeyOfAll === undefined ? [] : [newId(idPrefix)]),
+  async run(unit, _input, { row, locked, secrets, virtualKeyOfAll }) {
+    const id = locked.find((stream) => stream.startsWith(idPrefix));
+    if (virtualKeyOfAll !== undefined && id !== undefined) {
+      await appendNew(unit, secrets, row.id, id, virtualKeyOfAll);
+    }
+  },
+};
+
+const hostOf = ({ customHost }: KeptVirtualKey): string => canonicalHost(parseCustomHost(customHost, 'custom_host'));
+
+async function appendNew(
+  unit: UnitOfWork,
+  secrets: Secrets,
+  workspaceId: string,
+  id: string,
+  kept: KeptVirtualKey,
+): Promise<void> {
+  const { slug, provider, name, note, key } = kept;
+  const secretId = await secrets.store(unit, { workspaceId, ownerId: id }, { key });
+  const own = { custom_host: hostOf(kept), secret_id: secretId, secret_last_four: '' };
+  const data = { slug, provider, name, note, settings: {}, expires_at: null, ...own };
+  await unit.append(virtualKeyModel, id, [{ type: 'virtual_key.created', data }]);
+  await announceAccessChange(unit);
+}
