@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { eventTypes } from '#apps/api/event-types.ts';
+import { eventTypes } from '#apps/api/events/event-types.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { canonicalForm } from '#libs/event-log/canonical-form.ts';
 import { foldEvent, nounsOf, upcastsOf, type AnyInlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';

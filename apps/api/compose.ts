@@ -36,13 +36,13 @@ import { createBodyRecorder } from '#libs/request-log/body-recorder.ts';
 import { registerBodyMetrics, registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
-import { createBrowserSessions } from './browser-sessions.ts';
-import { createKeyGuard } from './guard-keys.ts';
-import { createLargeBodies } from './large-bodies.ts';
+import { createBrowserSessions } from './organisation/browser-sessions.ts';
+import { createKeyGuard } from './organisation/guard-keys.ts';
+import { createLargeBodies } from './server/large-bodies.ts';
 import { createRoutes } from './routes.ts';
-import type { SessionDeps } from './routes/session-routes.ts';
-import { createEventStreams } from './event-streams.ts';
-import { createSignIn } from './sign-in.ts';
+import type { SessionDeps } from './organisation/session-routes.ts';
+import { createEventStreams } from './events/event-streams.ts';
+import { createSignIn } from './organisation/sign-in.ts';
 
 export type ApiProcess = {
   parts: Part[];

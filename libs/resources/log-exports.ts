@@ -35,7 +35,7 @@ export const logExportKind = defineResource<typeof logExportFields, LogExportDat
   names: { one: 'log export', many: 'log exports', tag: 'Log exports' },
   object: 'export',
   fields: logExportFields,
-  // Both also count what matches (apps/api/routes/log-export-routes.ts).
+  // Both also count what matches (apps/api/logs/log-export-routes.ts).
   hasCreate: false,
   hasUpdate: false,
   locks: (workspaceId) => [`log-exports:${workspaceId}`],

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { tagOfArea } from '#apps/api/routes/relay-call.ts';
+import { tagOfArea } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { tagOfArea } from '#apps/api/routes/relay-call.ts';
+import { tagOfArea } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { bodyOf, namingMembersOf, sampleWith, type DocumentedOperation } from './naming-members.ts';

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { rebuild } from '#apps/cli/rebuild.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { tagOfArea } from '#apps/api/routes/relay-call.ts';
+import { tagOfArea } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';

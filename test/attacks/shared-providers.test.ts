@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from 'vitest';
-import { relayRoutes } from '#apps/api/routes/relay-routes.ts';
-import type { RelayDeps } from '#apps/api/routes/relay-call.ts';
+import { relayRoutes } from '#apps/api/calls/relay-routes.ts';
+import type { RelayDeps } from '#apps/api/calls/relay-call.ts';
 import { createWorkspace } from '#test/api/second-workspace.ts';
 import { postJson, startScriptedPlatform, type ScriptedPlatform } from '#test/api/scripted-provider.ts';
 import { attack } from './attack.ts';

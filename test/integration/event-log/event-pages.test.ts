@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { sql } from 'kysely';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { replayEvents } from '#apps/api/routes/replay-events.ts';
+import { replayEvents } from '#apps/api/events/replay-events.ts';
 import { listEvents, type EventPage } from '#libs/event-log/list-events.ts';
 import { isClosed, logStart, readClosed, readStream } from '#libs/event-log/read-events.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';

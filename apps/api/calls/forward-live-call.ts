@@ -12,7 +12,7 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
-import { liveCallOf, liveCourse } from '../live-call.ts';
+import { liveCallOf, liveCourse } from './live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
 import { refuseWhenUnlogged, traceparentOfCall } from './record-call.ts';
 

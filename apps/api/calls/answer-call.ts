@@ -9,7 +9,7 @@ import { sendTogether } from '#libs/http/send-together.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { LiveCall } from '../live-call.ts';
+import type { LiveCall } from './live-call.ts';
 import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/stream-answer.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { bodyBytesMax } from '#libs/request-log/body-recorder.ts';

@@ -3,7 +3,7 @@ import type { Batches } from '#libs/batches/batches.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { sendFileContent, type FileContentDeps } from './retrieve-file-content.ts';
+import { sendFileContent, type FileContentDeps } from '../files/retrieve-file-content.ts';
 
 /**
  * GET /v1/batches/{batch_id}/output: streams the output file of a batch. Errors: not_found, also while the batch has no

@@ -10,7 +10,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { version } from '#libs/kernel/version.ts';
 import { describeCaller } from '#libs/people/describe-caller.ts';
 import { beginSession, endSessions } from '#libs/people/sessions.ts';
-import type { BrowserSessions } from '../browser-sessions.ts';
+import type { BrowserSessions } from './browser-sessions.ts';
 
 export type SessionDeps = {
   db: Kysely<Database>;

@@ -18,7 +18,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { metadataOf } from '../call-metadata.ts';
+import { metadataOf } from '../calls/call-metadata.ts';
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or

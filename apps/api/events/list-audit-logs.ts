@@ -13,7 +13,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { actsForOrganisation } from '#libs/identity/roles.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
-import { actions, resourceTypes } from '../event-types.ts';
+import { actions, resourceTypes } from './event-types.ts';
 
 const Query = AuditLogQuery.extend({
   resource_type: z.enum(resourceTypes).optional(),

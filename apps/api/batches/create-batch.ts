@@ -16,7 +16,7 @@ import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { metadataOf, withLocked } from '../call-metadata.ts';
+import { metadataOf, withLocked } from '../calls/call-metadata.ts';
 
 const headers = ['metadata', ...credentialHeaders];
 

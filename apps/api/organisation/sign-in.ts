@@ -14,7 +14,7 @@ import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { emailLookup, subjectLookup, userKind } from '#libs/people/users.ts';
 import { welcomeUser } from '#libs/people/welcome-user.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
-import type { ApiConfig } from './config.ts';
+import type { ApiConfig } from '../config.ts';
 
 type Deps = {
   config: ApiConfig;

@@ -13,7 +13,7 @@ import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import { toImportedCall } from '#libs/request-log/imported-call.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
-import { refuseWhenUnlogged, type RecordDeps } from './record-call.ts';
+import { refuseWhenUnlogged, type RecordDeps } from '../calls/record-call.ts';
 
 const writtenWithinMs = 10_000;
 

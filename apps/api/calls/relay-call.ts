@@ -7,7 +7,7 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea, ScopedRelayArea } from '#libs/providers/provider.ts';
-import { liveCallOf, liveCourse } from '../live-call.ts';
+import { liveCallOf, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { planRelayed } from './plan-relayed.ts';

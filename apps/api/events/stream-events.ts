@@ -9,8 +9,8 @@ import { hasScope } from '#libs/http/require-scope.ts';
 import type { PageReads } from '#libs/http/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
-import type { EventStreams } from '../event-streams.ts';
-import { followWorkspace, type EventStreamDeps } from '../open-event-stream.ts';
+import type { EventStreams } from './event-streams.ts';
+import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
 import { toEventText } from './list-events.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams; eventPages: PageReads };

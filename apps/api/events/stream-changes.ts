@@ -9,8 +9,8 @@ import { contextOf } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import type { EventStreams } from '../event-streams.ts';
-import { followWorkspace, type EventStreamDeps } from '../open-event-stream.ts';
+import type { EventStreams } from './event-streams.ts';
+import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
 

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Route } from '#libs/http/route.ts';
-import { serveFile } from '../static-files.ts';
+import { serveFile } from './static-files.ts';
 
 const bundleFolder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
 const ownFolder = path.join(import.meta.dirname, '../docs');

@@ -22,7 +22,7 @@ import { redactSecrets } from '#libs/targets/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { z } from 'zod';
-import { liveCallOf, liveCourse } from '../live-call.ts';
+import { liveCallOf, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
 import { liveHeaders, type LiveDeps } from './forward-live-call.ts';
 import { refuseWhenUnlogged } from './record-call.ts';

@@ -12,7 +12,7 @@ import { toLogId } from '#libs/request-log/log-id.ts';
 import { findLog, type LogListRow } from '#libs/request-log/read-log.ts';
 import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
-import type { ReadLineBodies } from './batch-line-routes.ts';
+import type { ReadLineBodies } from '../batches/batch-line-routes.ts';
 
 const Params = z.object({ log_id: z.string() });
 

@@ -15,7 +15,7 @@ import type { Turns } from '#libs/kernel/turns.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
-import { estimateBatch } from '../dry-run.ts';
+import { estimateBatch } from './dry-run.ts';
 import { recordable, refuseOtherPurposes, withOptions } from './create-batch.ts';
 
 export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {

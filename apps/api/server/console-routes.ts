@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { RequestHandler } from 'express';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Route } from '#libs/http/route.ts';
-import { serveFile } from '../static-files.ts';
+import { serveFile } from './static-files.ts';
 
 /** Where `npm run build:console` puts the built console. */
 export const consoleFolder = path.join(import.meta.dirname, '../../console/dist');

@@ -15,7 +15,7 @@ import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { addLogFields, contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { ApiConfig } from './config.ts';
+import type { ApiConfig } from '../config.ts';
 
 type Deps = {
   config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;

@@ -9,7 +9,7 @@ import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import type { CallEnd, LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import type { Telemetry } from '../../platform/telemetry.ts';
-import type { LiveCall } from '../live-call.ts';
+import type { LiveCall } from './live-call.ts';
 
 export type RecordDeps = {
   requestLog: RequestLog;

@@ -17,8 +17,8 @@ import { listProcesses, type ListedProcess } from '#libs/request-log/process-rec
 import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
-import type { EventStreams } from '../event-streams.ts';
-import { openEventStream, type EventStreamDeps } from '../open-event-stream.ts';
+import type { EventStreams } from '../events/event-streams.ts';
+import { openEventStream, type EventStreamDeps } from '../events/open-event-stream.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; queue: JobQueue; eventStreams: EventStreams };
 
