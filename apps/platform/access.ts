@@ -13,7 +13,7 @@ import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { endAtOnce } from '#libs/kernel/lifecycle.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createPlanCache } from '#libs/targets/plan-cache.ts';
+import { createPlanCache } from '#libs/credentials/plan-cache.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 export type Access = {

@@ -25,7 +25,7 @@ import { providerKind, type LiveProvider } from '#libs/resources/integrations/pr
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
-import { createPlanCache, type PlanCache } from '#libs/targets/plan-cache.ts';
+import { createPlanCache, type PlanCache } from '#libs/credentials/plan-cache.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';

@@ -2,10 +2,10 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { canonicalHost, parseCustomHost } from '#libs/targets/custom-host.ts';
+import { canonicalHost, parseCustomHost } from '#libs/credentials/custom-host.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
-import { authenticates, settingsOf, type ProviderSettings } from '#libs/targets/provider-settings.ts';
-import { unknownProvider } from '#libs/targets/unknown-provider.ts';
+import { authenticates, settingsOf, type ProviderSettings } from '#libs/credentials/provider-settings.ts';
+import { unknownProvider } from '#libs/credentials/unknown-provider.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import type { RequestCredentials } from './request-credentials.ts';
 

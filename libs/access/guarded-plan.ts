@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { findLive } from '#libs/records/find-by-name.ts';
 import type { LiveGuardrail } from '#libs/resources/guardrails.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
-import { noSuchGuardrail, unreadableGuardrail } from '#libs/targets/no-such-guardrail.ts';
+import { noSuchGuardrail, unreadableGuardrail } from '#libs/credentials/no-such-guardrail.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 
 type Source = Pick<AccessSnapshot, 'findGuardrails' | 'storedGuardrails'>;

@@ -1,6 +1,6 @@
 import { findProvider } from '#libs/providers/registry.ts';
 import type { Leaf } from '#libs/calls/plan/plan.ts';
-import { settingsOf } from '#libs/targets/provider-settings.ts';
+import { settingsOf } from '#libs/credentials/provider-settings.ts';
 import type { Places } from './choose-credential.ts';
 import type { RequestCredentials } from './request-credentials.ts';
 

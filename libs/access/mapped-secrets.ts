@@ -10,7 +10,7 @@ import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
-import { assertSendable, isSecretSetting, refuseUnmappable } from '#libs/targets/provider-settings.ts';
+import { assertSendable, isSecretSetting, refuseUnmappable } from '#libs/credentials/provider-settings.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 
 export type MappedSecrets = {

@@ -7,8 +7,8 @@ import { compilePrompt, type PromptTemplate } from '#libs/prompts/prompt-templat
 import type { PartialData } from '#libs/resources/prompts/prompt-partials.ts';
 import type { PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
-import { joinSecrets } from '#libs/targets/config-secrets.ts';
 import { versionId } from '#libs/records/resource-model.ts';
+import { joinSecrets } from '#libs/credentials/config-secrets.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */
 export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate };

@@ -5,7 +5,7 @@ import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { bearerOf, gatewayKeyHeaderOf, headerOf } from '#libs/identity/credential-headers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { ProviderSettings } from '#libs/targets/provider-settings.ts';
+import type { ProviderSettings } from '#libs/credentials/provider-settings.ts';
 import { looksLikeGatewayKey } from '#libs/identity/gateway-key.ts';
 
 /** The `x-gateway-` headers that say where a request goes, for the documentation of routes that read them. */

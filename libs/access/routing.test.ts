@@ -7,7 +7,7 @@ import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { credentialsOf } from './request-credentials.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
 import { liveKind } from '#libs/records/live/live-resources.ts';
-import { createPlanCache } from '#libs/targets/plan-cache.ts';
+import { createPlanCache } from '#libs/credentials/plan-cache.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './target-of-credential.ts';
 

@@ -9,9 +9,9 @@ import { callOptionsOf, hasCallOptions, type CallOptions } from './call-options.
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
 import { refuseConfigOverride, type ConfigDefaults } from './config-override.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
-import { noSuchConfig, unreadableConfig } from '#libs/targets/no-such-config.ts';
-import { atLeaf, createInlineConfigs, readConfig } from '#libs/targets/read-config.ts';
-import type { PlanCache } from '#libs/targets/plan-cache.ts';
+import { noSuchConfig, unreadableConfig } from '#libs/credentials/no-such-config.ts';
+import { atLeaf, createInlineConfigs, readConfig } from '#libs/credentials/read-config.ts';
+import type { PlanCache } from '#libs/credentials/plan-cache.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import type { MappedSecrets } from './mapped-secrets.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';

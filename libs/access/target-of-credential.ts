@@ -4,10 +4,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { unknownVirtualKeyCode, type Credential } from './choose-credential.ts';
 import { unknownPartialCode, unknownPromptCode } from './find-prompts.ts';
-import { unknownConfigCode } from '#libs/targets/no-such-config.ts';
-import { settingsForModel } from '#libs/resources/virtual-keys/deployments.ts';
+import { unknownConfigCode } from '#libs/credentials/no-such-config.ts';
+import { settingsForModel } from '#libs/credentials/deployments.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
-import { unknownGuardrailCode } from '#libs/targets/no-such-guardrail.ts';
+import { unknownGuardrailCode } from '#libs/credentials/no-such-guardrail.ts';
 import { slugOfModel } from './request-credentials.ts';
 
 /** `model` is what the provider is asked for: without the slug of `@slug/model`. */

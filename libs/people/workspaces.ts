@@ -1,7 +1,7 @@
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
-import { readDocument, storeDocumentSecrets } from '#libs/targets/config-document.ts';
-import { joinSecrets, redactSecrets } from '#libs/targets/config-secrets.ts';
-import { planOfStored } from '#libs/targets/read-config.ts';
+import { readDocument, storeDocumentSecrets } from '#libs/credentials/config-document.ts';
+import { joinSecrets, redactSecrets } from '#libs/credentials/config-secrets.ts';
+import { planOfStored } from '#libs/credentials/read-config.ts';
 import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
 import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
@@ -20,8 +20,8 @@ import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import type { KeyDefaults } from '#libs/identity/live-callers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileAdjustments, type CompiledAdjustments, type PricingAdjustments } from '#libs/prices/adjustments.ts';
-import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
-import { noSuchConfig } from '#libs/targets/no-such-config.ts';
+import { noSuchGuardrail } from '#libs/credentials/no-such-guardrail.ts';
+import { noSuchConfig } from '#libs/credentials/no-such-config.ts';
 import { sql } from 'kysely';
 import { z } from 'zod';
 import type { firstMembers } from '#libs/contracts/people.ts';
@@ -37,7 +37,7 @@ import { peopleLock } from './users.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
 
-/** As their author wrote them, without their secrets (libs/targets/config-secrets.ts). */
+/** As their author wrote them, without their secrets (libs/credentials/config-secrets.ts). */
 type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
 
 /** Config and guardrails by their ids. */

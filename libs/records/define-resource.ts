@@ -14,7 +14,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { PromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
-import type { PlanCache } from '#libs/targets/plan-cache.ts';
+import type { PlanCache } from '#libs/credentials/plan-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { readDocument } from '#libs/targets/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-secrets.ts';
-import { planOfStored } from '#libs/targets/read-config.ts';
+import { readDocument } from '#libs/credentials/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/config-secrets.ts';
+import { planOfStored } from '#libs/credentials/read-config.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs.ts';
@@ -28,7 +28,7 @@ export type LiveConfig = {
   readonly workspaceId: string;
   readonly slug: string;
   readonly configVersion: number;
-  /** Decrypted, for what goes by this version for long; by their places (libs/targets/config-secrets.ts). */
+  /** Decrypted, for what goes by this version for long; by their places (libs/credentials/config-secrets.ts). */
   readonly secrets: SecretMembers;
   /** Compiled when it is not in the cache of plans; null when this process cannot read it (a newer release stored it). */
   readonly plan: () => Plan | null;

@@ -10,15 +10,15 @@ import {
 import { organisationId } from '#libs/http/caller.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { readDocument } from '#libs/targets/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-secrets.ts';
-import { guardrailNamesIn } from '#libs/targets/guardrail-names.ts';
-import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
+import { readDocument } from '#libs/credentials/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/config-secrets.ts';
+import { guardrailNamesIn } from '#libs/credentials/guardrail-names.ts';
+import { noSuchGuardrail } from '#libs/credentials/no-such-guardrail.ts';
 
 /** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */
 type GuardrailData = GuardrailDocument & {

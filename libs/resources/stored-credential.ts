@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
-import { checkHost } from '#libs/targets/custom-host.ts';
+import { checkHost } from '#libs/credentials/custom-host.ts';
 import {
   authenticates,
   changedDestination,
@@ -14,8 +14,8 @@ import {
   proves,
   splitSettings,
   type ProviderSettings,
-} from '#libs/targets/provider-settings.ts';
-import { unknownProvider } from '#libs/targets/unknown-provider.ts';
+} from '#libs/credentials/provider-settings.ts';
+import { unknownProvider } from '#libs/credentials/unknown-provider.ts';
 import type { CheckContext } from '#libs/records/define-resource.ts';
 import {
   defaultSettings,
@@ -25,7 +25,7 @@ import {
   withoutDeployment,
   type Deployment,
   type GivenDeployments,
-} from '#libs/resources/virtual-keys/deployments.ts';
+} from '#libs/credentials/deployments.ts';
 import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-references/secret-mappings.ts';
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
@@ -34,7 +34,7 @@ export const credentialKinds = ['virtual_key', 'provider'] as const;
 /** A provider's credential as its record has it. The credential itself is a row of `secret`, never in an event. */
 export type StoredCredential = {
   provider: string;
-  /** Canonical (libs/targets/custom-host.ts); null for the provider's own address. */
+  /** Canonical (libs/credentials/custom-host.ts); null for the provider's own address. */
   custom_host: string | null;
   /** The provider's settings that are no secrets. */
   settings: Record<string, string>;

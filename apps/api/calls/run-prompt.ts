@@ -18,7 +18,7 @@ import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
-import { redactSecrets } from '#libs/targets/config-secrets.ts';
+import { redactSecrets } from '#libs/credentials/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { z } from 'zod';

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { redactSecrets } from '#libs/targets/config-secrets.ts';
+import { redactSecrets } from '#libs/credentials/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';

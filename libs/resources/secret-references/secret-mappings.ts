@@ -6,8 +6,8 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
-import { refuseUnmappable } from '#libs/targets/provider-settings.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
+import { refuseUnmappable } from '#libs/credentials/provider-settings.ts';
 import { isReferenceFor, mayTakeMember, memberNotAllowed } from './secret-reference-data.ts';
 
 type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key' | 'allowedKeys'>;

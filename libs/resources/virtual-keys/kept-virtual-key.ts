@@ -5,9 +5,9 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
-import { canonicalHost, parseCustomHost } from '#libs/targets/custom-host.ts';
 import type { FollowUp, KeptVirtualKey } from '#libs/records/define-resource.ts';
 import { slugLock } from '#libs/records/resource-slug.ts';
+import { canonicalHost, parseCustomHost } from '#libs/credentials/custom-host.ts';
 import { virtualKeyModel, type VirtualKeyData } from './virtual-keys.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog; secrets: Secrets };

@@ -5,13 +5,13 @@ import { VirtualKeyObject, virtualKeyFields, virtualKeyUpdateFields } from '#lib
 import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineResource, type Checked, type CheckContext } from '#libs/records/define-resource.ts';
-import { shownDeployments } from './deployments.ts';
 import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
+import { shownDeployments } from '#libs/credentials/deployments.ts';
 import {
   checkChangedCredential,
   checkNewCredential,

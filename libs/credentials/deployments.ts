@@ -2,7 +2,7 @@ import { deploymentSettings } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { SettingForm } from '#libs/providers/provider.ts';
 import { settingFields } from '#libs/providers/setting-fields.ts';
-import { splitSettings } from '#libs/targets/provider-settings.ts';
+import { splitSettings } from './provider-settings.ts';
 
 /** One of several deployments that a credential serves, with its settings. */
 export type Deployment = {
