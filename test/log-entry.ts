@@ -1,4 +1,4 @@
-import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
+import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 
 /** Returns an entry of the request log with defaults for the fields that a test does not care about. */
 export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry {

@@ -32,7 +32,7 @@ import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
-import { createBodyRecorder } from '#libs/request-log/body-recorder.ts';
+import { createBodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { registerBodyMetrics, registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';

@@ -2,7 +2,7 @@ import { createAccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { checkBudgets, isExplained, type BudgetCheck } from '#libs/policies/check-budgets.ts';
-import { readCallGroups } from '#libs/request-log/call-groups.ts';
+import { readCallGroups } from '#libs/request-log/read/call-groups.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { withMigratedPool } from './migrated-pool.ts';
 

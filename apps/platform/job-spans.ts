@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { jobSpanId } from '#libs/kernel/trace-ids.ts';
 import type { EndedJob, OnJobEnded } from '#libs/queue/ended-job.ts';
-import type { EndedSpan, SpanAttributes, SpanTrace } from '#libs/request-log/call-spans.ts';
+import type { EndedSpan, SpanAttributes, SpanTrace } from '#libs/request-log/record/call-spans.ts';
 import type { Telemetry } from './telemetry.ts';
 
 /** What a job works for: the ids in payloads, and what spans call them. Other payloads are of no record. */

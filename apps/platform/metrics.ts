@@ -1,5 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
+import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
 import { version } from '#libs/kernel/version.ts';
 import type { Platform } from './compose.ts';

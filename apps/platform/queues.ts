@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { alertQueue } from '#libs/policies/deliver-alert.ts';
-import { logExportQueue } from '#libs/request-log/run-log-export.ts';
+import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 // A schedule sends no payload.

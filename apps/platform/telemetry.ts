@@ -1,9 +1,15 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { version } from '#libs/kernel/version.ts';
-import { toCallSpans, traceOfCall, w3cTrace, type EndedSpan, type SpanTrace } from '#libs/request-log/call-spans.ts';
-import type { LoggedCall } from '#libs/request-log/logged-call.ts';
-import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
+import {
+  toCallSpans,
+  traceOfCall,
+  w3cTrace,
+  type EndedSpan,
+  type SpanTrace,
+} from '#libs/request-log/record/call-spans.ts';
+import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
+import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 
 /** What OpenTelemetry is told of calls and jobs. */
 export type Telemetry = {
@@ -208,7 +214,7 @@ async function startMetrics(resource: Resource, url: string) {
     await Promise.all([
       import('@opentelemetry/sdk-metrics'),
       import('@opentelemetry/exporter-metrics-otlp-http'),
-      import('#libs/request-log/call-spans.ts'),
+      import('#libs/request-log/record/call-spans.ts'),
     ]);
   const exporter = new OTLPMetricExporter({ url, timeoutMillis: exportTimeoutMs });
   // The SDK bounds how many combinations of attributes an instrument has, because callers choose the names of models.

@@ -1,9 +1,9 @@
 import type { CalledLine, LineCost } from '#libs/batches/call-line.ts';
-import type { CallCosts } from '#libs/request-log/call-costs.ts';
+import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
 import { jobSpanId } from '#libs/kernel/trace-ids.ts';
-import { toLogEntry } from '#libs/request-log/call-entry.ts';
-import type { LoggedCall } from '#libs/request-log/logged-call.ts';
-import type { RequestLog } from '#libs/request-log/request-log.ts';
+import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
+import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
+import type { RequestLog } from '#libs/request-log/write/request-log.ts';
 import type { Telemetry } from '../platform/telemetry.ts';
 
 /**

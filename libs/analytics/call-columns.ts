@@ -1,5 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
-import { hasNotSucceeded, wasRefused } from '#libs/request-log/call-outcome.ts';
+import { hasNotSucceeded, wasRefused } from '#libs/request-log/row/call-outcome.ts';
 
 // What a rollup keeps of calls, and how each of it is read from a row of the request log. `call_rollup` and
 // `metadata_rollup` have all of these columns.

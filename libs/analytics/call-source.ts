@@ -7,7 +7,7 @@ import {
   needsLog,
   rollupConditions,
   workspaceCondition,
-} from '#libs/request-log/call-conditions.ts';
+} from '#libs/request-log/read/call-conditions.ts';
 import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, singleCalls, userKey } from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
 import { segmentsOf, type Kept, type Segment } from './choose-buckets.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { listLogDays } from '#libs/request-log/log-partitions.ts';
+import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
 import {
   cubesOf,
   grainMs,

@@ -6,9 +6,9 @@ import {
   rollupConditions,
   weightedFeedback,
   workspaceCondition,
-} from '#libs/request-log/call-conditions.ts';
-import { utcDay } from '#libs/request-log/log-id.ts';
-import { partitionName } from '#libs/request-log/log-partitions.ts';
+} from '#libs/request-log/read/call-conditions.ts';
+import { utcDay } from '#libs/request-log/row/log-id.ts';
+import { partitionName } from '#libs/request-log/write/log-partitions.ts';
 import type { CallsWanted } from './call-source.ts';
 import { pointOf } from './read-totals.ts';
 import { recordedIn } from './roll-up.ts';

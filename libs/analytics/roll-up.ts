@@ -1,7 +1,7 @@
 import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { lowestLogUuid, utcDay } from '#libs/request-log/log-id.ts';
-import { listLogDays } from '#libs/request-log/log-partitions.ts';
+import { lowestLogUuid, utcDay } from '#libs/request-log/row/log-id.ts';
+import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
 import {
   aggregateRollup,
   cubes,

@@ -1,6 +1,6 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { utcDay } from '#libs/request-log/log-id.ts';
+import { utcDay } from '#libs/request-log/row/log-id.ts';
 import { grainMs, userKey } from './aggregate-calls.ts';
 
 /** The metadata keys of a workspace that have rollups, besides `_user`: those that its calls had first. */

@@ -360,7 +360,7 @@ export type RequestLogTable = {
   is_estimate: boolean | null;
   price_version: string | null;
   bodies_blob: string | null;
-  /** The attempts and guardrails of a call (libs/request-log/call-steps.ts); null: one attempt and nothing else. */
+  /** The attempts and guardrails of a call (libs/request-log/record/call-steps.ts); null: one attempt and nothing else. */
   steps: NullableJson<readonly object[]>;
 };
 
@@ -380,10 +380,10 @@ export type RequestLogProcessTable = {
   host: string | null;
 };
 
-/** Minutes of the request log with rows that rollups do not have yet (libs/request-log/log-change.ts). */
+/** Minutes of the request log with rows that rollups do not have yet (libs/request-log/write/log-change.ts). */
 type RequestLogChangeTable = { id: GeneratedAlways<number>; first_at: Date; last_at: Date };
 
-/** A blob with bodies of calls (libs/request-log/body-recorder.ts). */
+/** A blob with bodies of calls (libs/request-log/bodies/body-recorder.ts). */
 export type RecordedBodiesTable = {
   id: string;
   workspace_id: string;

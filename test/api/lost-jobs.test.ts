@@ -8,7 +8,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
-import { logExportQueue } from '#libs/request-log/run-log-export.ts';
+import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';
 import type { TestDatabase } from '#test/postgres.ts';

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
-import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
+import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { eventually } from '#test/eventually.ts';
 import { chatLine, runBatch } from './batch-kit.ts';
 import { sdks } from './sdk.ts';

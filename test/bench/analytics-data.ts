@@ -3,8 +3,8 @@ import { aggregateRollup, rollupColumns, valuesOfRollups, type Grain } from '#li
 import { bucketIn } from '#libs/analytics/roll-up.ts';
 import type { TimeRange } from '#libs/analytics/time-ranges.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
-import { utcDay } from '#libs/request-log/log-id.ts';
+import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
+import { utcDay } from '#libs/request-log/row/log-id.ts';
 
 // A month of a workspace with 50 million calls: 20 keys, 6 models, 2,000 users, 20 teams. Its rollups are inserted directly,
 // without calls, and of the buckets that a query reads at its ends only those. One day has calls: that of the month's beginning,

@@ -5,7 +5,7 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { runLogExport } from '#libs/request-log/run-log-export.ts';
+import { runLogExport } from '#libs/request-log/read/run-log-export.ts';
 import { logExportModel } from '#libs/resources/log-exports.ts';
 import { dayMs, hourMs, workspaceId, writeCalls } from './analytics-data.ts';
 

@@ -14,9 +14,9 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
-import { findLineLog } from '#libs/request-log/read-log.ts';
-import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
-import { toLogRecord } from '#libs/request-log/to-log-record.ts';
+import { findLineLog } from '#libs/request-log/read/read-log.ts';
+import type { RecordedTexts } from '#libs/request-log/bodies/recorded-bodies.ts';
+import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
 
 type Deps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
 

@@ -12,8 +12,8 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { LiveCall } from './live-call.ts';
 import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/stream-answer.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { bodyBytesMax } from '#libs/request-log/body-recorder.ts';
-import type { CallEnd } from '#libs/request-log/logged-call.ts';
+import { bodyBytesMax } from '#libs/request-log/bodies/body-recorder.ts';
+import type { CallEnd } from '#libs/request-log/record/logged-call.ts';
 import { endOf, recordCall, type RecordDeps } from './record-call.ts';
 
 /** Two bytes for each character, and what assembling it takes. */

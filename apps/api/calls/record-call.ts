@@ -3,11 +3,11 @@ import type { Answer } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import { traceparentOf } from '#libs/kernel/trace-ids.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
-import type { CallCosts } from '#libs/request-log/call-costs.ts';
-import { toLogEntry } from '#libs/request-log/call-entry.ts';
-import type { CallEnd, LoggedCall } from '#libs/request-log/logged-call.ts';
-import type { RequestLog } from '#libs/request-log/request-log.ts';
+import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
+import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
+import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
+import type { CallEnd, LoggedCall } from '#libs/request-log/record/logged-call.ts';
+import type { RequestLog } from '#libs/request-log/write/request-log.ts';
 import type { Telemetry } from '../../platform/telemetry.ts';
 import type { LiveCall } from './live-call.ts';
 

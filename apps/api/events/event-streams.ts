@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { newestLogs } from '#libs/request-log/read-log.ts';
+import { newestLogs } from '#libs/request-log/read/read-log.ts';
 
 /** What one open stream listens to. */
 export type EventWatch = {

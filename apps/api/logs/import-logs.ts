@@ -10,10 +10,10 @@ import type { Database } from '#libs/database/schema.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
-import { toLogEntry } from '#libs/request-log/call-entry.ts';
-import { toImportedCall } from '#libs/request-log/imported-call.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 import { refuseWhenUnlogged, type RecordDeps } from '../calls/record-call.ts';
+import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
+import { toImportedCall } from '#libs/request-log/record/imported-call.ts';
 
 const writtenWithinMs = 10_000;
 

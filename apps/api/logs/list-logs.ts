@@ -7,10 +7,10 @@ import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
-import { isSearch, selectLogs } from '#libs/request-log/read-log.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
-import { toLogRecord } from '#libs/request-log/to-log-record.ts';
+import { isSearch, selectLogs } from '#libs/request-log/read/read-log.ts';
+import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
 
 /** GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace), rate_limited. */
 export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route => ({

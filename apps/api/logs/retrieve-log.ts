@@ -6,13 +6,13 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { ReadBodies } from '#libs/request-log/recorded-bodies.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
-import { toLogId } from '#libs/request-log/log-id.ts';
-import { findLog, type LogListRow } from '#libs/request-log/read-log.ts';
 import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
-import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 import type { ReadLineBodies } from '../batches/batch-line-routes.ts';
+import type { ReadBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
+import { toLogId } from '#libs/request-log/row/log-id.ts';
+import { findLog, type LogListRow } from '#libs/request-log/read/read-log.ts';
+import { toLogDetails } from '#libs/request-log/read/to-log-details.ts';
 
 const Params = z.object({ log_id: z.string() });
 

@@ -13,7 +13,7 @@ import type { Route } from '#libs/http/route.ts';
 import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
 import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { listProcesses, type ListedProcess } from '#libs/request-log/process-record.ts';
+import { listProcesses, type ListedProcess } from '#libs/request-log/write/process-record.ts';
 import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';

@@ -5,7 +5,7 @@ import { doubtStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
-import { workedOnExports } from '#libs/request-log/run-log-export.ts';
+import { workedOnExports } from '#libs/request-log/read/run-log-export.ts';
 import { allQueues } from '../../platform/queues.ts';
 
 export type ReconciledJobs = {

@@ -12,7 +12,7 @@ import {
 import { groupings, readGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
 import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
-import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
+import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { createRandom } from '#test/faults/random.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { dayMs, hourMs, logRetentionMs, minuteMs, readKept, rollUpAll, writeCalls } from './log-kit.ts';

@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { createInsertRows } from '#libs/request-log/insert-rows.ts';
-import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
-import { newLogUuid, utcDay } from '#libs/request-log/log-id.ts';
-import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
+import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
+import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
+import { newLogUuid, utcDay } from '#libs/request-log/row/log-id.ts';
+import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
 import type { Kept } from '#libs/analytics/choose-buckets.ts';
 import { logKeptFrom, readRollupState, rollUp } from '#libs/analytics/roll-up.ts';
 import { readRollupKeys } from '#libs/analytics/rollup-keys.ts';

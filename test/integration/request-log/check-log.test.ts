@@ -8,10 +8,10 @@ import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test }
 import { checkLogs, describeLogCheck, logCheckToJson } from '#apps/cli/check-logs.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/check-log.ts';
-import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
-import { createKilledReport } from '#libs/request-log/report-killed.ts';
-import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/request-log.ts';
+import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/audit/check-log.ts';
+import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
+import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
+import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/write/request-log.ts';
 import { eventually } from '#test/eventually.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';

@@ -2,12 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sqlStateOf } from '#libs/database/database-error.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import { createCopyRows } from '#libs/request-log/copy-rows.ts';
-import { createInsertRows, logColumns } from '#libs/request-log/insert-rows.ts';
-import type { LogRow, RequestLogEntry } from '#libs/request-log/log-entry.ts';
-import { newLogUuid } from '#libs/request-log/log-id.ts';
-import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
-import { sealRows } from '#libs/request-log/sealed-rows.ts';
+import { createCopyRows } from '#libs/request-log/write/copy-rows.ts';
+import { createInsertRows, logColumns } from '#libs/request-log/write/insert-rows.ts';
+import type { LogRow, RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
+import { newLogUuid } from '#libs/request-log/row/log-id.ts';
+import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
+import { sealRows } from '#libs/request-log/write/sealed-rows.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

@@ -1,7 +1,7 @@
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { createRequestLog } from '#libs/request-log/request-log.ts';
+import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 
 // A process whose database does not answer: records 300 rows, tells when they are on the disk, and then does nothing until

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import { ensureLogPartition, dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
-import { createRequestLog } from '#libs/request-log/request-log.ts';
+import { ensureLogPartition, dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
+import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 

@@ -4,7 +4,7 @@ import { retrieveLog } from '#apps/api/logs/retrieve-log.ts';
 import { LogDetails, LogList } from '#libs/contracts/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
-import { createRequestLog } from '#libs/request-log/request-log.ts';
+import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

@@ -1,6 +1,6 @@
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { createRequestLog } from '#libs/request-log/request-log.ts';
+import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 
 // A process that writes 128 rows, records five more that wait in memory, and then does nothing until it is killed.

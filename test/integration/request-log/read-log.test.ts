@@ -3,10 +3,10 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { LogListQuery } from '#libs/contracts/logs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
-import { toLogId } from '#libs/request-log/log-id.ts';
-import { findLog, selectLogs, pageStatements, type LogListRow } from '#libs/request-log/read-log.ts';
-import { createRequestLog } from '#libs/request-log/request-log.ts';
+import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
+import { toLogId } from '#libs/request-log/row/log-id.ts';
+import { findLog, selectLogs, pageStatements, type LogListRow } from '#libs/request-log/read/read-log.ts';
+import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
@@ -280,8 +280,8 @@ describe('the cost of a page', () => {
     // 8 days of 10,000 rows, one in a hundred of this workspace; written past the log for speed.
     const columns = Object.keys(logEntry());
     await write([{ workspace_id: ws, request_id: 'req_model', trace_id: 'trace_rare', atMs: startMs }]);
-    const { ensureLogPartition } = await import('#libs/request-log/log-partitions.ts');
-    const { lowestLogUuid, utcDay } = await import('#libs/request-log/log-id.ts');
+    const { ensureLogPartition } = await import('#libs/request-log/write/log-partitions.ts');
+    const { lowestLogUuid, utcDay } = await import('#libs/request-log/row/log-id.ts');
     for (let day = 0; day < 8; day += 1) {
       const timeMs = startMs + day * dayMs;
       await ensureLogPartition(database.db, utcDay(timeMs));

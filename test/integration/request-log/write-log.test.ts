@@ -3,7 +3,7 @@ import pg from 'pg';
 import { afterEach, describe, expect, inject, test, vi } from 'vitest';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
-import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/request-log.ts';
+import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, useTestDatabase } from '#test/postgres.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';

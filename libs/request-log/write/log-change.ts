@@ -1,4 +1,4 @@
-import { timeOfLogUuid } from './log-id.ts';
+import { timeOfLogUuid } from '../row/log-id.ts';
 
 /** The ids of the rows of a group that were recorded first and last. */
 export type IdRange = { first: string; last: string };

@@ -1,7 +1,7 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import { findProvider } from '#libs/providers/registry.ts';
-import { outcomeOf, type CallOutcome } from './call-outcome.ts';
-import type { RequestLogEntry } from './log-entry.ts';
+import { outcomeOf, type CallOutcome } from '../row/call-outcome.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 
 export type CallMetrics = {
   /** Counts a call. Calls that were made elsewhere and imported are skipped. Never throws. */

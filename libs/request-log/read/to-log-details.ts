@@ -2,7 +2,7 @@ import type { LogDetails } from '#libs/contracts/logs.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { LogListRow } from './read-log.ts';
-import type { RecordedTexts } from './recorded-bodies.ts';
+import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';
 
 /** Where the gateway is called, for the URLs of calls; and the slug of the workspace, null when it has none any more. */

@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { logEntry } from '#test/log-entry.ts';
-import type { LogRow } from './log-entry.ts';
+import type { LogRow } from '../row/log-entry.ts';
 import { createRequestLog, type RequestLogDeps } from './request-log.ts';
 
 const noonMs = Date.UTC(2026, 10, 21, 12);

@@ -1,4 +1,4 @@
-import type { LogRow } from './log-entry.ts';
+import type { LogRow } from '../row/log-entry.ts';
 import type { RowFile } from './row-file.ts';
 import { sealRows, type SealedRows } from './sealed-rows.ts';
 

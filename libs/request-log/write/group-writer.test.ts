@@ -4,8 +4,8 @@ import { logEntry } from '#test/log-entry.ts';
 import { createCopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
-import type { LogRow } from './log-entry.ts';
-import { newLogUuid } from './log-id.ts';
+import type { LogRow } from '../row/log-entry.ts';
+import { newLogUuid } from '../row/log-id.ts';
 import { sealRows, type SealedRows } from './sealed-rows.ts';
 
 const databaseError = (code: string, fields: object = {}): Error =>

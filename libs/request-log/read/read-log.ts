@@ -3,9 +3,9 @@ import { sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database, RequestLogTable } from '#libs/database/schema.ts';
 import type { LogListQuery } from '#libs/contracts/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { hasNotSucceeded, wasRefused } from './call-outcome.ts';
+import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';
 import { logConditions, rollupConditions } from './call-conditions.ts';
-import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from './log-id.ts';
+import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from '../row/log-id.ts';
 
 export type LogListRow = Selectable<RequestLogTable>;
 type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;

@@ -1,6 +1,6 @@
 import { logColumns, NotEncodableError } from './insert-rows.ts';
 import { idRangeOf, type IdRange } from './log-change.ts';
-import type { LogRow } from './log-entry.ts';
+import type { LogRow } from '../row/log-entry.ts';
 
 /**
  * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to reach the old

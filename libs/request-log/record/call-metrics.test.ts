@@ -2,7 +2,7 @@ import { Registry } from 'prom-client';
 import { expect, test } from 'vitest';
 import { logEntry } from '#test/log-entry.ts';
 import { createCallMetrics } from './call-metrics.ts';
-import type { RequestLogEntry } from './log-entry.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 
 /** Observes the entries, and returns the samples of `/metrics` by name and labels. */
 async function samplesOf(entries: readonly Partial<RequestLogEntry>[]): Promise<Map<string, number>> {

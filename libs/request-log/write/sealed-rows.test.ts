@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { logEntry } from '#test/log-entry.ts';
-import type { LogRow } from './log-entry.ts';
-import { newLogUuid } from './log-id.ts';
+import type { LogRow } from '../row/log-entry.ts';
+import { newLogUuid } from '../row/log-id.ts';
 import { sealRows, unsealRows } from './sealed-rows.ts';
 
 const rows = [1, 2].map((sequence) => ({

@@ -1,7 +1,7 @@
 import type { Attempt, GuardrailRun } from '#libs/calls/call.ts';
 import type { CallStep } from '#libs/contracts/logs.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
-import { logTextMax } from './log-entry.ts';
+import { logTextMax } from '../row/log-entry.ts';
 
 /** A batch line may have hundreds of attempts; the first and the last ones say what happened. */
 const keptAtEachEnd = 12;

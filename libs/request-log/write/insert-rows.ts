@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { isPartitionMissing, sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { changeOf, idRangeOf } from './log-change.ts';
-import type { LogRow } from './log-entry.ts';
+import type { LogRow } from '../row/log-entry.ts';
 
 /** Writes rows, all or none. */
 export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;

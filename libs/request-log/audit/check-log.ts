@@ -8,8 +8,8 @@ import {
   type KnownProcess,
   type SequenceRange,
 } from './judge-process.ts';
-import { listLogDays } from './log-partitions.ts';
-import { defaultHeartbeatMs } from './process-record.ts';
+import { listLogDays } from '../write/log-partitions.ts';
+import { defaultHeartbeatMs } from '../write/process-record.ts';
 
 export type CheckedProcess = JudgedProcess & {
   /** The first `gapsMax` places where rows are missing. */

@@ -1,6 +1,6 @@
 import { sql, type Kysely, type Selectable } from 'kysely';
 import type { Database, RequestLogTable } from '#libs/database/schema.ts';
-import { lowestLogUuid, utcDay } from './log-id.ts';
+import { lowestLogUuid, utcDay } from '../row/log-id.ts';
 
 type CallGroup = Pick<
   Selectable<RequestLogTable>,

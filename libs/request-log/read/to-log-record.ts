@@ -1,8 +1,8 @@
 import type { LogRecord } from '#libs/contracts/logs.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
-import { pathnameOf } from './imported-call.ts';
-import { outcomeOf } from './call-outcome.ts';
-import { timeOfLogUuid, toLogId } from './log-id.ts';
+import { pathnameOf } from '../record/imported-call.ts';
+import { outcomeOf } from '../row/call-outcome.ts';
+import { timeOfLogUuid, toLogId } from '../row/log-id.ts';
 import type { LogListRow } from './read-log.ts';
 
 /** A row of the log as the API shows it. */

@@ -6,7 +6,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { version } from '#libs/kernel/version.ts';
-import { utcDay } from './log-id.ts';
+import { utcDay } from '../row/log-id.ts';
 
 /** How far a process is, now. */
 export type ProcessState = {

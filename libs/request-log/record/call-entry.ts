@@ -3,7 +3,7 @@ import { attemptsOf } from '#libs/calls/planned-call.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { CallCosts } from './call-costs.ts';
 import type { CallEnd, CallPlace, LoggedCall } from './logged-call.ts';
-import type { RequestLogEntry } from './log-entry.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 import { stepsOf } from './call-steps.ts';
 import { unitsOfRequest } from './request-units.ts';
 

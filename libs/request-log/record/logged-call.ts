@@ -1,7 +1,7 @@
 import type { Attempt, CallOperation, StreamSummary } from '#libs/calls/call.ts';
 import type { Call } from '#libs/calls/planned-call.ts';
 import type { Units } from '#libs/prices/usage.ts';
-import type { RequestLogEntry } from './log-entry.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 
 /** How a call ended. `attempts` are those of its last target. */
 export type CallEnd = Partial<Pick<StreamSummary, 'usage' | 'isEstimate' | 'finishReason'>> & {

@@ -2,7 +2,7 @@ import type { Attempt } from '#libs/calls/call.ts';
 import { attemptsOf } from '#libs/calls/planned-call.ts';
 import { attemptSpanId, callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import type { RequestLogEntry } from './log-entry.ts';
+import type { RequestLogEntry } from '../row/log-entry.ts';
 import type { LoggedCall } from './logged-call.ts';
 
 export type SpanAttributes = Record<string, string | number | boolean | string[]>;

@@ -1,6 +1,6 @@
 import type { Selectable } from 'kysely';
 import type { RequestLogProcessTable } from '#libs/database/schema.ts';
-import { utcDay } from './log-id.ts';
+import { utcDay } from '../row/log-id.ts';
 
 /** A first and a last sequence, both included. */
 export type SequenceRange = [first: number, last: number];

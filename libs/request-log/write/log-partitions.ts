@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { utcDay } from './log-id.ts';
+import { utcDay } from '../row/log-id.ts';
 
 const dayMs = 86_400_000;
 const partitionShape = /^request_log_(\d{4})(\d{2})(\d{2})$/;

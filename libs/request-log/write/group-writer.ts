@@ -3,7 +3,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { CopyRows } from './copy-rows.ts';
 import { judgeInsertFailure, type WriteRows } from './insert-rows.ts';
-import { cleanRow, type LogRow } from './log-entry.ts';
+import { cleanRow, type LogRow } from '../row/log-entry.ts';
 import type { SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {

@@ -1,7 +1,7 @@
 import type { ExportField } from '#libs/contracts/log-exports.ts';
-import { toLogId } from './log-id.ts';
+import { toLogId } from '../row/log-id.ts';
 import type { LogListRow } from './read-log.ts';
-import type { RecordedTexts } from './recorded-bodies.ts';
+import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { bodyOf, isSuccessful } from './to-log-details.ts';
 import { toLogRecord } from './to-log-record.ts';
 

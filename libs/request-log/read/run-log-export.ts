@@ -13,8 +13,8 @@ import type { Secrets } from '#libs/secrets/secrets.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
 import { bodyFields, type ExportedRow } from './export-columns.ts';
 import { exportFormats, type ExportEncoder } from './export-formats.ts';
-import { toLogId } from './log-id.ts';
-import { createBodiesReader, type ReadBodies } from './recorded-bodies.ts';
+import { toLogId } from '../row/log-id.ts';
+import { createBodiesReader, type ReadBodies } from '../bodies/recorded-bodies.ts';
 import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
 
 /** Writes the file of one export. A job that was lost goes on where the last finished part ends. */
