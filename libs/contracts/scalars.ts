@@ -111,24 +111,19 @@ export const anyMetadata = () =>
     })
     .meta({ maxProperties: pairsMax, propertyNames: { maxLength: keyLengthMax } });
 
-/** Names of metadata that only the server sets, such as `_user`: budgets and analytics rely on them. */
-export const isReservedMetadata = (name: string): boolean => name.startsWith('_');
-export const reservedMetadata =
-  'is reserved, because names that begin with "_" are set by the gateway. Use another name, or set it in the metadata of ' +
-  'the API key or workspace';
+/**
+ * The metadata of a request without names that only the server sets, such as `_user`: budgets and analytics rely on them.
+ * They are ignored instead of refused, because clients written for Portkey send them.
+ */
+export const withoutReserved = (metadata: object): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(metadata).filter(([name]) => !name.startsWith('_')));
 
 /** Metadata of calls as their clients send it. */
 export const callMetadata = () =>
-  anyMetadata().check((context) => {
-    const reserved = Object.keys(context.value).find(isReservedMetadata);
-    if (reserved === undefined) return;
-    const shown = JSON.stringify(reserved.slice(0, keyLengthMax));
-    addBreach(context, {
-      path: [],
-      code: 'invalid_value',
-      text: (name) => `Invalid ${name()}: the name ${shown} ${reservedMetadata}.`,
-    });
-  });
+  z.preprocess(
+    (value) => (typeof value === 'object' && value !== null && !Array.isArray(value) ? withoutReserved(value) : value),
+    anyMetadata(),
+  );
 
 /** In JSON text, what cannot be stored is escaped. */
 function nestedBreach(value: Record<string, unknown>): Breach | null {

@@ -24,7 +24,9 @@ const tracingHeaders: Record<string, string> = {
 };
 
 const headerTexts: Record<string, string> = {
-  metadata: 'JSON object whose values have at most 128 characters; others than strings count as their JSON text.',
+  metadata:
+    'JSON object whose values have at most 128 characters. Values other than strings count as their JSON text. ' +
+    'Names that begin with an underscore are ignored.',
 };
 
 /** The values of headers that accept no others. */

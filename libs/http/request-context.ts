@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { isReservedMetadata, metadataText, reservedMetadata } from '#libs/contracts/scalars.ts';
+import { metadataText, withoutReserved } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BytePace } from '#libs/kernel/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
@@ -217,14 +217,13 @@ function parseMetadata(header: string): Readonly<Record<string, string>> {
     throw refuse('it is not valid JSON');
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('it is not an object');
-  const entries = Object.entries(value);
+  const entries = Object.entries(withoutReserved(value));
   if (entries.length > metadataPairsMax) throw refuse(`it has more than ${metadataPairsMax} members`);
   const metadata: Record<string, string> = Object.create(null) as Record<string, string>;
   for (const [key, entry] of entries) {
     const text = metadataText(entry);
     const shown = JSON.stringify(key.slice(0, metadataTextMax));
-    if (isReservedMetadata(key)) throw refuse(`the name ${shown} ${reservedMetadata}`);
-    if (!isMetadataText(key) || key === '' || key === '__proto__') throw refuse(`the name ${shown} is not allowed`);
+    if (!isMetadataText(key) || key === '') throw refuse(`the name ${shown} is not allowed`);
     if (!isMetadataText(text)) throw refuse(`the value of ${shown} is too long or holds U+0000 or half a character`);
     metadata[key] = text;
   }

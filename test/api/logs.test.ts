@@ -225,13 +225,14 @@ describe.each(sdks)('$name', (sdk) => {
   test("calls are tagged with their key's metadata, and their own over it; lines with those of the call that made them", async () => {
     const body = { name: 'tagged', defaults: { metadata: { team: 'blue', env: 'test' } } };
     const { key } = await client.post<{ key: string }>('/api-keys', { body });
-    const defaultHeaders = { 'x-gateway-trace-id': `trace-tags-${sdk.name}`, 'x-gateway-metadata': '{"env":"live"}' };
+    const metadata = '{"env":"live","_user":"nobody"}';
+    const defaultHeaders = { 'x-gateway-trace-id': `trace-tags-${sdk.name}`, 'x-gateway-metadata': metadata };
     const tagged = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl, defaultHeaders });
     const messages = [{ role: 'user' as const, content: 'Hello' }];
     await tagged.chat.completions.create({ model: '@simulator/sim-small', messages });
     const batch = await runBatch(sdk, tagged, [chatLine('a')], {
-      metadata: { run: '1' },
-      gateway_options: { metadata: { step: '2' } },
+      metadata: { run: '1', _user: 'nobody' },
+      gateway_options: { metadata: { step: '2', _other: 'x' } },
     } as object);
     expect(batch.metadata).toEqual({ run: '1' });
     const rows = await rowsOf({ trace_id: `trace-tags-${sdk.name}` }, 2);

@@ -63,14 +63,7 @@ attack('a caller escapes the budget of a person or team by sending another name'
   const leaks: string[] = [];
   for (const metadata of [{ _user: 'nobody' }, { _other: 'x' }, { team: 'blue' }, { team: '', place: 'x' }]) {
     const { status } = await send(metadata);
-    if (status < 400) leaks.push(`${JSON.stringify(metadata)}: ${status}`);
-  }
-  const batch = { input_file_id: 'file-1', endpoint: '/v1/chat/completions', completion_window: '24h' };
-  for (const more of [{ metadata: { _user: 'nobody' } }, { gateway_options: { metadata: { _user: 'nobody' } } }]) {
-    const response = await postJson(platform, '/batches', { ...batch, ...more });
-    const { error } = (await response.json()) as { error?: { message: string } };
-    if (error?.message.includes('reserved') !== true)
-      leaks.push(`batch with ${JSON.stringify(more)}: ${response.status}`);
+    if (status !== 429) leaks.push(`${JSON.stringify(metadata)}: ${status}`);
   }
   for (const locked of [null, { team: 'blue' }]) {
     const unlocked = await fetch(`${platform.baseUrl}/api-keys/${String(id)}`, {

@@ -16,7 +16,7 @@ import type { Files } from '#libs/files/files.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
-import { isReservedMetadata } from '#libs/contracts/scalars.ts';
+import { withoutReserved } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -95,7 +95,8 @@ export function retryBatch(deps: Deps): Route {
           outputExpiresAfterSeconds: first.output_expires_after_seconds,
           gatewayOptions: {
             ...kept,
-            ...recordable({ ...options, metadata: { ...ofClient(tags), ...options.metadata } }, request),
+            // The reserved members name the caller of the first batch. This request can come from another caller.
+            ...recordable({ ...options, metadata: { ...withoutReserved(tags ?? {}), ...options.metadata } }, request),
             retry_of: first.id,
           },
           headers: inheritedFrom(request),
@@ -187,7 +188,3 @@ function sameTarget({ snapshot }: Pick<Deps, 'snapshot'>, { target }: BatchRow):
   const value = target.type === 'config' ? target.config_id : target.config;
   return { ...placeOf(target.caller), config: { value, param: 'batch_id' } };
 }
-
-/** Without the members that the gateway set: they name the caller of the first batch, and this call may be another's. */
-const ofClient = (tags: unknown): Record<string, unknown> =>
-  Object.fromEntries(Object.entries(tags ?? {}).filter(([name]) => !isReservedMetadata(name)));
