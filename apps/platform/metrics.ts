@@ -128,6 +128,11 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     () => platform.access.snapshot.recordStats().workspacesLeftOut,
   );
   gauge(
+    'sluice_records_unreadable',
+    'Number of stored records that this process cannot read. Calls that need them are refused.',
+    () => platform.access.snapshot.recordStats().unreadable,
+  );
+  gauge(
     'sluice_memory_max_bytes',
     'Bytes of the memory budget of this process (SLUICE_MEMORY_MAX).',
     () => memory.stats().bytesMax,

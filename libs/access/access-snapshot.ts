@@ -10,6 +10,7 @@ import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/records/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
 import { findLive } from '#libs/records/find-by-name.ts';
+import { findLive, refuseUnreadable } from '#libs/resources/find-by-name.ts';
 import {
   liveKind,
   loadLiveRecords,
@@ -26,6 +27,8 @@ import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createPlanCache, type PlanCache } from '#libs/credentials/plan-cache.ts';
+import { rateLimitPolicyKind } from '#libs/resources/rate-limit-policies.ts';
+import { usageLimitPolicyKind } from '#libs/resources/usage-limit-policies.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
@@ -60,12 +63,18 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   /** The active records of a kind at this moment. Ask again for every request. */
   live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
   findApiKey(digest: string): LiveApiKey | undefined;
-  /** Throws unavailable (`workspace_too_large`) for a workspace whose records do not fit into memory. */
+  /**
+   * Throws unavailable for a workspace whose records do not fit into memory (`workspace_too_large`), or whose limits or
+   * settings cannot be read (`record_unreadable`).
+   */
   assertLoaded(workspaceId: string): void;
   /** The memory that the records of a workspace take up, in bytes. */
   memoryOf(workspaceId: string): number;
-  /** The memory of all records that are loaded, and the number of workspaces whose records are not. */
-  recordStats(): { bytes: number; workspacesLeftOut: number };
+  /**
+   * The memory of all records that are loaded, the number of workspaces whose records are not, and the number of
+   * unreadable records.
+   */
+  recordStats(): { bytes: number; workspacesLeftOut: number; unreadable: number };
   /** A user's role in a workspace; null for someone who is not a user or not in the workspace. */
   roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
   /** A virtual key or a provider: no two of a workspace have the same slug. */
@@ -111,18 +120,30 @@ export function createAccessSnapshot({
     },
   });
   const assertLoaded = (workspaceId: string): void => {
-    if (state().records.leftOut.has(workspaceId)) throw tooLarge();
+    const { leftOut, kinds: loaded } = state().records;
+    if (leftOut.has(workspaceId)) throw tooLarge();
+    for (const kind of restrictingKinds) refuseUnreadable(liveKind(loaded, kind), [workspaceId]);
   };
   return {
     ...snapshot,
     assertLoaded,
     memoryOf: (workspaceId) => state().records.bytesOf.get(workspaceId) ?? 0,
     recordStats() {
-      const { bytes, leftOut } = state().records;
-      return { bytes, workspacesLeftOut: leftOut.size };
+      const { bytes, leftOut, kinds: loaded } = state().records;
+      const unreadable = loaded.values().reduce((count, kind) => count + kind.unreadable.size, 0);
+      return { bytes, workspacesLeftOut: leftOut.size, unreadable };
     },
     live: (kind) => liveKind(state().records.kinds, kind),
-    findApiKey: (digest) => state().keys.byDigest.get(digest),
+    findApiKey(digest) {
+      const key = state().keys.byDigest.get(digest);
+      const { kinds: loaded } = state().records;
+      if (key === undefined) refuseUnreadable(liveKind(loaded, apiKeyKind), null, digest);
+      // The networks that the workspace allows are unknown. Keys of the organisation can repair it.
+      else if (key.caller.principal.type !== 'organisation_key') {
+        refuseUnreadable(liveKind(loaded, workspaceKind), [key.caller.workspaceId]);
+      }
+      return key;
+    },
     roleOf(userId, workspaceId) {
       const user = state().keys.users.get(userId);
       return user === undefined ? null : workspaceRoleOf(user, workspaceId);
@@ -130,7 +151,11 @@ export function createAccessSnapshot({
     findCredential(workspaceId, slug) {
       assertLoaded(workspaceId);
       const { virtualKeys, providers } = state();
-      return virtualKeys.bySlug.get(workspaceId)?.get(slug) ?? providers.bySlug.get(workspaceId)?.get(slug);
+      const found = virtualKeys.bySlug.get(workspaceId)?.get(slug) ?? providers.bySlug.get(workspaceId)?.get(slug);
+      if (found !== undefined) return found;
+      refuseUnreadable(virtualKeys, [workspaceId], slug);
+      refuseUnreadable(providers.providers, [workspaceId], slug);
+      return undefined;
     },
     findCredentialById(id) {
       const { virtualKeys, providers } = state();
@@ -162,6 +187,9 @@ function changedCredentials(previous: AccessState, next: AccessState): LiveCrede
     ...changedOf(previous.providers.byId, next.providers.byId),
   ];
 }
+
+/** Without one of these records, calls could do more than they are allowed to. */
+const restrictingKinds = [workspaceKind, usageLimitPolicyKind, rateLimitPolicyKind];
 
 /** The part of the memory budget that records can take up. */
 const recordsShare = 1 / 2;

@@ -85,20 +85,16 @@ function assertUsable(key: LiveCredential, clock: Clock, param: string | null): 
   );
 }
 
-const blocked = (
-  { slug }: LiveCredential,
-  reason: 'integration_deleted' | 'integration_not_shared',
-  param: string | null,
-) =>
-  new GatewayError(
-    'forbidden',
-    reason,
-    reason === 'integration_deleted'
-      ? `The integration of the provider '${slug}' has been deleted. Make a provider of another one.`
-      : `The integration of the provider '${slug}' is not shared with this workspace any more. ` +
-          'A key of the organisation can share it again.',
-    { param },
-  );
+const blocked = ({ slug }: LiveCredential, reason: NonNullable<LiveCredential['blocked']>, param: string | null) => {
+  const texts = {
+    integration_deleted: 'has been deleted. Create a provider from another one.',
+    integration_unreadable:
+      'is stored in a form that cannot be read. Change it so that it is stored again, or delete it.',
+    integration_not_shared: 'is no longer shared with this workspace. A key of the organisation can share it again.',
+  };
+  const kind = reason === 'integration_unreadable' ? 'unavailable' : 'forbidden';
+  return new GatewayError(kind, reason, `The integration of the provider '${slug}' ${texts[reason]}`, { param });
+};
 
 export const unknownVirtualKeyCode = 'virtual_key_not_found';
 

@@ -55,7 +55,7 @@ function rig(
     value_format: null,
   }));
   const renewed: string[] = [];
-  const live = () => ({ byId, bySlug: new Map(), byLookup: new Map(), records: new Map() });
+  const live = () => ({ byId, bySlug: new Map(), byLookup: new Map(), records: new Map(), unreadable: new Map() });
   const { complete } = createMappedSecrets({
     snapshot: { live: live as never },
     cache: {

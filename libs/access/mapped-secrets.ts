@@ -5,6 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { mayTakeMember, memberNotAllowed } from '#libs/resources/secret-references/secret-reference-data.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
+import { refuseUnreadable } from '#libs/resources/find-by-name.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
@@ -39,6 +40,7 @@ export function createMappedSecrets({
     const { target_field: field, secret_reference_id: id } = mapping;
     refuseUnmappable(provider, field, `secret_mappings.${field}`);
     const reference = snapshot.live(secretReferenceKind).byId.get(id);
+    if (reference === undefined) refuseUnreadable(snapshot.live(secretReferenceKind), null, id);
     if (reference === undefined) throw deleted(mapping);
     if (!mayMap(reference, ownerId)) throw notAllowed(reference);
     const secretKey = mapping.secret_key ?? reference.key;

@@ -29,7 +29,8 @@ export function joinProviders(
   const limited = new Map<string, { limits: readonly LimitRule[] }>();
   for (const [id, provider] of providers.byId) {
     const integration = integrations.byId.get(provider.integrationId);
-    const credential = credentialOf(provider, integration);
+    const isUnreadable = integrations.unreadable.has(provider.integrationId);
+    const credential = credentialOf(provider, integration ?? (isUnreadable ? 'unreadable' : 'deleted'));
     byId.set(id, credential);
     const slugs = bySlug.get(provider.workspaceId);
     if (slugs) slugs.set(provider.slug, credential);
@@ -47,12 +48,12 @@ export const findIntegration = (
   slug: string,
 ): LiveIntegration | undefined => bySlug.get(organisationId)?.get(slug) ?? bySlug.get(workspaceId)?.get(slug);
 
-function credentialOf(provider: LiveProvider, integration: LiveIntegration | undefined): LiveCredential {
+function credentialOf(provider: LiveProvider, integration: LiveIntegration | 'unreadable' | 'deleted'): LiveCredential {
   const { id, workspaceId, slug, expiresAtMs, aiProviderId } = provider;
   const own = { id, workspaceId, slug, noun: 'provider' as const, expiresAtMs };
-  if (integration === undefined) {
+  if (typeof integration === 'string') {
     const nothing = { customHost: null, baseUrl: null, settings: {}, apiKey: null, secrets: null };
-    return { ...own, ...nothing, provider: aiProviderId, blocked: 'integration_deleted' };
+    return { ...own, ...nothing, provider: aiProviderId, blocked: `integration_${integration}` };
   }
   const { customHost, baseUrl, settings, deployments, apiKey, secrets, mapped, models } = integration;
   return {

@@ -44,7 +44,7 @@ export type EntryContext = { logger: Logger; plans: PlanCache };
 
 /** How a kind is held in memory by every process, so that calls need no database. */
 export type CachedKind<Data, Entry> = {
-  /** Must not throw. `secrets` is null when they cannot be decrypted. */
+  /** `secrets` is null when they cannot be decrypted. A record for which it throws is unreadable. */
   toEntry(row: ResourceRow<Data>, secrets: SecretMembers | null, context: EntryContext): Entry;
   /** The entry keeps the record's data as JSON text, which takes up much less memory than the value. */
   keepsText?: boolean;

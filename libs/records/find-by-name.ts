@@ -1,6 +1,7 @@
 import { sql, type RawBuilder } from 'kysely';
 import { organisationId } from '#libs/http/caller.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
  * The ID of the record that `name` stands for, as an SQL expression; null for none. The ID comes first, and only then the
@@ -28,9 +29,12 @@ export function idOfName(
 export const ofWorkspaceOrShared = (workspaceId: string): RawBuilder<unknown> =>
   sql`workspace_id in (${workspaceId}, ${organisationId})`;
 
-/** The same among the records in memory: those of `owners`, of which the first ones come first by slug. */
+/**
+ * The same among the records in memory: those of `owners`, of which the first ones come first by slug. Throws unavailable
+ * for an unreadable record.
+ */
 export function findLive<Entry>(
-  { records, bySlug }: Pick<LiveKind<Entry>, 'records' | 'bySlug'>,
+  { records, bySlug, unreadable }: Pick<LiveKind<Entry>, 'records' | 'bySlug' | 'unreadable'>,
   owners: readonly string[],
   name: string,
 ): Entry | undefined {
@@ -40,5 +44,27 @@ export function findLive<Entry>(
     const entry = bySlug.get(owner)?.get(name);
     if (entry !== undefined) return entry;
   }
+  refuseUnreadable({ unreadable }, owners, name);
   return undefined;
+}
+
+/**
+ * Throws unavailable if `name` is the ID, slug or lookup of an unreadable record. `owners`: null for records of all
+ * workspaces. Without a name, any unreadable record of the owners is refused.
+ */
+export function refuseUnreadable(
+  { unreadable }: Pick<LiveKind<unknown>, 'unreadable'>,
+  owners: readonly string[] | null,
+  name?: string,
+): void {
+  for (const [id, { workspaceId, slug, lookup, noun }] of unreadable) {
+    if (owners?.includes(workspaceId) === false) continue;
+    if (name !== undefined && name !== id && name !== slug && name !== lookup) continue;
+    throw new GatewayError(
+      'unavailable',
+      'record_unreadable',
+      `The stored data of the ${noun} '${slug ?? id}' cannot be read, so calls that need it are refused. Change the ` +
+        'record so that it is stored again, or delete it.',
+    );
+  }
 }

@@ -16,7 +16,7 @@ export type LivePriceTable = { readonly createdAtMs: number; readonly table: Pri
  * Price lists of the organisation. The newest one is in use, in place of the one that the release brings; one that is
  * deleted gives way to the one before. A list is never changed, because its version stands in the rows that it priced.
  */
-export const priceTableKind = defineResource<typeof priceTableFields, PriceTableData, LivePriceTable | null>({
+export const priceTableKind = defineResource<typeof priceTableFields, PriceTableData, LivePriceTable>({
   noun: 'price_table',
   idPrefix: 'price_',
   area: 'prices',
@@ -49,14 +49,10 @@ export const priceTableKind = defineResource<typeof priceTableFields, PriceTable
   viewSchema: PriceTableObject,
 
   cached: {
-    toEntry({ id, data, created_at }, _secrets, { logger }) {
-      try {
-        return { createdAtMs: created_at.getTime(), table: createPriceTable(data.table) };
-      } catch (error) {
-        logger.error({ err: error, price_table_id: id }, 'a price table cannot be read, so that the one before counts');
-        return null;
-      }
-    },
+    toEntry: ({ data, created_at }) => ({
+      createdAtMs: created_at.getTime(),
+      table: createPriceTable(data.table),
+    }),
   },
 });
 
@@ -64,20 +60,15 @@ export const priceTableKind = defineResource<typeof priceTableFields, PriceTable
 export const priceTableModel = resourceModel([priceTableKind]);
 
 /** The table that counts now: the newest of the organisation, or else `builtIn`. */
-export function createCurrentPriceTable(
-  live: () => LiveKind<LivePriceTable | null>,
-  builtIn: PriceTable,
-): () => PriceTable {
-  let seen: LiveKind<LivePriceTable | null> | undefined;
+export function createCurrentPriceTable(live: () => LiveKind<LivePriceTable>, builtIn: PriceTable): () => PriceTable {
+  let seen: LiveKind<LivePriceTable> | undefined;
   let current = builtIn;
   return () => {
     // Asked for every call; the map is another one only after a change.
     const now = live();
     if (now === seen) return current;
     seen = now;
-    const [newest] = [...now.byId.values()]
-      .filter((entry) => entry !== null)
-      .toSorted((a, b) => b.createdAtMs - a.createdAtMs);
+    const [newest] = [...now.byId.values()].toSorted((a, b) => b.createdAtMs - a.createdAtMs);
     current = newest?.table ?? builtIn;
     return current;
   };

@@ -79,7 +79,7 @@ export type LiveCredential = OpenCredential & {
   /** Absent: all. */
   readonly models?: AllowedModels;
   /** Why it cannot be used at present. Absent: it can. */
-  readonly blocked?: 'integration_deleted' | 'integration_not_shared';
+  readonly blocked?: 'integration_deleted' | 'integration_unreadable' | 'integration_not_shared';
 };
 
 /** Members of a request that make a credential: `key`, `custom_host`, the provider's settings under our names and Portkey's. */

@@ -15,6 +15,7 @@ import { emailLookup, subjectLookup, userKind } from '#libs/people/users.ts';
 import { welcomeUser } from '#libs/people/welcome-user.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 import type { ApiConfig } from '../config.ts';
+import { findLive } from '#libs/resources/find-by-name.ts';
 
 type Deps = {
   config: ApiConfig;
@@ -110,7 +111,7 @@ function peopleOf(snapshot: AccessSnapshot, { byEmail }: { byEmail: boolean }): 
       const [first, ...others] = workspaces().byId.keys();
       return others.length === 0 ? first : undefined;
     },
-    defaultsOf: (workspaceId) => workspaces().byId.get(workspaceId)?.defaults ?? null,
+    defaultsOf: (workspaceId) => findLive(workspaces(), [workspaceId], workspaceId)?.defaults ?? null,
   };
 }
 

@@ -15,6 +15,19 @@ export type LiveKind<Entry> = {
   readonly byLookup: ReadonlyMap<string, Entry>;
   /** To know which records have changed since. */
   readonly records: ReadonlyMap<string, LiveRecord<Entry>>;
+  /** By ID. They are in none of the other maps. */
+  readonly unreadable: ReadonlyMap<string, UnreadableRecord>;
+};
+
+/** A record that this process cannot read. Calls that need it are refused, and others are served. */
+type UnreadableRecord = {
+  readonly version: number;
+  readonly workspaceId: string;
+  readonly slug: string | null;
+  readonly lookup: string | null;
+  /** What messages call its kind. */
+  readonly noun: string;
+  readonly bytes: number;
 };
 
 type LiveRecord<Entry> = {
@@ -47,7 +60,13 @@ export type LiveRecords = {
 
 export const noRecords: LiveRecords = { kinds: new Map(), bytesOf: new Map(), bytes: 0, leftOut: new Map() };
 
-const empty: LiveKind<unknown> = { byId: new Map(), bySlug: new Map(), byLookup: new Map(), records: new Map() };
+const empty: LiveKind<unknown> = {
+  byId: new Map(),
+  bySlug: new Map(),
+  byLookup: new Map(),
+  records: new Map(),
+  unreadable: new Map(),
+};
 
 type Deps = EntryContext & {
   db: Kysely<Database>;
@@ -118,8 +137,9 @@ async function measure(
   listed: Listed[],
 ): Promise<Listed[]> {
   const known = ({ id, kind, workspaceId, version }: Listed): number | undefined => {
+    const { records, unreadable } = liveKind(previous.kinds, { noun: kind });
     const before: Measured | undefined =
-      previous.kinds.get(kind)?.records.get(id) ?? previous.leftOut.get(workspaceId)?.get(id);
+      records.get(id) ?? unreadable.get(id) ?? previous.leftOut.get(workspaceId)?.get(id);
     return before?.version === version ? before.bytes : undefined;
   };
   const changed = listed.filter((record) => known(record) === undefined).map(({ id }) => id);
@@ -192,21 +212,33 @@ async function renew(
   listed: readonly Listed[],
 ): Promise<LiveKind<unknown>> {
   const records = new Map<string, LiveRecord<unknown>>();
+  const unreadable = new Map<string, UnreadableRecord>();
   const stale: Listed[] = [];
   for (const listedRecord of listed) {
-    const record = previous.records.get(listedRecord.id);
-    if (record?.version === listedRecord.version) records.set(listedRecord.id, record);
+    const { id, version } = listedRecord;
+    const record = previous.records.get(id);
+    const unreadableRecord = previous.unreadable.get(id);
+    if (record?.version === version) records.set(id, record);
+    else if (unreadableRecord?.version === version) unreadable.set(id, unreadableRecord);
     else stale.push(listedRecord);
   }
-  if (stale.length === 0 && records.size === previous.records.size) return previous;
+  const isSame = records.size === previous.records.size && unreadable.size === previous.unreadable.size;
+  if (stale.length === 0 && isSame) return previous;
   for (const slice of slicesOf(stale)) {
     for (const row of await fetchRows(deps, [...slice.keys()])) {
-      const { version, workspace_id: workspaceId, slug, lookup } = row;
-      const entry = kind.cached?.toEntry(row, openSecrets(row, deps), deps);
-      const own = lookup === null ? [] : [[lookup, entry] as const];
-      const lookups = [...own, ...(kind.cached?.moreLookups?.(row, entry) ?? [])];
-      const limits = kind.limits?.(row) ?? noLimits;
-      records.set(row.id, { version, workspaceId, slug, lookups, entry, limits, bytes: slice.get(row.id) ?? 0 });
+      const { id, version, workspace_id: workspaceId, slug, lookup } = row;
+      const bytes = slice.get(id) ?? 0;
+      try {
+        const entry = kind.cached?.toEntry(row, openSecrets(row, deps), deps);
+        const own = lookup === null ? [] : [[lookup, entry] as const];
+        const lookups = [...own, ...(kind.cached?.moreLookups?.(row, entry) ?? [])];
+        const limits = kind.limits?.(row) ?? noLimits;
+        records.set(id, { version, workspaceId, slug, lookups, entry, limits, bytes });
+      } catch (error) {
+        const fields = { err: error, [`${kind.noun}_id`]: id, workspace_id: workspaceId };
+        deps.logger.error(fields, 'a stored record cannot be read: calls that need it are refused');
+        unreadable.set(id, { version, workspaceId, slug, lookup, noun: kind.names.one, bytes });
+      }
     }
   }
   const bySlug = new Map<string, Map<string, unknown>>();
@@ -218,7 +250,7 @@ async function renew(
     if (slugs) slugs.set(slug, entry);
     else bySlug.set(workspaceId, new Map([[slug, entry]]));
   }
-  return { byId: new Map([...records].map(([id, { entry }]) => [id, entry])), bySlug, byLookup, records };
+  return { byId: new Map([...records].map(([id, { entry }]) => [id, entry])), bySlug, byLookup, records, unreadable };
 }
 
 /** The sizes of records by ID, in groups that are read by one query each. */

@@ -75,6 +75,7 @@ test.each(named)(
             new Map(all.map(({ id, slug }) => [slug, id])),
           ]),
         ),
+        unreadable: new Map(),
       };
       const resources = createResourceStore(kind, createProcess(database).resources);
       for (const name of new Set(records.flatMap(({ id, slug }) => [id, slug]))) {
