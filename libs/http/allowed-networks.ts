@@ -8,6 +8,8 @@ export type AllowedNetworks = {
   /** As they were given. */
   readonly texts: readonly string[];
   has(address: string): boolean;
+  /** Whether one of them contains the whole of another network. */
+  contains(network: string): boolean;
 };
 
 /** null for no restriction. A list that this process cannot read allows no address. */
@@ -19,7 +21,12 @@ export function allowedNetworks(
   const list = readList(texts);
   // An IPv4 address within IPv6 counts as the IPv4 address, in every spelling.
   const has = (address: string): boolean => list?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') === true;
-  return Object.freeze({ of, texts, has });
+  const contains = (network: string): boolean => {
+    const [address = '', bits = Number.POSITIVE_INFINITY] = network.split('/');
+    const isWider = (text: string): boolean => Number(text.split('/')[1] ?? Number.POSITIVE_INFINITY) <= Number(bits);
+    return readList(texts.filter(isWider))?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') === true;
+  };
+  return Object.freeze({ of, texts, has, contains });
 }
 
 function readList(texts: readonly string[]) {

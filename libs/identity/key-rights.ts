@@ -18,12 +18,21 @@ type StoredRights = {
   allowed_networks?: readonly string[] | null;
 };
 
-export const isOfKey = (networks: AllowedNetworks): boolean => networks.of === 'API key';
+const isOfKey = (networks: AllowedNetworks): boolean => networks.of === 'API key';
+
+/** The networks of a new key: those that were asked for, or else those of the key that creates it. */
+export function inheritedNetworks(
+  { networks: lists }: Pick<KeyRights, 'networks'>,
+  wanted?: readonly string[] | null,
+): { allowed_networks?: string[] } {
+  const networks = wanted ?? lists?.find(isOfKey)?.texts;
+  return networks ? { allowed_networks: [...networks] } : {};
+}
 
 /** Whether a key can be used from networks that the key of the request cannot. */
 function isFromMoreNetworks({ networks: lists }: Pick<KeyRights, 'networks'>, wanted: StoredRights): boolean {
-  const own = lists?.find(isOfKey)?.texts;
-  return own !== undefined && wanted.allowed_networks?.every((network) => own.includes(network)) !== true;
+  const own = lists?.find(isOfKey);
+  return own !== undefined && wanted.allowed_networks?.every((network) => own.contains(network)) !== true;
 }
 
 /**
@@ -40,7 +49,7 @@ export function refuseMoreRights(maker: KeyRights, wanted: StoredRights): void {
   if (isFromMoreNetworks(maker, wanted)) {
     const message =
       'The key of this request can only be used from its allowed_networks, and so can every key that it creates or changes. ' +
-      'Choose allowed_networks from those of this key.';
+      'Choose allowed_networks within those of this key.';
     throw new GatewayError('forbidden', 'network_not_allowed', message, { param: 'allowed_networks' });
   }
   const isFixed = defaults.allow_config_override === false && (defaults.config_id ?? null) === maker.defaults.configId;

@@ -182,9 +182,31 @@ attack('a stolen key is used from outside of its networks, and from inside makes
   const [, inherited] = await create({});
   const child = JSON.parse(inherited) as { id: string; key: string };
   if ((await from('198.51.100.1', '/models', child.key))[0] !== 403) leaks.push('a key that it made works elsewhere');
-  const wider = [{ allowed_networks: ['0.0.0.0/0'] }, { allowed_networks: [...allowed_networks, '198.51.100.0/24'] }];
-  for (const body of wider)
-    if ((await create(body))[0] !== 403) leaks.push(`it made a key for ${JSON.stringify(body)}`);
+  const wider = [['0.0.0.0/0'], [...allowed_networks, '198.51.100.0/24'], ['203.0.113.0/23'], ['2001:d00::/24']];
+  for (const networks of wider)
+    if ((await create({ allowed_networks: networks }))[0] !== 403) leaks.push(`it made a key for ${networks.join()}`);
+  const [narrower] = await create({ allowed_networks: ['203.0.113.128/25', '2001:db8::1'] });
+  if (narrower !== 200) throw new Error('It cannot make a key for a part of its networks.');
+  const inviter = await ask('POST', '/api-keys', { name: 'inviter', type: 'organisation-service', allowed_networks });
+  const invited = await from('203.0.113.9', '/admin/users/invites', String(inviter.body['key']), {
+    method: 'POST',
+    body: JSON.stringify({
+      email: 'networks@example.com',
+      role: 'member',
+      workspaces: [{ id: 'default', role: 'member' }],
+      workspace_api_key_details: { scopes: ['models.read'] },
+    }),
+  });
+  if (invited[0] !== 200) throw new Error(invited[1]);
+  const { invite_link: link } = JSON.parse(invited[1]) as { invite_link: string };
+  const token = link.slice(link.indexOf('inv_'));
+  const accepted = await ask('POST', '/admin/users/invites/accept', { token }, null);
+  const [ofInvite] = (accepted.body as unknown as { workspace_api_keys: { key: string }[] }).workspace_api_keys;
+  for (const address of [...inside, ...outside]) {
+    const [, text] = await from(address, '/models', String(ofInvite?.key));
+    if (text.includes('address_not_allowed') === inside.includes(address))
+      leaks.push(`the key of its invite from '${address}': ${text.slice(0, 100)}`);
+  }
   for (const id of [made.body['id'], child.id, open.body['id']]) {
     const body = JSON.stringify({ allowed_networks: null });
     const [status] = await from('203.0.113.9', `/api-keys/${id}`, keys['a key'], { method: 'PUT', body });

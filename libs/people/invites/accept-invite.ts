@@ -214,6 +214,7 @@ async function createKey(
     expires_at: null,
     type: 'workspace-user',
     user_id: userId,
+    ...(details?.allowed_networks && { allowed_networks: details.allowed_networks }),
     ...(maker === undefined ? {} : { made_with: maker }),
   };
   await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }], workspaceId);

@@ -13,7 +13,7 @@ export type InviteData = {
   role: OrganisationRole;
   /** By id. */
   workspaces: { id: string; role: WorkspaceRole }[];
-  workspace_api_key_details: { name?: string | undefined; scopes: string[] } | null;
+  workspace_api_key_details: { name?: string | undefined; scopes: string[]; allowed_networks?: string[] } | null;
   /** SHA-256 of the token, hex. */
   token_sha256: string;
   /** The user or key that made it. */

@@ -14,7 +14,12 @@ import {
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
-import { refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
+import {
+  inheritedNetworks,
+  refuseKeyOfOther,
+  refuseMoreRights,
+  refuseUnknownScopes,
+} from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
 import { madeWith } from '#libs/resources/api-keys/api-key-data.ts';
@@ -58,7 +63,8 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
   },
 
   async check(input, { caller, unit, people, scopes }) {
-    const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: key } = input;
+    const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: details } = input;
+    const key = details && { ...details, ...inheritedNetworks(caller) };
     refuseUnknownScopes(key?.scopes ?? [], scopes(), 'workspace_api_key_details.scopes');
     if (key) {
       await refuseStrongerKey({ unit, caller }, key);
@@ -201,12 +207,15 @@ const freshToken = (
   expires_at: new Date(now.getTime() + inviteTtlMs).toISOString(),
 });
 
-/** Whoever accepts gets a key that is bound to nothing of the inviter's, so the inviter has to be bound to nothing either. */
+/**
+ * Whoever accepts gets a key that has no limits of the inviter's key except its networks, so that key cannot have others
+ * either.
+ */
 async function refuseStrongerKey(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },
-  { scopes }: NonNullable<InviteData['workspace_api_key_details']>,
+  key: NonNullable<InviteData['workspace_api_key_details']>,
 ): Promise<void> {
-  refuseMoreRights(caller, { scopes, defaults: {} });
+  refuseMoreRights(caller, { ...key, defaults: {} });
   await refuseLimited({ unit, caller }, 'invite somebody to a key');
   if (!Number.isFinite(caller.expiresAtMs)) return;
   const message =

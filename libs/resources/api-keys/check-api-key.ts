@@ -6,7 +6,7 @@ import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import {
-  isOfKey,
+  inheritedNetworks,
   refuseKeyOfOther,
   refuseLongerLife,
   refuseMoreRights,
@@ -37,13 +37,8 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
   const type = input.type ?? (isForeign ? 'workspace-service' : undefined);
   const scopes = input.scopes ? [...new Set(input.scopes)] : null;
   refuseUnknownScopes(scopes ?? [], context.scopes());
-  const networks = input.allowed_networks ?? caller.networks?.find(isOfKey)?.texts;
-  refuseMoreRights(caller, {
-    ...(type === undefined ? {} : { type }),
-    scopes,
-    defaults,
-    ...(networks && { allowed_networks: networks }),
-  });
+  const networks = inheritedNetworks(caller, input.allowed_networks);
+  refuseMoreRights(caller, { ...(type === undefined ? {} : { type }), scopes, defaults, ...networks });
   await refuseLimited(context, 'create another key');
   refusePastExpiry(input.expires_at, unit.now);
   refuseLongerLife(caller, input.expires_at?.getTime() ?? Number.POSITIVE_INFINITY);
@@ -61,7 +56,7 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
       ...(userId === undefined ? {} : { user_id: userId }),
       ...readSettings(input, null, unit.now),
       made_with: madeWith(caller),
-      ...(networks && { allowed_networks: [...networks] }),
+      ...networks,
     },
     shownOnce: { key: key.reveal() },
   };
