@@ -4,8 +4,6 @@ import { bootstrap } from '#libs/people/bootstrap.ts';
 import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
 import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
-import { renameSlugsLikeIds } from '#libs/records/rename-slugs.ts';
-import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { RefusalLog } from '#libs/people/refusal-log.ts';
 import { sessionKind } from '#libs/people/sessions.ts';
 import type { Caller } from '#libs/http/caller.ts';
@@ -321,17 +319,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await access.snapshot.refresh();
     },
   };
-  const slugs: Part = {
-    name: 'slugs',
-    start: () => renameSlugsLikeIds({ db, eventLog, logger }, resourceKinds),
-  };
   const parts = [
     operations,
     listener,
     ...platform.parts,
     platform.outlastingOutages(isolation),
     platform.queuePart,
-    platform.outlastingOutages(slugs),
     platform.outlastingOutages(firstKey),
     keys.refusals,
     ...(signIn === null ? [] : [signIn.keys]),

@@ -48,7 +48,7 @@ export const ApiConfig = z.object({
   SLUICE_OPERATIONS_HOST: z.string().optional(),
   /** An admin key that is valid from the first start; npm start generates one. Without any key nobody can call the API. */
   SLUICE_BOOTSTRAP_KEY: z.string().optional(),
-  /** The e-mail address of the user who owns the organisation, made at the first start, or when an upgrade finds no user. */
+  /** The e-mail address of the user who owns the organisation, created at the first start. */
   SLUICE_OWNER_EMAIL: email().default('owner@localhost'),
   /** How long an invite can be accepted: a week, so that it outlasts a short absence. */
   SLUICE_INVITE_TTL: duration('7d', { minMs: 60_000, maxMs: 90 * 86_400_000 }),

@@ -37,7 +37,6 @@ import { createCounterStore } from '#libs/limits/counter-store.ts';
 import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
 import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
 import { createAlertRecorder } from '#libs/policies/record-alert.ts';
-import { repairCounters } from '#libs/policies/repair-counters.ts';
 import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/write/request-log.ts';
@@ -339,10 +338,6 @@ export async function createPlatform(
         start: async (signal) => void (await migrate({ connectionString, logger, signal })),
       }),
       wait.outlasting({ name: 'epoch of the event log', start: () => startEpoch(db, logger) }),
-      wait.outlasting({
-        name: 'counters of limits',
-        start: async () => void (await repairCounters({ db, eventLog, logger })),
-      }),
       wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },

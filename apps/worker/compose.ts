@@ -38,7 +38,12 @@ import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
-import { logExportQueue, runLogExport, sweepLogExports, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
+import {
+  logExportQueue,
+  runLogExport,
+  sweepLogExports,
+  workedOnExports,
+} from '#libs/request-log/read/run-log-export.ts';
 import { sweepProviderLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';

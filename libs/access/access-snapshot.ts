@@ -9,8 +9,7 @@ import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/records/define-resource.ts';
 import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
-import { findLive } from '#libs/records/find-by-name.ts';
-import { findLive, refuseUnreadable } from '#libs/resources/find-by-name.ts';
+import { findLive, refuseUnreadable } from '#libs/records/find-by-name.ts';
 import {
   liveKind,
   loadLiveRecords,
@@ -27,8 +26,8 @@ import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createPlanCache, type PlanCache } from '#libs/credentials/plan-cache.ts';
-import { rateLimitPolicyKind } from '#libs/resources/rate-limit-policies.ts';
-import { usageLimitPolicyKind } from '#libs/resources/usage-limit-policies.ts';
+import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
+import { usageLimitPolicyKind } from '#libs/resources/limits/usage-limit-policies.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';

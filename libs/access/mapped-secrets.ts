@@ -5,7 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { mayTakeMember, memberNotAllowed } from '#libs/resources/secret-references/secret-reference-data.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
-import { refuseUnreadable } from '#libs/resources/find-by-name.ts';
+import { refuseUnreadable } from '#libs/records/find-by-name.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';

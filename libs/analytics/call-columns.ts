@@ -38,7 +38,7 @@ export const valueColumns = {
 /** Milliseconds since 1970 of the record: the first 48 bits of its UUIDv7 (uuid_extract_timestamp is new in Postgres 18). */
 const recordedMs = sql`('x' || substr(id::text, 1, 8) || substr(id::text, 10, 4))::bit(48)::bigint`;
 
-/** What `aggregateLog` reads of a row of the request log. Rows of earlier releases have null where a column is newer. */
+/** What `aggregateLog` reads of a row of the request log. Columns that a call has no value for are null. */
 export const logColumns: RawBuilder<unknown> = sql`
   ${recordedMs} as recorded_ms, workspace_id, provider, model, status, ${hasNotSucceeded} as failed, ${wasRefused} as refused, key_id, virtual_key,
   config, prompt_slug, cache_status, case when ${hasNotSucceeded} then 0 else greatest(coalesce(retries, attempts - 1), 0) end as retries,

@@ -88,14 +88,12 @@ export function callSource(
     );
 
   const narrowKey = narrowKeyOf([...reads, ...filteredColumns(filters)], key);
-  // Before what the rollups know comes from the log; before there were narrow rows, the wide ones are read.
+  // Earlier calls come from the log.
   const rollupsFrom = within(range, needsLog(filters) ? range.to : rolledUpFrom);
-  const narrowFrom = within(range, narrowKey === undefined ? range.to : Math.max(rollupsFrom, kept.valuesFrom));
   const logFrom = Math.max(range.from, kept.logFrom);
   const selects = [
     ...(logFrom < rollupsFrom ? [fromLog({ from: logFrom, to: rollupsFrom })] : []),
-    ...fromRollups({ from: rollupsFrom, to: narrowFrom }),
-    ...fromRollups({ from: narrowFrom, to: range.to }, narrowKey),
+    ...fromRollups({ from: rollupsFrom, to: range.to }, narrowKey),
   ];
   if (selects.length === 0) {
     return sql`select ${columns}, ${measuresFrom(cube)} from ${sql.table(`${cube}_rollup`)} where false`;
@@ -159,5 +157,5 @@ function metadataOf({ filters: { metadata = {} }, metadataKey: wantedKey, worksp
   const from = hasAlways ? 0 : workspaceId === null ? undefined : kept.keys.get(only);
   if (from === undefined) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
   const values = only === null ? undefined : metadata[only];
-  return { key: only, values, rolledUpFrom: hasAlways ? 0 : Math.max(from, kept.valuesFrom) };
+  return { key: only, values, rolledUpFrom: from };
 }

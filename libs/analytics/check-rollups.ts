@@ -63,8 +63,7 @@ export async function checkRollups(db: Kysely<Database>, onDay: (day: string) =>
         for (const part of without(range, unsettled)) {
           const compared: { rows: number; different: number }[] = [];
           for (const cube of cubesOf(grain)) {
-            const from = cube === 'value' ? Math.max(part.from, state.valuesFrom) : part.from;
-            if (from < part.to) compared.push(await compare(tx, cube, grain, { ...part, from }, state.valuesFrom));
+            compared.push(await compare(tx, cube, grain, part));
           }
           for (const { rows, different } of compared) {
             checked.rows += rows;
@@ -84,13 +83,11 @@ async function compare(
   cube: Cube,
   grain: Grain,
   range: TimeRange,
-  valuesFrom: number,
 ): Promise<{ rows: number; different: number }> {
   // Calls of before a key had rollups may be in them or not: nobody reads them.
   const ofKey = sql`exists (
     select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
-      and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key
-      and bucket >= ${new Date(valuesFrom)})`;
+      and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;
   const isComplete = {
     call: sql`true`,
     metadata: sql`(key = ${sql.lit(userKey)} or ${ofKey})`,
@@ -142,8 +139,5 @@ export async function rebuildRollups(
     onProgress(minutes);
     if (pass.state === 'done' && !pass.hasMore) break;
   }
-  // All of the log has been rolled up by a process that knows every kind of row.
-  await sql`
-    update rollup_state set values_from = least(values_from, ${new Date(Date.parse(oldest.day))})`.execute(db);
   return minutes;
 }

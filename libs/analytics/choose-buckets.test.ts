@@ -10,7 +10,6 @@ const kept: Kept = {
   daysUntil: at('23T00:00'),
   tensFrom: 0,
   tensUntil: 0,
-  valuesFrom: 0,
   keys: new Map(),
   logFrom: at('15T00:00'),
   now: at('23T14:30'),

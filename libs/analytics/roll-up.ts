@@ -18,7 +18,7 @@ import { mergeRanges, takeLast, type TimeRange } from './time-ranges.ts';
 
 type Tx = Transaction<Database>;
 
-export type RollUpResult = {
+type RollUpResult = {
   /** `busy`: another process holds the lease. */
   state: 'done' | 'busy';
   minutes: number;
@@ -47,7 +47,6 @@ export async function rollUp(
   return await db.transaction().execute(async (tx) => {
     const state = await lockState(tx);
     if (!state) return { state: 'busy', minutes: 0, hasMore: false };
-    await reportSilentWriters(tx);
     const { rows: changes } = await sql<{ first_at: Date; last_at: Date }>`
       delete from request_log_change where id in (
         select id from request_log_change order by id limit ${changesMax} for update skip locked)
@@ -55,7 +54,7 @@ export async function rollUp(
     const keptFromMs = await logKeptFrom(tx, nowMs - logRetentionMs);
     const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
     // Of hours without minutes, all minutes are needed to make the hour: those are taken one at a time, after all others.
-    const minutesFrom = Math.max(state.minutesFrom, state.valuesFrom);
+    const { minutesFrom } = state;
     const recent = changed.map(({ from, to }) => ({ from: Math.max(from, minutesFrom), to }));
     const old = changed
       .filter(({ from }) => from < minutesFrom)
@@ -97,29 +96,9 @@ export async function hasWork(db: Kysely<Database>): Promise<boolean> {
   const { rows } = await sql<{ has_work: boolean }>`
     select exists (select from request_log_change)
       or hours_until < clock_timestamp() - interval '61 minutes'
-      or tens_until < clock_timestamp() - interval '11 minutes'
-      or (values_from > '-infinity' and values_from <= clock_timestamp())
-      or exists (select from request_log_process
-        where not reports_changes and heard_at > unreported_until - interval '2 minutes') as has_work
+      or tens_until < clock_timestamp() - interval '11 minutes' as has_work
     from rollup_state`.execute(db);
   return rows[0]?.has_work === true;
-}
-
-/**
- * Processes of the release before write rows without reporting them: while one was heard of lately, all recent minutes
- * count as changed.
- */
-async function reportSilentWriters(tx: Tx): Promise<void> {
-  await sql`
-    with state as (
-      select unreported_until - interval '1 minute' as since from rollup_state
-      where unreported_until < clock_timestamp() - interval '15 seconds' and exists (
-        select from request_log_process
-        where not reports_changes and heard_at > unreported_until - interval '2 minutes')
-    ), change as (
-      insert into request_log_change (first_at, last_at) select since, clock_timestamp() from state returning last_at
-    )
-    update rollup_state set unreported_until = change.last_at from change`.execute(tx);
 }
 
 /** Has the minutes of a time rolled up again, both bounds included (epoch milliseconds). */
@@ -138,8 +117,6 @@ export type RollupState = {
   daysUntil: number;
   tensFrom: number;
   tensUntil: number;
-  /** Rows of all cubes and metadata keys are there from here on; before, those that earlier releases made. */
-  valuesFrom: number;
 };
 
 /** How far the rollups are, in epoch milliseconds. */
@@ -150,13 +127,13 @@ export async function readRollupState(
   const { rows } = await sql<Record<keyof RollupState, number>>`
     select ${epochMs('minutes_from')} as "minutesFrom", ${epochMs('hours_from')} as "hoursFrom",
       ${epochMs('hours_until')} as "hoursUntil", ${epochMs('days_from')} as "daysFrom",
-      ${epochMs('days_until')} as "daysUntil", ${epochMs('values_from')} as "valuesFrom",
+      ${epochMs('days_until')} as "daysUntil",
       ${epochMs('tens_from')} as "tensFrom", ${epochMs('tens_until')} as "tensUntil"
     from rollup_state ${lock}`.execute(db);
   return rows[0] ?? null;
 }
 
-export const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, sql`for update skip locked`);
+const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, sql`for update skip locked`);
 
 const epochMs = (column: string): RawBuilder<unknown> =>
   sql`greatest(extract(epoch from ${sql.ref(column)}), 0)::float8 * 1000`;
@@ -201,7 +178,7 @@ function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
   return Math.max(fromMs, Math.min(Math.floor(nowMs / lengthMs) * lengthMs, fromMs + most));
 }
 
-export async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
+async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
   for (const ranges of inPieces(minutes, 'minute')) {
     const where = anyOf(ranges.map(recordedIn));
     await admitKeys(tx, where, nowMs);
@@ -210,7 +187,7 @@ export async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs:
 }
 
 /** Makes the buckets of a grain from finer ones. */
-export async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
+async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
   for (const ranges of inPieces(buckets, to)) {
     for (const cube of cubesOf(to)) {
       const where = sql`grain = ${sql.lit(finerOf(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
@@ -242,7 +219,7 @@ function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
 const anyOf = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
   sql`((${sql.join(conditions, sql`) or (`)}))`;
 
-export async function replace(
+async function replace(
   tx: Tx,
   cube: Cube,
   grain: Grain,

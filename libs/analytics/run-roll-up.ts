@@ -3,7 +3,6 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { completeEarlier } from './complete-earlier.ts';
 import { hasWork, rollUp } from './roll-up.ts';
 
 /** A pass rests four times as long as it took, so that it never takes more than a fifth of a processor. */
@@ -30,9 +29,7 @@ export function createRollUpRunner(deps: {
   async function pass(): Promise<number> {
     if (!(await hasWork(db))) return intervalMs;
     const startedMs = performance.now();
-    const passed = await rollUp(db, { nowMs: now(), logRetentionMs });
-    // New calls come first.
-    const hasMore = passed.hasMore || (await completeEarlier(db, { nowMs: now(), logRetentionMs }));
+    const { hasMore } = await rollUp(db, { nowMs: now(), logRetentionMs });
     const restMs = restFactor * (performance.now() - startedMs);
     return hasMore ? restMs : Math.max(intervalMs, restMs);
   }

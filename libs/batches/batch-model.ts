@@ -34,14 +34,13 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
         sums.cached_tokens += part.cached_tokens;
         sums.output_tokens += part.output_tokens;
         sums.reasoning_tokens += part.reasoning_tokens;
-        // Absent until there is some: rows of before there were prices stay as they are.
         if (part.cost !== null) sums.cost = addDecimals(sums.cost ?? null, part.cost);
         if (part.unpriced_lines !== undefined) sums.unpriced_lines = (sums.unpriced_lines ?? 0) + part.unpriced_lines;
       }
       return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums, waiting: null };
     }
     case 'batch.chunk_redelivered':
-    case 'batch.chunk_put_off':
+    case 'batch.chunk_snoozed':
       return row;
     case 'batch.budget_wait_began':
       return { ...row, waiting: { ...event.data, since: at.toISOString() } };

@@ -146,7 +146,7 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
     'settle some': ['batch.lines_settled'],
     'settle the last': ['batch.lines_settled', 'batch.finalizing completed'],
     'record redelivery': ['batch.chunk_redelivered'],
-    'snooze chunk': ['batch.chunk_put_off'],
+    'snooze chunk': ['batch.chunk_snoozed'],
     'record budget wait': ['batch.budget_wait_began'],
     cancel: ['batch.cancel_requested'],
   },

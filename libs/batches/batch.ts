@@ -15,7 +15,7 @@ export type SettledUsage = {
   /** US cents as a decimal, of all attempts; null: not known. */
   cost: string | null;
   price_version: string | null;
-  /** How many lines have a cost that is not known. Absent: none, or there were no prices yet. */
+  /** How many lines have a cost that is not known. Absent: none. */
   unpriced_lines?: number;
 };
 
@@ -72,7 +72,7 @@ export type BatchEvent =
   /** A claim was lost because a worker crashed or stopped. Lines without a result may be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
-  | { type: 'batch.chunk_put_off'; data: { chunk: number; unsettled: number; resume_at: string } }
+  | { type: 'batch.chunk_snoozed'; data: { chunk: number; unsettled: number; resume_at: string } }
   /** Lines wait for a budget, and no line has ended since: a settled line ends the wait. */
   | { type: 'batch.budget_wait_began'; data: BudgetWait }
   /** No line is started from here on, until `batch.resumed`. The deadline stays as it is. */
@@ -164,7 +164,7 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
     case 'snooze_chunk': {
       const { chunk, unsettled, resumeAt } = command;
       const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
-      return batch.status === 'in_progress' ? [{ type: 'batch.chunk_put_off', data }] : [];
+      return batch.status === 'in_progress' ? [{ type: 'batch.chunk_snoozed', data }] : [];
     }
     case 'record_budget_wait': {
       const { waiting } = batch;

@@ -126,7 +126,7 @@ async function enqueueTaken(
 ): Promise<void> {
   if (chunks.length === 0) return;
   await sql`
-    update batch_chunk as target set state = 'released'
+    update batch_chunk as target set state = 'enqueued'
     from unnest(${chunks.map((row) => row.batch_id)}::text[], ${chunks.map((row) => row.chunk)}::int[]) as taken (batch_id, chunk)
     where target.batch_id = taken.batch_id and target.chunk = taken.chunk`.execute(tx);
   await queue.enqueueMany(
@@ -255,27 +255,27 @@ async function takePendingChunks(
   const { queued, full, ofBatch, countMax } = limits;
   const { rows } = await sql<PendingChunk>`
     with recursive has_pending as (
-      (select release_order, batch_id from batch_chunk where state = 'pending' order by release_order, batch_id limit 1)
+      (select enqueue_order, batch_id from batch_chunk where state = 'pending' order by enqueue_order, batch_id limit 1)
       union all
       select next.* from has_pending as last cross join lateral (
-        select release_order, batch_id from batch_chunk
-        where state = 'pending' and (release_order, batch_id) > (last.release_order, last.batch_id)
-        order by release_order, batch_id limit 1
+        select enqueue_order, batch_id from batch_chunk
+        where state = 'pending' and (enqueue_order, batch_id) > (last.enqueue_order, last.batch_id)
+        order by enqueue_order, batch_id limit 1
       ) as next
     ), chosen as materialized (
-      select release_order, batch_id from has_pending
+      select enqueue_order, batch_id from has_pending
       where batch_id <> all(${full}::text[]) and (select status = 'in_progress' and paused_at is null from batch where id = batch_id)
       limit ${batchesPerPassMax}
     )
     select pending.* from (
-      select release_order, batch_id, ${ofBatch} - coalesce(queued.jobs, 0) as count_max from chosen
+      select enqueue_order, batch_id, ${ofBatch} - coalesce(queued.jobs, 0) as count_max from chosen
       left join unnest(${queued.map((row) => row.batch_id)}::text[], ${queued.map((row) => row.jobs)}::int[])
         as queued (batch_id, jobs) using (batch_id)
-      order by release_order, batch_id
+      order by enqueue_order, batch_id
     ) as running
     cross join lateral (
       select batch_id, chunk, generation from batch_chunk
-      where release_order = running.release_order and batch_id = running.batch_id and state = 'pending'
+      where enqueue_order = running.enqueue_order and batch_id = running.batch_id and state = 'pending'
       order by chunk limit least(running.count_max, ${countMax})
       for update skip locked
     ) as pending

@@ -44,24 +44,3 @@ export async function enqueueCloseJobs(
     return jobs.length;
   });
 }
-
-const deletedMax = 5_000;
-
-/**
- * Deletes the delayed close jobs that earlier releases enqueued for each batch's deadline, if the batch has ended. (Jobs of
- * batches still open stay, for workers of such a release.) Returns how many were deleted.
- */
-export async function deleteOldCloseJobs(db: Kysely<Database>): Promise<number> {
-  let deleted = 0;
-  for (;;) {
-    const { numAffectedRows = 0n } = await sql`
-      delete from pgboss.job where name = ${closeQueue.name} and id in (
-        select job.id from pgboss.job join batch on batch.id = job.data ->> 'batch_id'
-        where job.name = ${closeQueue.name} and job.state = 'created' and job.start_after > now()
-          and batch.status in ('completed', 'failed', 'cancelled', 'expired')
-        limit ${deletedMax} for update of job skip locked
-      )`.execute(db);
-    deleted += Number(numAffectedRows);
-    if (numAffectedRows < deletedMax) return deleted;
-  }
-}

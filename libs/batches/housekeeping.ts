@@ -7,7 +7,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
-import { enqueueCloseJobs, deleteOldCloseJobs } from './enqueue-close-jobs.ts';
+import { enqueueCloseJobs } from './enqueue-close-jobs.ts';
 import { resetLostChunks, workedOnBatches } from './lost-jobs.ts';
 
 // A deadline, or the ten minutes after a cancel, may be late by this much.
@@ -68,7 +68,6 @@ async function repairExclusively({ db, queue, otherWork, logger }: Deps): Promis
     try {
       await resetLostChunks(session, queue, logger);
       await replaceLostJobs({ db: session, queue, logger }, [...workedOnBatches, ...otherWork]);
-      await deleteOldCloseJobs(session);
     } finally {
       await sql`select pg_advisory_unlock(hashtextextended('batch housekeeping', 0))`.execute(session);
     }

@@ -24,7 +24,7 @@ export async function resetLostChunks(db: Kysely<Database>, queue: JobQueue, log
   for (;;) {
     const { rows: page } = await sql<EnqueuedChunk>`
       select batch_id, chunk, generation from batch_chunk
-      where state = 'released' and (batch_id, chunk) > (${after.batch_id}, ${after.chunk}::int)
+      where state = 'enqueued' and (batch_id, chunk) > (${after.batch_id}, ${after.chunk}::int)
       order by batch_id, chunk limit ${pageSize}`.execute(db);
     const suspects = await withoutJob(db, page);
     // Checked once more under a lock, because a chunk and its job change in one transaction.
@@ -60,7 +60,7 @@ async function resetChunks(
     from unnest(${suspects.map((row) => row.batch_id)}::text[], ${suspects.map((row) => row.chunk)}::int[])
       as suspect (batch_id, chunk)
     join batch_chunk using (batch_id, chunk) join batch on batch.id = batch_id
-    where batch_chunk.state = 'released' and batch.status in ('in_progress', 'cancelling')
+    where batch_chunk.state = 'enqueued' and batch.status in ('in_progress', 'cancelling')
     for update of batch_chunk skip locked`.execute(tx);
   const lost = await withoutJob(tx, rows);
   for (const { batch_id, chunk, generation, status } of lost) {

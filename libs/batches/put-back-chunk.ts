@@ -30,7 +30,7 @@ export async function putBackChunk(
       }))
       .where('batch_id', '=', batch.id)
       .where('chunk', '=', job.payload.chunk)
-      .where('state', '=', 'released')
+      .where('state', '=', 'enqueued')
       .execute();
     return true;
   });

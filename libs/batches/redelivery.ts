@@ -126,7 +126,7 @@ async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySe
       range_first_line: chunk.range_first_line,
       first_line: middle,
       line_count: chunk.first_line + chunk.line_count - middle,
-      release_order: chunk.release_order,
+      enqueue_order: chunk.enqueue_order,
     })
     .execute();
   await unit.tx

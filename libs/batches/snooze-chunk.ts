@@ -33,7 +33,7 @@ export async function snoozeChunk(
       .set((of) => ({ generation: of('generation', '+', 1), handed_back: true }))
       .where('batch_id', '=', batch.id)
       .where('chunk', '=', chunk)
-      .where('state', '=', 'released')
+      .where('state', '=', 'enqueued')
       .returning('generation')
       .executeTakeFirst();
     if (!enqueued) return;

@@ -159,7 +159,7 @@ async function startRunning(
 }
 
 async function insertChunks(unit: UnitOfWork, batch: BatchRow, chunks: readonly Chunk[]): Promise<void> {
-  const release_order = dispatchOrder(batch);
+  const enqueue_order = dispatchOrder(batch);
   const rowsPerStatement = 1_000;
   for (let from = 0; from < chunks.length; from += rowsPerStatement) {
     const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({
@@ -170,7 +170,7 @@ async function insertChunks(unit: UnitOfWork, batch: BatchRow, chunks: readonly 
       range_first_line: range.firstLine,
       first_line: range.firstLine,
       line_count: range.lines,
-      release_order,
+      enqueue_order,
     }));
     await unit.tx.insertInto('batch_chunk').values(rows).execute();
   }

@@ -112,7 +112,7 @@ async function chunkJobs(db: Kysely<Database>, batchId: string): Promise<ChunkJo
     .selectFrom('batch_chunk')
     .select(['chunk', 'generation'])
     .where('batch_id', '=', batchId)
-    .where('state', '=', 'released')
+    .where('state', '=', 'enqueued')
     .orderBy('chunk')
     .limit(chunksMax)
     .execute();

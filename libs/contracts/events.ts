@@ -40,10 +40,7 @@ export const EventObject = z.object({
     address: z.string().optional(),
   }),
   recorded_at: z.string().describe('ISO 8601 with milliseconds'),
-  sha256: z
-    .string()
-    .nullable()
-    .describe('SHA-256 of the canonical JSON of the event as it was written; null for events from before it was kept'),
+  sha256: z.string().describe('SHA-256 of the canonical JSON of the event as it was written'),
 });
 export type EventObject = z.output<typeof EventObject>;
 

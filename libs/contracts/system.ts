@@ -15,8 +15,8 @@ export type ModelCheck = z.output<typeof ModelCheck>;
 const Process = z.object({
   id: z.string(),
   app: z.string().describe('`api` or `worker`'),
-  version: z.string().nullable().describe('null: a release that does not say it'),
-  host: z.string().nullable(),
+  version: z.string(),
+  host: z.string(),
   state: z
     .enum(['running', 'silent', 'stopped'])
     .describe('silent: without an orderly stop, it has said nothing for 45 s'),

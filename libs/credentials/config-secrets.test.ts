@@ -101,15 +101,6 @@ test('a config whose secrets are not there is not taken for a whole one', () => 
   }
 });
 
-test('what an earlier release had split is put together as it was', () => {
-  const path = '["input_guardrails",0,"webhook","headers"]';
-  const { secrets } = splitSecrets({ input_guardrails: [{ webhook: { headers: 'x' } }] });
-  const document = { input_guardrails: [{ webhook: { webhookURL: 'https://a.example' } }] };
-  expect(joinSecrets(document, { [path]: secrets[path]! })).toMatchObject({
-    input_guardrails: [{ webhook: { headers: 'x' } }],
-  });
-});
-
 test.each([
   {},
   { virtual_key: 'a', targets: [] },

@@ -63,7 +63,7 @@ export function splitSecrets<Whole extends Document>(
   return { document: open, secrets };
 }
 
-/** A config as it may be shown, including one that was stored before secrets were taken out. */
+/** A config as it can be shown, even if it was stored when one of its secrets was not yet recognised as such. */
 export const redactSecrets = <Whole extends Document>(document: Whole): Whole => splitSecrets(document).document;
 
 /** Puts secrets back into a config; null when one of its secrets is missing. */

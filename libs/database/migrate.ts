@@ -2,7 +2,7 @@ import fs from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sql, type Kysely } from 'kysely';
-import { FileMigrationProvider, Migrator } from 'kysely/migration';
+import { Migrator, type Migration } from 'kysely/migration';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sqlStateOf } from './database-error.ts';
@@ -20,7 +20,7 @@ type MigrateOptions = {
   /** A direct connection: a session lock does not work through a transaction pooler like PgBouncer. */
   connectionString: string;
   logger: Logger;
-  /** Absolute path of the folder with `NNNN_what.ts` files. Default: the project's `migrations/`. */
+  /** Absolute path of the folder with `NNNN_what.sql` files. Default: the project's `migrations/`. */
   folder?: string;
   /** How long to wait for another process that is migrating. Default 10 min, enough for a large migration. */
   waitMs?: number;
@@ -37,9 +37,10 @@ type MigrateOptions = {
  * Migrations of a newer release that the database already has are left alone, so that a process of the previous release can
  * start during a rolling upgrade or after it.
  *
- * Throws ConfigurationError if a newer release has made the database unusable for this one (`missingRequirement`). Throws if
- * a file name is malformed, if an applied migration is missing from the folder, with the error of a failed migration (its
- * name is in the message), or if the signal aborts. After a lost connection it can be called again.
+ * Throws ConfigurationError if a newer release has made the database unusable for this one (`missingRequirement`), or if a
+ * checkout from before the first migration created it. Throws if a file name is malformed, if an applied migration is
+ * missing from the folder, with the error of a failed migration (its name is in the message), or if the signal aborts.
+ * After a lost connection it can be called again.
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { connectionString, logger, folder = projectFolder, waitMs = 600_000, signal } = options;
@@ -86,6 +87,13 @@ async function endSession(connectionString: string, pid: number | undefined, log
 
 async function runPending(session: Kysely<Database>, folder: string, logger: Logger): Promise<string[]> {
   const known = await listMigrations(folder);
+  const alreadyApplied = await appliedMigrations(session);
+  if (alreadyApplied.size > 0 && known[0] !== undefined && !alreadyApplied.has(known[0])) {
+    throw new ConfigurationError(
+      `This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded: start with an ` +
+        `empty database, or with another data directory (SLUICE_DATA_DIR), or run that checkout again.`,
+    );
+  }
   const required = await missingRequirement(session, folder);
   if (required !== null) {
     throw new ConfigurationError(
@@ -93,18 +101,14 @@ async function runPending(session: Kysely<Database>, folder: string, logger: Log
         `${known.at(-1) ?? 'none'}. Start a newer release, or restore the backup that was made before the upgrade.`,
     );
   }
-  const newer = newerThan(known, await appliedMigrations(session));
-  const files = new FileMigrationProvider({ fs, path, migrationFolder: folder });
-  const migrator = new Migrator({
-    db: session,
-    // Kysely rejects a database with a migration that is not in its list. These are applied already and never run.
-    provider: {
-      getMigrations: async () => ({
-        ...(await files.getMigrations()),
-        ...Object.fromEntries(newer.map((name) => [name, { up: async () => {} }])),
-      }),
-    },
-  });
+  const migrations: Record<string, Migration> = {};
+  // Kysely rejects a database with a migration that is not in its list. These are applied already and never run.
+  for (const name of newerThan(known, alreadyApplied)) migrations[name] = { up: async () => {} };
+  for (const name of known) {
+    const statements = await fs.readFile(path.join(folder, `${name}.sql`), 'utf8');
+    migrations[name] = { up: async (db) => void (await sql.raw(statements).execute(db)) };
+  }
+  const migrator = new Migrator({ db: session, provider: { getMigrations: async () => migrations } });
   const { error, results = [] } = await migrator.migrateToLatest();
   if (error !== undefined) {
     const failed = results.find((result) => result.status === 'Error')?.migrationName;
@@ -169,15 +173,15 @@ async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {
   }
 }
 
-/** The folder's migrations in order. Kysely ignores files that it does not recognise; here a misnamed file is an error. */
+/** The folder's migrations in order. A misnamed file is an error, so that no migration is skipped. */
 async function listMigrations(folder: string): Promise<string[]> {
-  const files = (await fs.readdir(folder)).filter((file) => file.endsWith('.ts'));
-  const names = files.map((file) => file.slice(0, -'.ts'.length)).sort();
+  const files = (await fs.readdir(folder)).filter((file) => file.endsWith('.sql'));
+  const names = files.map((file) => file.slice(0, -'.sql'.length)).sort();
   const wrong = names.find((name) => !migrationName.test(name));
   if (wrong !== undefined)
-    throw new Error(`The migration ${wrong}.ts must be named NNNN_what.ts, as 0007_add_labels.ts.`);
+    throw new Error(`The migration ${wrong}.sql must be named NNNN_what.sql, for example 0007_add_labels.sql.`);
   const twice = names.find((name, index) => name.slice(0, 4) === names[index - 1]?.slice(0, 4));
   if (twice !== undefined)
-    throw new Error(`Two migrations have the number ${twice.slice(0, 4)}; one of them is ${twice}.ts.`);
+    throw new Error(`Two migrations have the number ${twice.slice(0, 4)}; one of them is ${twice}.sql.`);
   return names;
 }

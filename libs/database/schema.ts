@@ -19,19 +19,13 @@ export type EventTable = {
   data: Json<Record<string, unknown>>;
   metadata: Json<Record<string, unknown>>;
   recorded_at: Date;
-  /** RFC 8785 (libs/event-log/canonical-form.ts) and its SHA-256; null for events from before they were kept. */
-  canonical: string | null;
-  sha256: Buffer | null;
+  /** RFC 8785 (libs/event-log/canonical-form.ts) and its SHA-256. */
+  canonical: string;
+  sha256: Buffer;
 };
 
 /** What every inline read model holds: one row folds exactly one stream, and `version` is the stream's. */
 type StreamFold = { id: string; workspace_id: string; version: number; updated_at: Date };
-
-export type WorkspaceTable = StreamFold & {
-  name: string;
-  created_at: Date;
-  guardrails: NullableJson<{ input_guardrails: object[]; output_guardrails: object[] }>;
-};
 
 /** `allow_config_override` is absent for true. */
 export type ApiKeyDefaults = {
@@ -41,48 +35,6 @@ export type ApiKeyDefaults = {
   allow_config_override?: false;
   /** Absent: as the workspace says. */
   record_bodies?: boolean;
-};
-
-export type ApiKeyTable = StreamFold & {
-  name: string;
-  digest: string;
-  last_four: string;
-  scopes: NullableJson<string[]>;
-  defaults: Json<ApiKeyDefaults>;
-  created_at: Date;
-  expires_at: Date | null;
-  revoked_at: Date | null;
-};
-
-export type VirtualKeyTable = StreamFold & {
-  slug: string;
-  name: string;
-  provider: string;
-  custom_host: string | null;
-  note: string | null;
-  settings: Json<Record<string, string>>;
-  secret_id: string | null;
-  secret_last_four: string;
-  created_at: Date;
-  expires_at: Date | null;
-  deleted_at: Date | null;
-};
-
-export type ConfigTable = StreamFold & {
-  slug: string;
-  name: string;
-  config: Json<Record<string, unknown>>;
-  config_version: number;
-  created_at: Date;
-  deleted_at: Date | null;
-};
-
-/** `id` is `<config>@<config_version>`; `version` is that of the config's stream when it was written. */
-export type ConfigVersionTable = StreamFold & {
-  config_id: string;
-  config_version: number;
-  config: Json<Record<string, unknown>>;
-  created_at: Date;
 };
 
 /** The head of a record of any kind (libs/resources): `kind` is the noun of its events, `data` its fields. */
@@ -141,8 +93,8 @@ export type BatchStatus =
 export type BatchError = { code: string; message: string; param: string | null; line: number | null };
 
 /**
- * One place that the lines of a batch may go to. `none`: each line names its virtual key. `settings` are the provider's
- * own; batches from before they were kept have none. `secret_id` holds the key and the secret settings.
+ * One destination of a batch's lines. `none`: each line names its virtual key. `settings` are the provider's own.
+ * `secret_id` holds the key and the secret settings.
  */
 export type BatchPlace =
   | { type: 'none' }
@@ -219,12 +171,12 @@ export type BatchChunkTable = {
   range_first_line: number;
   first_line: number;
   line_count: number;
-  state: ColumnType<'pending' | 'released' | 'done', 'pending' | undefined, 'pending' | 'released' | 'done'>;
+  state: ColumnType<'pending' | 'enqueued' | 'done', 'pending' | undefined, 'pending' | 'enqueued' | 'done'>;
   generation: ColumnType<number, number | undefined, number>;
   handed_back: ColumnType<boolean, boolean | undefined, boolean>;
   settled_lines: ColumnType<number, number | undefined, number>;
   redeliveries_without_progress: ColumnType<number, number | undefined, number>;
-  release_order: ColumnType<Date, Date | undefined, never>;
+  enqueue_order: ColumnType<Date, Date | undefined, never>;
 };
 
 /** Lines of one batch in one worker that wait for the same. Times in epoch milliseconds. */
@@ -374,10 +326,8 @@ export type RequestLogProcessTable = {
   written_sequence: number;
   lost_rows: number;
   stopped_at: Date | null;
-  /** False for a process of a release that writes no `request_log_change`. */
-  reports_changes: Generated<boolean>;
-  version: string | null;
-  host: string | null;
+  version: string;
+  host: string;
 };
 
 /** Minutes of the request log with rows that rollups do not have yet (libs/request-log/write/log-change.ts). */
@@ -468,9 +418,7 @@ type RollupStateTable = {
   hours_until: Date;
   days_from: Date;
   days_until: Date;
-  unreported_until: Generated<Date>;
   rolled_up_at: Date | null;
-  values_from: Generated<Date>;
   tens_from: Generated<Date>;
   tens_until: Generated<Date>;
 };
@@ -610,11 +558,6 @@ export type Database = {
   activity: ActivityTable;
   command_result: CommandResultTable;
   installation: { name: string; value: string };
-  workspace: WorkspaceTable;
-  api_key: ApiKeyTable;
-  virtual_key: VirtualKeyTable;
-  config: ConfigTable;
-  config_version: ConfigVersionTable;
   resource: ResourceTable;
   resource_version: ResourceVersionTable;
   secret: SecretTable;

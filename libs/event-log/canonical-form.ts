@@ -6,8 +6,7 @@ import type { EventMetadata, RecordedEvent } from './event.ts';
  * readable. The event's position in the log is left out, because it changes when the log is restored.
  *
  * An event has the same text when it is appended and when it is read: jsonb changes the order of members, white space
- * and the notation of numbers, and canonical JSON depends on none of them. So older events, which were stored without
- * this text, can get it when they are read. Throws TypeError for data that is not JSON.
+ * and the notation of numbers, and canonical JSON depends on none of them. Throws TypeError for data that is not JSON.
  */
 export function canonicalForm(event: RecordedEvent, metadata: EventMetadata): string {
   return canonicalJson({

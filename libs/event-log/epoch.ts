@@ -41,10 +41,6 @@ async function withoutAppends<Result>(
 }
 
 async function raiseEpoch(tx: Transaction<Database>): Promise<number> {
-  // Older releases do not know about epochs and would append to the first one.
-  await sql`
-    insert into installation values ('required_migration', '0013_event_epochs')
-    on conflict (name) do update set value = greatest(installation.value, excluded.value)`.execute(tx);
   const { epoch } = await tx
     .insertInto('event_epoch')
     .columns(['epoch', 'raised_at'])

@@ -26,7 +26,7 @@ type EventQuery = {
   bytesMax: number;
 };
 
-export type ListedEvent = PositionedEvent & { sha256: string | null };
+export type ListedEvent = PositionedEvent & { sha256: string };
 
 export type EventPage<Item> = {
   items: Item[];
@@ -43,7 +43,7 @@ const typeScannedMax = 20_000;
 
 type PageRow = Omit<EventRow, 'data'> & {
   data: string;
-  sha256: string | null;
+  sha256: string;
   place: number;
   matches: boolean;
   bytes_through: number;

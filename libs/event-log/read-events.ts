@@ -40,7 +40,7 @@ export const pageBytesMax = 4 * 1_048_576;
 export const sliceBytesMax = 524_288;
 
 /** SQL for the size of an event. */
-export const eventBytes = 'coalesce(octet_length(canonical), pg_column_size(data))';
+export const eventBytes = 'octet_length(canonical)';
 
 /**
  * SQL for a page that is limited in bytes: `columns` are added to the rows, in that order, and rows where `fits` is true are

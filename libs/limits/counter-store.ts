@@ -134,8 +134,7 @@ async function updateCounters(
 type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported' | 'unconfirmed'> & {
   amount: string;
   reported: string;
-  /** Absent from leases that an earlier release has stored. */
-  unconfirmed?: string;
+  unconfirmed: string;
 };
 
 /** A row as `renewLease` takes it. Its dates must be exact to the millisecond. */
@@ -312,44 +311,4 @@ export async function claimAlert(db: Kysely<Database>, id: string): Promise<bool
   const { rows } = await sql`
     update limit_counter set is_alerted = true where id = ${id} and not is_alerted returning id`.execute(db);
   return rows.length > 0;
-}
-
-const isNegative = sql`(used < 0 or assumed < 0 or unpriced < 0 or max < 0
-  or jsonb_path_exists(leases, '$.*.amount ? (@ starts with "-")'))`;
-
-/** Leases with a negative amount hold nothing. */
-const withoutNegative = sql`coalesce((select jsonb_object_agg(key, case when value ->> 'amount' like '-%'
-  then value || '{"amount": "0"}' else value end) from jsonb_each(leases)), '{}')`;
-
-/** Counters below 0, which earlier releases could store. null: the constraint says that there are none. */
-export async function listNegativeCounters(db: Kysely<Database>): Promise<Omit<CounterName, 'kind'>[] | null> {
-  const { rows: checks } = await sql<{ convalidated: boolean }>`
-    select convalidated from pg_constraint where conname = 'limit_counter_not_negative'`.execute(db);
-  if (checks.every(({ convalidated }) => convalidated)) return null;
-  const { rows } = await sql<Omit<CounterName, 'kind'>>`
-    select id, workspace_id as "workspaceId", limit_id as "limitId", value_key as "valueKey"
-    from limit_counter where ${isNegative} order by id`.execute(db);
-  return rows;
-}
-
-type StoredAmounts = { used: string; assumed: string };
-
-/** Keeps what was used, without the credit that was assumed of killed processes. null: the counter is not below 0. */
-export async function repairNegativeCounter(
-  db: Kysely<Database>,
-  id: string,
-): Promise<{ before: StoredAmounts; after: StoredAmounts } | null> {
-  const { rows: found } = await sql<StoredAmounts>`
-    select used::text, assumed::text from limit_counter where id = ${id} and ${isNegative} for update`.execute(db);
-  const { rows: repaired } = await sql<StoredAmounts>`
-    update limit_counter set used = greatest(0, used - least(0, assumed)), assumed = greatest(0, assumed),
-      unpriced = greatest(0, unpriced), max = greatest(0, max), leases = ${withoutNegative}
-    where id = ${id} and ${isNegative} returning used::text, assumed::text`.execute(db);
-  const [[before], [after]] = [found, repaired];
-  return before === undefined || after === undefined ? null : { before, after };
-}
-
-/** Validates the constraint, so that no later start has to look for counters below 0. */
-export async function forbidNegativeCounters(db: Kysely<Database>): Promise<void> {
-  await sql`alter table limit_counter validate constraint limit_counter_not_negative`.execute(db);
 }

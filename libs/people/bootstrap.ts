@@ -29,9 +29,9 @@ const metadata: EventMetadata = { actor: { type: 'system', id: 'bootstrap' } };
 
 /**
  * Makes an empty installation usable: the workspace "default", the owner of the organisation, and a key with all scopes,
- * which is `bootstrapKey` (SLUICE_BOOTSTRAP_KEY) or a generated one. One that has no user yet, because it is older than
- * users are, gets the owner too. Where there is a workspace, a `bootstrapKey` that was never seen becomes one
- * more admin key of the oldest; one that was revoked stays revoked. Any number of processes may run it at once.
+ * which is `bootstrapKey` (SLUICE_BOOTSTRAP_KEY) or a generated one. Where there is a workspace, a `bootstrapKey` that was
+ * never seen becomes one more admin key of the oldest; one that was revoked stays revoked. Any number of processes may run
+ * it at once.
  *
  * Throws ConfigurationError for a bootstrap key of less than 16 characters or with spaces or control characters.
  */
@@ -42,10 +42,7 @@ export async function bootstrap(
 ): Promise<Bootstrapped> {
   if (bootstrapKey) assertBootstrapKey(bootstrapKey);
   const existing = await oldestWorkspace(deps.db);
-  if (existing !== undefined) {
-    await addOwner(existing);
-    return { workspaceId: existing, created: false, key: await addKey(existing) };
-  }
+  if (existing !== undefined) return { workspaceId: existing, created: false, key: await addKey(existing) };
   const workspaceId = newId('ws_');
   const keyId = newId('key_');
   const firstKey = bootstrapKey ?? createGatewayKey();
@@ -63,16 +60,6 @@ export async function bootstrap(
   return created
     ? { workspaceId, created, key: bootstrapKey ? null : firstKey }
     : bootstrap(deps, bootstrapKey, ownerEmail);
-
-  async function addOwner(workspaceId: string): Promise<void> {
-    if (await hadUsers(deps.db)) return;
-    const id = newId('user_');
-    await deps.eventLog.transact({ workspaceId, streams: [lock, peopleLock, id], metadata }, async (unit) => {
-      if (await hadUsers(unit.tx)) return;
-      await appendOwner(unit, id, ownerEmail, workspaceId);
-      await announceAccessChange(unit);
-    });
-  }
 
   async function addKey(workspaceId: string): Promise<null> {
     if (!bootstrapKey) return null;
@@ -97,13 +84,6 @@ async function appendOwner(unit: UnitOfWork, id: string, email: string, workspac
   const owner = userCreated({ email, first_name: '', last_name: '', role: 'owner' });
   const joined = { type: 'user.workspace_joined', data: { workspace_id: workspaceId, role: 'admin' } };
   await unit.append(userModel, id, [owner, joined], organisationId);
-}
-
-/** Whether there was ever a user: an owner who was removed does not come back. */
-async function hadUsers(db: Kysely<Database>): Promise<boolean> {
-  return (
-    (await db.selectFrom('resource').select('id').where('kind', '=', 'user').limit(1).executeTakeFirst()) !== undefined
-  );
 }
 
 function assertBootstrapKey(key: Secret): void {

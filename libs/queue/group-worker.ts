@@ -123,9 +123,7 @@ export function startGroupWorker<Payload extends object>(
   const isFullOfSnoozed = (): boolean => count(({ isSnoozed, isTail }) => isSnoozed && !isTail) >= snoozedMax;
   const isReserveOnly = (): boolean => slots() >= concurrency - reserved;
   const isFull = (): boolean => slots() >= concurrency;
-  // Jobs enqueued by older releases have no group. With one of those running, no job counts as a first one.
-  const hasSlot = (): boolean =>
-    !isFull() || (slots() < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
+  const hasSlot = (): boolean => slots() < firstJobFactor * concurrency;
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]

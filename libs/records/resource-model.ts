@@ -19,9 +19,6 @@ const versionedOnRequest = ({ versioned }: Pick<AnyResource, 'versioned'>): bool
 
 /** A budget of the record has reached its alert threshold. */
 const alertVerb = 'alert_reached';
-/** A counter of one of the record's limits was below 0, and was set right. */
-export const usageRepairedVerb = 'usage_repaired';
-const limitVerbs: readonly string[] = [alertVerb, usageRepairedVerb];
 
 /** The types of all events that a kind can have. */
 export function eventTypesOf(kind: AnyResource): string[] {
@@ -31,7 +28,7 @@ export function eventTypesOf(kind: AnyResource): string[] {
     ...(kind.hasRemove === false ? [] : [kind.removal?.verb ?? 'deleted']),
   ];
   if (versionedOnRequest(kind)) verbs.push('version_published');
-  if (kind.limits) verbs.push(...limitVerbs);
+  if (kind.limits) verbs.push(alertVerb);
   return [...verbs, ...Object.keys(kind.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
 }
 
@@ -92,7 +89,7 @@ function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: Re
     const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
     return { ...head, data: rest, deleted_at: event.recordedAt };
   }
-  if (limitVerbs.includes(verb) && kind.limits) return head;
+  if (verb === alertVerb && kind.limits) return head;
   const own = kind.events?.[verb];
   if (!own) throw new Error(`the kind ${noun} has no event ${event.type}`);
   return { ...head, data: own(data, event as never) as Record<string, unknown> };

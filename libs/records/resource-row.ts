@@ -1,6 +1,6 @@
 import type { StreamRow } from '#libs/event-log/inline-model.ts';
 
-/** Who made a record and who changed it last: ids of principals. Absent in records from before this was kept. */
+/** Who made a record and who changed it last: ids of principals. */
 export type Authors = { created_by?: string; updated_by?: string };
 
 /**
@@ -26,8 +26,8 @@ export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
 };
 
 /**
- * `<noun>.created` has all fields and the slug; `.updated` what changed, which is a slug only when a start renamed it
- * (rename-slugs.ts); `.deleted` (or the kind's own verb) nothing.
+ * `<noun>.created` has all fields and the slug; `.updated` the changed ones; `.deleted` (or the kind's own
+ * verb) nothing.
  * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
  * names, so that a row is made of the event alone.
  */

@@ -41,7 +41,7 @@ export type StoredCredential = {
   /** null for a server that asks for no credential. */
   secret_id: string | null;
   secret_last_four: string;
-  /** Fields whose values are fetched for calls. Absent for none, as before there were any. */
+  /** Fields whose values are fetched for calls. Absent for none. */
   secret_mappings?: SecretMapping[];
   /** `settings` has the default one's settings. Absent for none. */
   deployments?: readonly Deployment[];

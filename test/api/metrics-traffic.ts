@@ -51,9 +51,8 @@ export async function createMixedBatch({ baseUrl, adminKey }: TestPlatform, line
 /** What a worker leaves behind that was killed a minute ago. */
 export async function addKilledProcess({ database: { db } }: TestPlatform): Promise<void> {
   await sql`
-    insert into request_log_process (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows,
-      reports_changes)
-    select gen_random_uuid(), 'worker', now() - interval '1 hour', now() - interval '1 minute', 0, 0, 0, true`.execute(
+    insert into request_log_process (process_id, app, version, host, started_at, heard_at, last_sequence, written_sequence, lost_rows)
+    select gen_random_uuid(), 'worker', '0', 'h', now() - interval '1 hour', now() - interval '1 minute', 0, 0, 0`.execute(
     db,
   );
 }

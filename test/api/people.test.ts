@@ -255,17 +255,6 @@ test('the link of an invite is a page for browsers, whose form accepts it', asyn
   expect(await submit({ token })).toMatchObject({ status: 409, text: expect.stringContaining('accepted already') });
 });
 
-test('the page of an invite takes the token of an older link, quotes it, and asks for one that is missing', async () => {
-  const open = async (query: string) => {
-    const answer = await fetch(`${platform.baseUrl}/admin/users/invites/accept${query}`);
-    return { status: answer.status, text: await answer.text() };
-  };
-  const hostile = await open(`?token=${encodeURIComponent(`"><script>alert('x')</script>`)}`);
-  expect(hostile).toMatchObject({ status: 200, text: expect.stringContaining('&quot;&gt;&lt;script&gt;') });
-  expect(hostile.text).not.toContain('<script>alert');
-  expect(await open('')).toMatchObject({ status: 200, text: expect.stringContaining('required') });
-});
-
 test('whoever is a user already gets the workspaces of an invite and nothing else', async () => {
   const [one, two] = [await makeWorkspace('one'), await makeWorkspace('two')];
   const { id } = await join(ask, {

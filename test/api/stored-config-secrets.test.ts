@@ -168,13 +168,19 @@ test('a batch goes on with the secrets of its version when the config is changed
   await expectNowhere();
 });
 
-test('a config that was stored with a secret before they were encrypted works, and shows it no more', async () => {
+test('a secret that is stored in clear text in a config is used, and never shown', async () => {
   const { platform } = scripted;
   const made = await call('POST', '/configs', { name: 'Old', slug: 'old', config: { virtual_key: 'scripted' } });
   const config = JSON.stringify(configOf('5'));
   const { db } = platform.database;
-  await sql`update config set config = ${config}::jsonb, version = version + 1 where slug = 'old'`.execute(db);
-  await sql`update config_version set config = ${config}::jsonb where config_id = ${made.body['id']}`.execute(db);
+  for (const [table, id] of [
+    ['resource', 'id'],
+    ['resource_version', 'resource_id'],
+  ] as const) {
+    await sql`
+      update ${sql.table(table)} set data = data || ${`{"config":${config}}`}::jsonb, version = version + 1
+      where ${sql.ref(id)} = ${made.body['id']}`.execute(db);
+  }
   await sql`update access_version set version = version + 1`.execute(db);
   await platform.api.platform.access.snapshot.refresh();
   seen();

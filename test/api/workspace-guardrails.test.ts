@@ -226,9 +226,7 @@ test('a webhook of theirs is asked with its secret headers, which nobody sees', 
   expect((await ask('Hello')).status).toBe(200);
   expect(upstream.requests[0]).toMatchObject({ path: '/hook?key=CANARY-in-a-query', headers });
   const { rows } = await sql<{ text: string }>`
-    select data::text as text from event union all select guardrails::text from workspace`.execute(
-    platform.database.db,
-  );
+    select data::text as text from event union all select data::text from resource`.execute(platform.database.db);
   expect(rows.filter(({ text }) => text?.includes('CANARY'))).toEqual([]);
   await set({});
   const left = await sql`select id from secret where owner_id like 'ws_%'`.execute(platform.database.db);
@@ -250,8 +248,10 @@ test('calls are refused while a process cannot read them', async () => {
   await set(guardrails);
   const { db } = platform.database;
   await db.transaction().execute(async (tx) => {
-    const newer = JSON.stringify({ input_guardrails: [{ 'default.checkOfTomorrow': {} }], output_guardrails: [] });
-    await sql`update workspace set guardrails = ${newer}::jsonb, version = version + 1`.execute(tx);
+    const guardrails = { input_guardrails: [{ 'default.checkOfTomorrow': {} }], output_guardrails: [] };
+    await sql`
+      update resource set data = data || ${JSON.stringify({ guardrails })}::jsonb, version = version + 1
+      where kind = 'workspace'`.execute(tx);
     await announceAccessChange({ tx });
   });
   await platform.api.platform.access.snapshot.refresh();

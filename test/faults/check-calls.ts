@@ -24,7 +24,7 @@ export function checkCalls(calls: CallEvidence, events: readonly LoggedEvent[], 
   const violations: string[] = [];
   const redelivered = events
     .map(({ event }) => event)
-    .filter((event) => event.type === 'batch.chunk_redelivered' || event.type === 'batch.chunk_put_off');
+    .filter((event) => event.type === 'batch.chunk_redelivered' || event.type === 'batch.chunk_snoozed');
   const allowed = redelivered.reduce((sum, event) => sum + event.data.unsettled, 0) + extraExecutions;
   let repeats = 0;
   for (const [line, count] of byLine) {

@@ -12,7 +12,7 @@ const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], tru
   'batch.budget_wait_began': true,
   'batch.cancel_requested': true,
   'batch.cancelled': true,
-  'batch.chunk_put_off': true,
+  'batch.chunk_snoozed': true,
   'batch.chunk_redelivered': true,
   'batch.completed': true,
   'batch.created': true,

@@ -8,7 +8,7 @@ test.each([
   ['a config', { name: 'Old', slug: 'old', config }],
   ['the guardrails of a workspace', { input_guardrails: guardrails, output_guardrails: [] }],
   ['a batch with a config', { endpoint: '/v1/chat/completions', target: { type: 'config', config } }],
-])('secrets that an earlier release kept in the event of %s are not shown', (_of, data) => {
+])('secrets in the event of %s are not shown', (_of, data) => {
   const shown = JSON.stringify(publicData(data));
   expect(shown).not.toContain('sk-clear');
   expect(shown).toContain('[redacted]');

@@ -15,7 +15,7 @@ import { emailLookup, subjectLookup, userKind } from '#libs/people/users.ts';
 import { welcomeUser } from '#libs/people/welcome-user.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 import type { ApiConfig } from '../config.ts';
-import { findLive } from '#libs/resources/find-by-name.ts';
+import { findLive } from '#libs/records/find-by-name.ts';
 
 type Deps = {
   config: ApiConfig;

@@ -23,7 +23,7 @@ const formBytesMax = 8_192;
 /**
  * What a browser shows at the link of an invite: a form for the names, which accepts the invite. Opening the link changes
  * nothing, because mail programs open links too. The token is in the fragment of the link, so that no server logs it; the one
- * script of the page puts it into the form. Links of earlier releases have it in the query. The page loads nothing.
+ * script of the page puts it into the form. The page loads nothing.
  */
 export function invitePageRoutes(accept: Accept): Route[] {
   return [
@@ -34,8 +34,8 @@ export function invitePageRoutes(accept: Accept): Route[] {
       operationId: 'showInvite',
       summary: 'The page of an invite, where a person accepts it; needs no key',
       responses: page,
-      ...withInput({ query: z.object({ token: z.string().max(200).optional() }) }, ({ query }, _request, response) => {
-        send(response, 200, formFor(query.token ?? ''));
+      ...withInput({}, (_input, _request, response) => {
+        send(response, 200, form);
       }),
     },
     {
@@ -87,7 +87,6 @@ function send(response: Response, status: number, body: string): void {
   response.status(status);
   response.setHeader('content-type', contentType);
   response.setHeader('content-security-policy', policy);
-  // The address of an earlier release's link has the token.
   response.setHeader('referrer-policy', 'no-referrer');
   response.setHeader('cache-control', 'no-store');
   response.setHeader('x-content-type-options', 'nosniff');
@@ -98,10 +97,10 @@ function send(response: Response, status: number, body: string): void {
 }
 
 /** The action is relative, so that the form also works below a path of a proxy. */
-const formFor = (token: string): string =>
+const form =
   '<h1>You are invited</h1><p>Accept the invite to use the language models of your organisation.</p>' +
   '<form method="post" action="accept/form">' +
-  `<label>Token, from the end of the link <input name="token" maxlength="200" required autocomplete="off" value="${escapeHtml(token)}"></label>` +
+  '<label>Token, from the end of the link <input name="token" maxlength="200" required autocomplete="off"></label>' +
   '<label>First name <input name="first_name" maxlength="100" autocomplete="given-name"></label>' +
   '<label>Last name <input name="last_name" maxlength="100" autocomplete="family-name"></label>' +
   `<button>Accept</button></form><script>${script}</script>`;

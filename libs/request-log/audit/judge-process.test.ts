@@ -10,7 +10,6 @@ const said = (given: Partial<KnownProcess> = {}): KnownProcess => ({
   written_sequence: 100,
   lost_rows: 0,
   stopped_at: null,
-  reports_changes: true,
   version: '1.0.0',
   host: 'one',
   is_silent: false,

@@ -15,7 +15,7 @@ export type JudgedProcess = {
   processId: string;
   /**
    * `ended`: stopped cleanly, after its last row was written. `silent`: not, and no longer reporting: it was killed, or cut off
-   * from the database when it stopped. `unknown`: it left rows but never reported (an earlier release, or killed at once).
+   * from the database when it stopped. `unknown`: it left rows but never reported (killed right after its start).
    */
   state: 'ended' | 'running' | 'silent' | 'unknown';
   said: KnownProcess | undefined;

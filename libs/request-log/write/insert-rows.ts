@@ -38,7 +38,8 @@ function encode(rows: readonly LogRow[]): string {
   }
 }
 
-// A record of all columns, so that a new one cannot be forgotten.
+// A record of all columns, so that a new one cannot be forgotten. New columns go to the end, because rows that a process of
+// another release left on disk have theirs in this order.
 export const logColumns = Object.keys({
   recorded_on: true,
   id: true,
@@ -73,7 +74,6 @@ export const logColumns = Object.keys({
   batch_line: true,
   last_used_option: true,
   sequence: true,
-  // Below: new ones. Rows that a process of an earlier release left on disk have the columns above, in this order.
   user_id: true,
   method: true,
   path: true,

@@ -134,10 +134,10 @@ export function createWriteProcess(
         on conflict do nothing
       )
       insert into request_log_process as known
-        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at, reports_changes,
+        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at,
           version, host)
       values (${process.id}, ${process.app}, ${new Date(process.startedAtMs)}, now(), ${lastSequence},
-        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end, true, ${version}, ${host})
+        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end, ${version}, ${host})
       on conflict (process_id) do update set
         heard_at = greatest(known.heard_at, excluded.heard_at),
         last_sequence = greatest(known.last_sequence, excluded.last_sequence),
@@ -151,9 +151,8 @@ export function createWriteProcess(
 export type ListedProcess = {
   id: string;
   app: string;
-  /** null: a release that does not say it. */
-  version: string | null;
-  host: string | null;
+  version: string;
+  host: string;
   startedAt: Date;
   heardAt: Date;
   lastSequence: number;

@@ -11,9 +11,9 @@ const rows = [1, 2].map((sequence) => ({
   sequence,
 }));
 
-test('rows that a process of the last release left on disk lack what it did not know, and nothing else', () => {
+test('rows on disk from a release with fewer columns have null in the missing ones', () => {
   const { copyData } = sealRows(rows, 'a process', 0);
-  // That release knew the process and the columns up to the sequence.
+  // A release with the process and the columns up to the sequence.
   const lines = copyData?.toString('utf8', 5).trimEnd().split('\n') ?? [];
   const older = lines.map((line) => `${line.split('\t').slice(0, 34).join('\t')}\n`).join('');
   const unsealed: Partial<LogRow>[] = unsealRows(Buffer.concat([Buffer.alloc(5), Buffer.from(older)])).rows();

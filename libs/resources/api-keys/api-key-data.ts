@@ -5,7 +5,7 @@ import type { keyRateLimits, usageLimit } from '#libs/contracts/limits.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 
-/** Enough to recognise a key and to tell it apart, not to use it. What is optional came later: older keys lack it. */
+/** Enough to recognise a key and to tell it apart, not to use it. */
 export type ApiKeyData = {
   name: string;
   description?: string | null;
@@ -17,7 +17,7 @@ export type ApiKeyData = {
   defaults: ApiKeyDefaults;
   /** ISO 8601 with milliseconds, null for never; like all times here. */
   expires_at: string | null;
-  /** Whose key it is. Absent: a service's of the workspace, as all keys were before there were others. */
+  /** Whose key it is. Absent: it is a service key of the workspace. */
   type?: ApiKeyType;
   /** Of a key of a user. */
   user_id?: string;

@@ -76,7 +76,6 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   events: {
     // The budget of a workspace (`workspace_id`) has reached its alert threshold.
     alert_reached: (data) => data,
-    usage_repaired: (data) => data,
     models_set(data, event) {
       const { models = {}, ...rest } = event.data as Pick<IntegrationData, 'models' | 'allow_all_models'>;
       return { ...data, ...rest, models: { ...data.models, ...models } };

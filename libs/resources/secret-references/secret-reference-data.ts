@@ -16,7 +16,7 @@ export type SecretReferenceData = Authors & {
   allow_all_workspaces: boolean;
   /** Their ids. */
   allowed_workspaces: string[];
-  /** Origins that the credentials of workspaces may send it to. Absent for none, as before there were any. */
+  /** Origins that the credentials of workspaces may send it to. Absent for none. */
   allowed_hosts?: string[];
   tags: Record<string, unknown> | null;
   secret_id: string | null;

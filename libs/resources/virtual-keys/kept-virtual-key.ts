@@ -48,19 +48,13 @@ export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: Kept
   });
 }
 
-/**
- * The same for the other workspaces: moves the virtual keys that they got by `firstVirtualKey`, and gives one to those that
- * never had a provider of any kind, because they are from before there was such a key. Keys that were deleted stay so.
- */
+/** The same for the other workspaces: moves the virtual keys that `firstVirtualKey` created for them. */
 export async function keepVirtualKeys(deps: Deps, kept: KeptVirtualKey): Promise<void> {
   const { rows } = await sql<{ workspace_id: string }>`
     select workspace_id from resource where kind = 'virtual_key' and deleted_at is null and slug = ${kept.slug}
       and data ->> 'provider' = ${kept.provider} and data ->> 'custom_host' is distinct from ${hostOf(kept)}
-      -- Nobody made it by a request.
-      and data ->> 'created_by' is null
-    union all
-    select id from resource as workspace where kind = 'workspace' and deleted_at is null and not exists (
-      select from resource where workspace_id = workspace.id and kind in ('virtual_key', 'provider'))`.execute(deps.db);
+      -- Not created by a request.
+      and data ->> 'created_by' is null`.execute(deps.db);
   for (const { workspace_id: workspaceId } of rows) await keepVirtualKey(deps, workspaceId, kept);
 }
 

@@ -28,7 +28,7 @@ export type VirtualKeyData = StoredCredential & {
   note: string | null;
   /** ISO 8601 with milliseconds, null for never. */
   expires_at: string | null;
-  /** Absent for none, as in all keys from before there were limits (libs/contracts/limits.ts). */
+  /** Absent for none (libs/contracts/limits.ts). */
   usage_limits?: UsageLimit | UsageLimit[] | null;
   rate_limits?: RateLimit[] | null;
   /** What was used before does not count in `usage_limits`; ISO 8601. */

@@ -22,7 +22,7 @@ async function insertBatches(pool: pg.Pool, status: 'completed' | 'validating', 
   await pool.query(
     `insert into batch (id, workspace_id, version, updated_at, endpoint, completion_window, input_file_id, target,
        gateway_options, headers, status, chunk_count, total, completed, failed, usage, created_at, expires_at)
-     select 'batch_abuse_' || $1 || '_' || n, (select id from workspace order by created_at limit 1), 1, now(),
+     select 'batch_abuse_' || $1 || '_' || n, (select id from resource where kind = 'workspace' order by created_at limit 1), 1, now(),
        '/v1/chat/completions', '24h', 'file-none', '{"type":"none"}', '{}', '{}', $1, 0, 0, 0, 0,
        '{"input_tokens":0,"cached_tokens":0,"output_tokens":0,"reasoning_tokens":0}',
        now() - interval '1 hour', now() + interval '1 day'
@@ -54,10 +54,10 @@ export async function insertPrompt(
 ): Promise<void> {
   await pool.query(
     `insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-       canonical)
-     select gen_random_uuid(), (select id from workspace order by created_at limit 1), $1, number,
+       canonical, sha256)
+     select gen_random_uuid(), (select id from resource where kind = 'workspace' order by created_at limit 1), $1, number,
        case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{"actor":{"type":"system","id":"abuse"}}',
-       now(), data::text
+       now(), data::text, sha256(convert_to(data::text, 'UTF8'))
      from generate_series(1, $2::int) as number cross join lateral (
        select jsonb_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number) as data
      ) as made order by number`,
@@ -70,7 +70,7 @@ export async function insertCalls(pool: pg.Pool, count: number): Promise<void> {
   await pool.query(
     `insert into request_log (recorded_on, id, workspace_id, kind, operation, request_id, metadata, model, stream, status,
        attempts, started_at, duration_ms, process_id, sequence)
-     select (now() at time zone 'utc')::date, gen_random_uuid(), (select id from workspace order by created_at limit 1), 'live',
+     select (now() at time zone 'utc')::date, gen_random_uuid(), (select id from resource where kind = 'workspace' order by created_at limit 1), 'live',
        'chat', 'req_' || n, jsonb_build_object('team', 'team-' || n % 100), 'model-' || n % 10, false, 200, 1, now(), 100,
        gen_random_uuid(), n
      from generate_series(1, $1::int) as n`,

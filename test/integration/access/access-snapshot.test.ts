@@ -212,10 +212,14 @@ test('among 9,000 keys one change is fetched, not 9,000 rows, and every other ke
   );
   const { workspaceId } = await bootstrap(access, null);
   await sql`
-    insert into api_key (id, workspace_id, version, updated_at, name, digest, last_four, defaults, created_at)
-    select 'key_many_' || n, ${workspaceId}, 1, now(), 'many', encode(sha256(convert_to('many-' || n, 'UTF8')), 'hex'),
-      '', '{}', now()
-    from generate_series(1, 9000) as n`.execute(database.db);
+    insert into resource (id, workspace_id, version, updated_at, kind, lookup, data, created_at)
+    select 'key_many_' || n, ${workspaceId}, 1, now(), 'api_key', digest,
+      jsonb_build_object('name', 'many', 'digest', digest, 'last_four', '', 'scopes', null, 'defaults', '{}'::jsonb,
+        'expires_at', null), now()
+    from generate_series(1, 9000) as n
+      cross join lateral (select encode(sha256(convert_to('many-' || n, 'UTF8')), 'hex') as digest) as made`.execute(
+    database.db,
+  );
   await using _running = await started(access);
   const known = () => Array.from({ length: 9_000 }, (_, index) => isKnown(access, `many-${index + 1}`));
   expect(known().every(Boolean)).toBe(true);

@@ -2,11 +2,11 @@ import { sql } from 'kysely';
 import { expect, test, vi } from 'vitest';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { AnyResource } from '#libs/resources/define-resource.ts';
-import { integrationKind } from '#libs/resources/integrations.ts';
-import { providerKind } from '#libs/resources/providers.ts';
+import type { AnyResource } from '#libs/records/define-resource.ts';
+import { integrationKind } from '#libs/resources/integrations/integrations.ts';
+import { providerKind } from '#libs/resources/integrations/providers.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, allRights, bearer, callOf, createProcess, metadata, silent, started } from './access-rig.ts';
 

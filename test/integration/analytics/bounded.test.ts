@@ -2,7 +2,6 @@ import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { checkRollups } from '#libs/analytics/check-rollups.ts';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
-import { completeEarlier } from '#libs/analytics/complete-earlier.ts';
 import { groupings, readGroups, readMetadataGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
 import { readRollupKeys, rollupKeysMax } from '#libs/analytics/rollup-keys.ts';
@@ -119,49 +118,4 @@ test('a workspace has rollups of a few metadata keys, and answers about others c
   const range = { from: today - 3 * dayMs, to: today + 17 * hourMs };
   expect(await requestsOf('ws_1', { filters: { metadata: { [refused]: ['x'] } }, range })).toBe(3);
   expect((await checkRollups(db, () => {})).different).toBe(0);
-});
-
-test('what earlier releases have not made is made piece by piece, and answers are right meanwhile', async () => {
-  const { db } = database;
-  const at = [2 * dayMs + hourMs, dayMs + 3 * hourMs, dayMs, -hourMs].map((ago) => today - ago);
-  await writeCalls(
-    db,
-    at.flatMap((time) => [
-      { at: time, workspace_id: 'ws_1', model: 'small', retries: 1, metadata: { _user: 'ann', team: 'ads' } },
-      { at: time + 61_000, workspace_id: 'ws_1', model: 'large', metadata: { _user: 'bob', team: 'search' } },
-    ]),
-  );
-  await rollUpAll(db, now);
-  // A day that the log does not have any more.
-  await sql`
-    insert into call_rollup select (jsonb_populate_record(call_rollup, jsonb_build_object('bucket', bucket - interval '60 days'))).*
-    from call_rollup where grain = 'day' and bucket = ${new Date(today - dayMs)}`.execute(db);
-  // As an upgrade finds it on the next day.
-  await sql`delete from value_rollup where bucket < ${new Date(today)}`.execute(db);
-  await sql`delete from metadata_rollup where key <> '_user' and bucket < ${new Date(today)}`.execute(db);
-  await sql`update rollup_state set values_from = ${new Date(today)}, minutes_from = ${new Date(today - dayMs)}`.execute(
-    db,
-  );
-  await sql`delete from call_rollup where grain = 'minute' and bucket < ${new Date(today - dayMs)}`.execute(db);
-  await sql`delete from metadata_rollup where grain = 'minute' and bucket < ${new Date(today - dayMs)}`.execute(db);
-
-  let passes = 0;
-  for (let hasMore = true; hasMore; passes += 1) {
-    expect(await requestsOf('ws_1')).toBe(8);
-    expect(await requestsOf('ws_1', { filters: { ai_model: ['small'] } })).toBe(4);
-    expect(await requestsOf('ws_1', { filters: { metadata: { team: ['ads'] } } })).toBe(4);
-    expect(await requestsOf('ws_1', { filters: { metadata: { team: ['ads'] }, ai_model: ['large'] } })).toBe(0);
-    expect(await countValues(db, await wantedOf('ws_1', { metadataKey: '_user' }))).toMatchObject({ values: 2 });
-    expect(await requestsOf('ws_1', { range: { from: today - 70 * dayMs, to: now }, stepMs: dayMs })).toBe(10);
-    hasMore = await completeEarlier(db, { nowMs: now, logRetentionMs });
-  }
-  // Of three hours of the days before every ten minutes, the day without a log, and the end.
-  expect(passes).toBe(3 * 6 + 1 + 1);
-  expect((await readKept(db, 'ws_1', now)).valuesFrom).toBe(0);
-  expect((await checkRollups(db, () => {})).different).toBe(0);
-  const { rows } = await sql<{ requests: number }>`
-    select sum(requests)::int as requests from value_rollup where grain = 'day' and key = 'retries' and value = '1'`.execute(
-    db,
-  );
-  expect(rows).toEqual([{ requests: 3 + 1 }]);
 });

@@ -4,10 +4,10 @@ import { closeQueue } from '#libs/batches/batch-queues.ts';
 import { decideBatch } from '#libs/batches/batch.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
-import { enqueueCloseJobs, deleteOldCloseJobs } from '#libs/batches/enqueue-close-jobs.ts';
+import { enqueueCloseJobs } from '#libs/batches/enqueue-close-jobs.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { claimChunk, closeLate, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
+import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
@@ -109,19 +109,4 @@ test('a batch that is cancelled just after the clock was set back ends ten minut
   expect(await closeJobsOf(id)).toBe(1);
   await close(id);
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
-});
-
-test('deadline jobs of an earlier release are deleted when their batch has ended', async () => {
-  const { db, queue } = { db: database.db, queue: engine.queue };
-  const [open, over] = [
-    await createRunningBatch(database, engine, { lines: 1 }),
-    await createRunningBatch(database, engine, { lines: 1 }),
-  ];
-  const startAfter = new Date(Date.now() + 3_600_000);
-  for (const id of [open, over]) await queue.enqueue(db, closeQueue, { batch_id: id }, { startAfter });
-  await closeLate(engine, over);
-  await sql`update batch set status = 'cancelled' where id = ${over}`.execute(db);
-  expect(await deleteOldCloseJobs(db)).toBe(1);
-  expect(await closeJobsOf(open)).toBe(1);
-  expect(await closeJobsOf(over)).toBe(0);
 });

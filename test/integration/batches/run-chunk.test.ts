@@ -190,7 +190,7 @@ test('a lost claim starts no more lines, keeps what is done, and closes nothing'
   await runner.run(jobOf(id, claim, lost.signal));
   expect(called).toEqual([1, 2, 3]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'in_progress' });
-  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
@@ -256,7 +256,7 @@ test('a chunk whose input cannot be read is retried, and this does not count aga
   await database.db.updateTable('batch_chunk').set({ byte_length: 1_000_000 }).where('batch_id', '=', id).execute();
   await expect(runner.run(jobOf(id, claim))).rejects.toThrow('the blob ends');
   expect(called).toEqual([]);
-  expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'released' });
+  expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'enqueued' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
@@ -413,7 +413,7 @@ test('a drain does not wait for waiting lines: they are handed back and run by t
   await run;
   expect(calledAfter).toEqual([]);
   expect(permits.inFlight()).toEqual(nothingInFlight);
-  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', handed_back: true }]);
   const next = setUp(() => Promise.resolve());
   await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
   expect(next.called).toEqual([2, 3, 4, 5, 6]);
@@ -450,7 +450,7 @@ test('a chunk waits for memory before it reads anything, and a drain ends that w
   runner.drain(3_600_000);
   await run;
   expect(ranges.stats()).toMatchObject({ heldBytes: 875, waiting: 0 });
-  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', handed_back: true }]);
 
   const next = setUp(() => Promise.resolve(), 10, ranges);
   const again = next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));

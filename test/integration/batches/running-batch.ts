@@ -87,7 +87,7 @@ export async function createRunningBatch(
           range_first_line: first,
           first_line: first,
           line_count: Math.min(linesPerChunk, lines - first + 1),
-          release_order: dispatchOrder(batch),
+          enqueue_order: dispatchOrder(batch),
         })
         .execute();
     }

@@ -163,7 +163,7 @@ test('a chunk with a line without a result is not closed while its batch runs', 
   const claim = await claimChunk(database, engine, id, 0);
   settler.add(lineResult(id, 1));
   expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('incomplete');
-  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
   expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(true);
   settler.add(lineResult(id, 2));
   expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('closed');
@@ -193,7 +193,7 @@ test('after its claim was lost, a chunk keeps its results and is not closed', as
   settler.add(lineResult(id, 2));
   expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('claim_lost');
   expect(await readBatch(database, id)).toMatchObject({ completed: 2 });
-  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
   expect(await settler.close({ chunk: 0, lines: 2, job: second })).toBe('closed');
 });
 

@@ -45,7 +45,7 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   const { id, claim } = await createClaimed();
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
-  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', generation: 1, handed_back: true }]);
   const [wait, ...others] = await waitsOfBatch(database.db, await readBatch(database, id));
   expect([wait, others]).toMatchObject([{ reason: 'snoozed', until: expect.any(Number) }, []]);
   // It is neither reset as lost nor enqueued again.
@@ -63,7 +63,7 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
   // An auditor can tell a snooze from a crash that happens afterwards.
   const recorded = async () => (await readEvents(database, id)).slice(2);
-  const snoozed = { type: 'batch.chunk_put_off', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
+  const snoozed = { type: 'batch.chunk_snoozed', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
   expect(await recorded()).toEqual([snoozed]);
   await loseClaim(engine, next);
   const again = await claimChunk(database, engine, id, 0);

@@ -26,16 +26,7 @@ beforeEach(async () => {
   return () => rm(folder, { recursive: true });
 });
 
-async function write(name: string, statements: string): Promise<void> {
-  await writeFile(
-    path.join(folder, `${name}.ts`),
-    `import { createRequire } from 'node:module';
-     const { sql } = createRequire(${JSON.stringify(import.meta.url)})('kysely');
-     export async function up(db: unknown): Promise<void> {
-       for (const statement of ${JSON.stringify(statements.split(';'))}) await sql.raw(statement).execute(db);
-     }`,
-  );
-}
+const write = (name: string, statements: string) => writeFile(path.join(folder, `${name}.sql`), statements);
 
 const run = () => migrate({ connectionString: database.connectionString, logger, folder });
 const tables = async () => {
@@ -131,8 +122,8 @@ test('statements may take longer than the limits of ordinary pools', async () =>
 test('a misnamed migration and a number used twice are refused before anything runs', async () => {
   await write('0001_first', 'create table a (x int)');
   await write('2_second', 'create table b (x int)');
-  await expect(run()).rejects.toThrow(/2_second\.ts must be named/);
-  await rm(path.join(folder, '2_second.ts'));
+  await expect(run()).rejects.toThrow(/2_second\.sql must be named/);
+  await rm(path.join(folder, '2_second.sql'));
   await write('0001_other', 'create table b (x int)');
   await expect(run()).rejects.toThrow(/Two migrations have the number 0001/);
   expect(await tables()).toEqual([]);
@@ -142,15 +133,29 @@ test('an applied migration that is missing from the folder is reported', async (
   await write('0001_first', 'create table a (x int)');
   await write('0002_second', 'create table b (x int)');
   await run();
-  await rm(path.join(folder, '0001_first.ts'));
+  await rm(path.join(folder, '0001_first.sql'));
   await expect(run()).rejects.toThrow(/0001_first is missing/);
 });
 
-test('a process of the last release starts beside a database of the next one', async () => {
+test('a database of a checkout from before the first release is refused with what to do, and left as it is', async () => {
+  await write('0001_event_log', 'create table a (x int)');
+  await run();
+  await rm(path.join(folder, '0001_event_log.sql'));
+  await write('0001_schema', 'create table b (x int)');
+  const refusal = run();
+  await expect(refusal).rejects.toThrow(ConfigurationError);
+  await expect(refusal).rejects.toThrow(
+    'This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded: start with an ' +
+      'empty database, or with another data directory (SLUICE_DATA_DIR), or run that checkout again.',
+  );
+  expect(await tables()).toEqual(['a']);
+});
+
+test('a process of the previous release starts beside a database of the next one', async () => {
   await write('0001_first', 'create table a (x int)');
   await write('0002_second', 'create table b (x int)');
   await run();
-  await rm(path.join(folder, '0002_second.ts'));
+  await rm(path.join(folder, '0002_second.sql'));
   expect(await pendingMigrations(database.db, folder)).toEqual([]);
   expect(await missingRequirement(database.db, folder)).toBeNull();
   expect(await run()).toEqual([]);
@@ -165,10 +170,10 @@ test('a migration of a newer release may say that older ones are too old, and th
   );
   await write('0003_harmless', 'create table c (x int)');
   await run();
-  await rm(path.join(folder, '0003_harmless.ts'));
+  await rm(path.join(folder, '0003_harmless.sql'));
   expect(await run()).toEqual([]);
   expect(await missingRequirement(database.db, folder)).toBeNull();
-  await rm(path.join(folder, '0002_breaking.ts'));
+  await rm(path.join(folder, '0002_breaking.sql'));
   expect(await missingRequirement(database.db, folder)).toBe('0002_breaking');
   const refusal = run();
   await expect(refusal).rejects.toThrow(ConfigurationError);
@@ -182,7 +187,7 @@ test('a database that has newer migrations, but lacks one of ours, is not touche
   await write('0001_first', 'create table a (x int)');
   await write('0003_third', 'create table c (x int)');
   await run();
-  await rm(path.join(folder, '0003_third.ts'));
+  await rm(path.join(folder, '0003_third.sql'));
   await write('0002_second', 'create table b (x int)');
   await expect(run()).rejects.toThrow(/expected previously executed migration 0003_third/);
   expect(await tables()).toEqual(['a', 'c']);

@@ -5,7 +5,6 @@ import { canonicalForm } from '#libs/event-log/canonical-form.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { readGoldenLog } from '#test/golden-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, commandOn } from './streams.ts';
 
@@ -39,34 +38,4 @@ test('every event is appended with its canonical form and the hash of that', asy
     form: 1,
     data: { gateway_options: { a: [1e21, 1e-7, 0, 2 ** 53] } },
   });
-});
-
-test('events from before forms were stored have the same form when they are read', async () => {
-  const golden = readGoldenLog();
-  for (const { event, metadata } of golden) {
-    await database.pool.query(
-      `insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
-       values ($1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9)`,
-      [
-        event.eventId,
-        event.workspaceId,
-        event.streamId,
-        event.streamVersion,
-        event.type,
-        event.schemaVersion,
-        JSON.stringify(event.data),
-        JSON.stringify(metadata),
-        event.recordedAt,
-      ],
-    );
-  }
-  for (const streamId of new Set(golden.map(({ event }) => event.streamId))) {
-    const expected = golden.filter(({ event }) => event.streamId === streamId).map(({ canonical }) => canonical);
-    const stored = await storedOf(streamId);
-    const read = (await readStream(database.db, streamId)).map((event, index) =>
-      canonicalForm(event, stored[index]?.metadata as EventMetadata),
-    );
-    expect(read).toEqual(expected);
-    expect(stored.every(({ canonical, sha256 }) => canonical === null && sha256 === null)).toBe(true);
-  }
 });

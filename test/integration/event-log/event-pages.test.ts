@@ -22,9 +22,9 @@ const database = useTestDatabase();
 async function insertPrompt(streamId: string, sizes: readonly number[], workspaceId = 'ws_1'): Promise<void> {
   await sql`
     insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-      canonical)
+      canonical, sha256)
     select gen_random_uuid(), ${workspaceId}, ${streamId}, number,
-      case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{}', clock_timestamp(), data::text
+      case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{}', clock_timestamp(), data::text, ''
     from unnest(${sizes}::int[]) with ordinality as wanted (size, number)
     cross join lateral (
       select jsonb_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large') as data
@@ -106,9 +106,10 @@ describe('pages of events', () => {
 
 test('the events of one record are found by its stream, wherever the page begins and however long the log is', async () => {
   await sql`
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
+    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+      canonical, sha256)
     select gen_random_uuid(), 'ws_long', 'prompt_long_' || (number % 50), number / 50 + 1, 'prompt.updated', 1, '{}', '{}',
-      clock_timestamp()
+      clock_timestamp(), '', ''
     from generate_series(0, 29999) as number`.execute(database.db);
   await sql`analyze event`.execute(database.db);
   const { rows } = await sql<{ id: string; stream: string }>`

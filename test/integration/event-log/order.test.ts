@@ -104,8 +104,9 @@ describe.each([
 
 describe('a transaction that commits late', () => {
   const rawInsert = `
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
-    values (gen_random_uuid(), 'ws_1', $1, 1, 'test.happened', 1, '{}', '{}', clock_timestamp()) returning position`;
+    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+      canonical, sha256)
+    values (gen_random_uuid(), 'ws_1', $1, 1, 'test.happened', 1, '{}', '{}', clock_timestamp(), '', '') returning position`;
   const idsOf = (events: readonly PositionedEvent[]): string[] => events.map((event) => event.streamId);
 
   /** Everything that is there now and closed. */

@@ -360,8 +360,9 @@ test('while a rebuild runs, a writer waits and then goes on; nothing it wrote is
 
 describe('a log that cannot be folded', () => {
   const insert = `insert into event
-    (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
-    values (gen_random_uuid(), 'ws_1', $1, $2, $3, 1, '{}', '{}', clock_timestamp())`;
+    (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+      canonical, sha256)
+    values (gen_random_uuid(), 'ws_1', $1, $2, $3, 1, '{}', '{}', clock_timestamp(), '', '')`;
 
   test('because a version is missing is refused, not papered over', async () => {
     await writeHistory(1);

@@ -173,13 +173,6 @@ test('when all slots are taken, groups without a job may still start their first
   expect(await statesOf('first')).toEqual({ active: 8, completed: 1, created: 8 });
 });
 
-test('jobs without a group, of an older release, are only limited together', async () => {
-  const { add, expectHeld } = await setUp('plain', { concurrency: 3, concurrencyOfGroup: 1 });
-  await add(null, 'p1', 'p2', 'p3', 'p4');
-  await expectHeld('p1', 'p2', 'p3');
-  expect(await statesOf('plain')).toEqual({ active: 3, created: 1 });
-});
-
 test('a job whose handler throws is claimed again, and a handler never gets a payload of another shape', async () => {
   const { add, expectHeld, definition, own, worker } = await setUp('failing', {
     concurrency: 2,

@@ -2,10 +2,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { organisationId } from '#libs/http/caller.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
 import type { AnyResource } from '#libs/records/define-resource.ts';
 import { findLive } from '#libs/records/find-by-name.ts';
-import { renameSlugsLikeIds } from '#libs/records/rename-slugs.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
@@ -114,27 +112,3 @@ test.each(named.filter(({ noun }) => noun === 'config' || noun === 'collection')
     expect(record).toMatchObject({ slug: `${id}-2` });
   },
 );
-
-test('a start renames the slugs of earlier releases that look like IDs, once, and leaves the others alone', async () => {
-  const { db, eventLog } = createProcess(database);
-  const logger = createLogger({ name: 'test', level: 'silent' });
-  const workspaceId = newId('ws_');
-  const [config, virtualKey] = named.filter(({ noun }) => noun === 'config' || noun === 'virtual_key');
-  if (!config || !virtualKey) throw new Error('the kinds are gone');
-  const hostile = { id: newId('config_'), owner: workspaceId, slug: newId('config_') };
-  const plain = { id: newId('config_'), owner: workspaceId, slug: `config_${'0'.repeat(31)}` };
-  const key = { id: newId('vk_'), owner: workspaceId, slug: newId('pro_') };
-  await store(config, [hostile, plain]);
-  await store(virtualKey, [key]);
-  for (let start = 0; start < 2; start += 1) await renameSlugsLikeIds({ db, eventLog, logger }, resourceKinds);
-
-  const rows = await db
-    .selectFrom('resource')
-    .select(['id', 'slug', 'version'])
-    .where('workspace_id', '=', workspaceId)
-    .execute();
-  const row = (id: string) => rows.find((each) => each.id === id);
-  expect(row(hostile.id)).toMatchObject({ slug: `renamed-${hostile.slug}`.slice(0, 50), version: 2 });
-  expect(row(plain.id)).toMatchObject({ slug: plain.slug, version: 1 });
-  expect(row(key.id)).toMatchObject({ slug: `renamed-${key.slug}`, version: 2 });
-});

@@ -188,7 +188,7 @@ test.each([1, 8, 25, 50, 75, 100])(
       proxy.setFilter(() => true);
     }
     const { rows } = await sql<{ keys: number; queues: number }>`
-      select (select count(*)::int from api_key) as keys, (select count(*)::int from pgboss.queue) as queues`.execute(
+      select (select count(*)::int from resource where kind = 'api_key') as keys, (select count(*)::int from pgboss.queue) as queues`.execute(
       database.db,
     );
     expect(rows[0]).toMatchObject({ keys: 1 });

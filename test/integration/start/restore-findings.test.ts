@@ -77,8 +77,9 @@ test('keys that do not fit, events that were changed and rows without their even
     expect.stringContaining(rows[0].id),
   ]);
   await pool.query(`
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at, epoch)
-    values (gen_random_uuid(), 'ws_1', 'x_1', 1, 'x.happened', 1, '{}', '{}', now(), 1)`);
+    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at, epoch,
+      canonical, sha256)
+    values (gen_random_uuid(), 'ws_1', 'x_1', 1, 'x.happened', 1, '{}', '{}', now(), 1, '', '')`);
   const unfolded = JSON.parse((await restore('--json')).stdout);
   expect(unfolded.epoch).toEqual({ number: 2, is_new: true });
   expect(unfolded.problems[1]).toMatch(

@@ -9,21 +9,15 @@ import { appEnvironment, projectFolder, startApp, type AppProcess } from './app-
 // Two releases over one database, as a rolling upgrade and a rollback have them: this one, and a copy of its code with one
 // migration more.
 
-/** The next release: the code of this one, and a migration with these statements. */
-async function nextRelease(...statements: readonly string[]): Promise<string> {
+/** The next release: the code of this one, and a migration. */
+async function nextRelease(migration: string): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-release-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   for (const part of ['apps', 'libs', 'migrations', 'package.json', 'tsconfig.json']) {
     await cp(path.join(projectFolder, part), path.join(folder, part), { recursive: true });
   }
   await symlink(path.join(projectFolder, 'node_modules'), path.join(folder, 'node_modules'));
-  await writeFile(
-    path.join(folder, 'migrations/9999_next.ts'),
-    `import { sql } from 'kysely';
-     export async function up(db: never): Promise<void> {
-       for (const statement of ${JSON.stringify(statements)}) await sql.raw(statement).execute(db);
-     }`,
-  );
+  await writeFile(path.join(folder, 'migrations/9999_next.sql'), migration);
   return folder;
 }
 

@@ -266,7 +266,7 @@ function describeEvent({ type, data }: EventObject): string {
       return `${count(Number(value['completed']))} lines completed${Number(value['failed']) > 0 ? `, ${count(Number(value['failed']))} failed` : ''}`;
     case 'batch.chunk_redelivered':
       return `A worker stopped or crashed: chunk ${value['chunk']} goes to another one (up to ${count(Number(value['unsettled']))} calls may be repeated)`;
-    case 'batch.chunk_put_off':
+    case 'batch.chunk_snoozed':
       return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
     case 'batch.budget_wait_began':
       return 'Lines wait for a budget';

@@ -54,7 +54,7 @@ export function System() {
 /** What somebody should look at, each with what to do. */
 function problemsOf({ processes, subscribers, queues, event_log: log, database, version }: SystemState): string[] {
   const runs = processes.filter(({ state }) => state === 'running');
-  const versions = new Set(runs.map((process) => process.version ?? 'an older release'));
+  const versions = new Set(runs.map((process) => process.version));
   const busy = database.connections / database.connections_max;
   return [
     ...(runs.some(({ app }) => app === 'worker')
@@ -63,8 +63,8 @@ function problemsOf({ processes, subscribers, queues, event_log: log, database, 
     ...processes
       .filter(({ state }) => state === 'silent')
       .map(
-        ({ app, host, id }) =>
-          `A process (${app}, ${host ?? id}) has said nothing for 45 s and did not stop in order: it was killed, or cannot reach the database. Its work is taken over.`,
+        ({ app, host }) =>
+          `A process (${app}, ${host}) has said nothing for 45 s and did not stop in order: it was killed, or cannot reach the database. Its work is taken over.`,
       ),
     ...(versions.size > 1
       ? [`Processes run different releases (${[...versions].join(', ')}; this one ${version}). Finish the upgrade.`]
@@ -165,8 +165,8 @@ const Processes = ({ state: { processes } }: { state: SystemState }) => (
         columns={[
           { head: 'Process', cell: ({ app, id }) => <span title={id}>{app}</span> },
           { head: 'State', cell: ({ state }) => <Badge tone={tones[state]}>{state}</Badge> },
-          { head: 'Release', cell: ({ version }) => version ?? 'not said' },
-          { head: 'Host', cell: ({ host }) => <code>{host ?? '–'}</code> },
+          { head: 'Release', cell: ({ version }) => version },
+          { head: 'Host', cell: ({ host }) => <code>{host}</code> },
           { head: 'Started', cell: ({ started_at: at }) => <Ago at={at} /> },
           { head: 'Heard', cell: ({ heard_at: at }) => <Ago at={at} /> },
           { head: 'Unwritten records', cell: ({ unwritten_log_records: rows }) => count(rows), isNumber: true },

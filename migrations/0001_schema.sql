@@ -1,0 +1,778 @@
+-- The schema of Sluice 0.1.0, by area. Row-level security is not here: libs/database/isolate-workspaces.ts adds policies
+-- to every table with a workspace_id after each migration.
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- The event log
+-- ---------------------------------------------------------------------------------------------------------------------
+
+-- Transaction ids start low again in another cluster, so restoring a backup raises the epoch (libs/event-log/epoch.ts).
+create table event_epoch (epoch integer primary key, raised_at timestamptz not null);
+insert into event_epoch values (0, clock_timestamp());
+
+create table event (
+  position bigint generated always as identity primary key,
+  epoch integer not null default 0,
+  -- Assigned after the stream's advisory lock is held, so that it grows with the version within a stream.
+  transaction_id xid8 not null default pg_current_xact_id(),
+  event_id uuid not null unique,
+  workspace_id text not null,
+  stream_id text not null,
+  stream_version integer not null check (stream_version > 0),
+  type text not null,
+  schema_version smallint not null check (schema_version > 0),
+  data jsonb not null,
+  metadata jsonb not null,
+  recorded_at timestamptz not null,
+  -- Canonical JSON (RFC 8785) and its SHA-256.
+  canonical text not null,
+  sha256 bytea not null,
+  unique (stream_id, stream_version)
+);
+-- Subscribers read in this order and miss nothing.
+create index event_order on event (epoch, transaction_id, position);
+create index event_of_workspace on event (workspace_id, epoch, transaction_id, position);
+-- Rejects a repeated record of a provider, whatever a worker believes. Cursors of pages also use it.
+create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
+  where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');
+
+create function refuse_event_change() returns trigger language plpgsql as $$
+begin
+  raise exception 'the event log is insert-only: % refused', tg_op using errcode = 'insufficient_privilege';
+end $$;
+create trigger event_is_insert_only before update or delete or truncate on event
+  for each statement execute function refuse_event_change();
+-- The owner loses these rights too: without superuser rights it cannot change an event even if the trigger is dropped.
+revoke update, delete, truncate on event from public, current_user;
+
+create table subscription_checkpoint (
+  name text primary key,
+  epoch integer not null default 0,
+  transaction_id xid8 not null,
+  position bigint not null,
+  failures integer not null default 0,
+  last_error text,
+  retry_at timestamptz,
+  moved_at timestamptz
+);
+
+create table command_result (
+  workspace_id text not null,
+  key_id text not null,
+  route text not null,
+  idempotency_key text not null,
+  fingerprint text not null,
+  status smallint not null,
+  body jsonb not null,
+  recorded_at timestamptz not null,
+  retry_count smallint not null default 0,
+  primary key (workspace_id, key_id, route, idempotency_key)
+);
+create index command_result_age on command_result (recorded_at);
+-- A retried call without an idempotency key is recognised by the hash of its body.
+create index command_result_fingerprint on command_result (workspace_id, key_id, route, fingerprint, recorded_at);
+
+-- Facts about this installation, such as the id of the blob store and the check value of the master key.
+create table installation (name text primary key, value text not null);
+
+-- Written by a subscriber: who changed what, when and from where.
+create table activity (
+  id uuid primary key,
+  workspace_id text not null,
+  recorded_at timestamptz not null,
+  action text not null,
+  resource_type text not null,
+  resource_id text not null,
+  actor_type text not null,
+  actor_id text not null,
+  request_id text,
+  trace_id text,
+  address text,
+  method text,
+  uri text,
+  status smallint
+);
+create index activity_list on activity (workspace_id, recorded_at desc, id desc);
+-- The audit log of an organisation key covers all workspaces.
+create index activity_of_all on activity (recorded_at desc, id desc);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Records and secrets
+-- ---------------------------------------------------------------------------------------------------------------------
+
+-- Records of every kind that libs/resources defines. A new kind needs no table.
+create table resource (
+  id text primary key,
+  workspace_id text not null,
+  version integer not null,
+  updated_at timestamptz not null,
+  kind text not null,
+  slug text,
+  lookup text,
+  data jsonb not null,
+  last_version integer,
+  created_at timestamptz not null,
+  deleted_at timestamptz
+);
+create unique index resource_slug on resource (workspace_id, kind, slug) where deleted_at is null;
+create unique index resource_lookup on resource (kind, lookup);
+create index resource_list on resource (workspace_id, kind, created_at desc, id desc);
+-- For lists of the whole organisation, and for the processes' snapshots.
+create index resource_kind on resource (kind, created_at desc, id desc);
+
+-- One row for each event that created a version. Rows never change, so that a batch can pin a version.
+create table resource_version (
+  id text primary key,
+  workspace_id text not null,
+  version integer not null,
+  updated_at timestamptz not null,
+  kind text not null,
+  resource_id text not null,
+  number integer not null,
+  data jsonb not null,
+  created_at timestamptz not null,
+  unique (resource_id, number)
+);
+
+-- Ciphertexts. Primary data, not a fold: a secret is removed together with its owner.
+create table secret (
+  id text primary key,
+  workspace_id text not null,
+  owner_id text not null,
+  master_key_id text not null,
+  wrapped_key bytea not null,
+  ciphertext bytea not null,
+  created_at timestamptz not null
+);
+create index secret_owner on secret (owner_id);
+
+-- One row, which every process polls: its snapshot is stale when the number differs from the one it loaded.
+create table access_version (id boolean primary key default true check (id), version bigint not null);
+insert into access_version (version) values (0);
+
+-- Which workspace created which object at a provider whose account several workspaces share. An object without a row
+-- belongs to no workspace.
+create table stored_object (
+  -- The id of the integration that holds the credential.
+  account_id text not null,
+  object_id text not null,
+  workspace_id text not null,
+  kind text not null,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (account_id, object_id)
+);
+create index stored_object_by_age on stored_object (workspace_id, account_id, kind, created_at);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Files
+-- ---------------------------------------------------------------------------------------------------------------------
+
+create table file (
+  id text primary key,
+  workspace_id text not null,
+  version integer not null,
+  updated_at timestamptz not null,
+  purpose text not null,
+  filename text not null,
+  bytes bigint not null,
+  sha256 text not null,
+  blob text not null,
+  created_at timestamptz not null,
+  expires_at timestamptz,
+  deleted_at timestamptz
+);
+create index file_list on file (workspace_id, created_at desc, id desc) where deleted_at is null;
+create index file_blob on file (blob);
+create index file_expiry on file (expires_at) where deleted_at is null and expires_at is not null;
+-- Deleted files count towards a workspace's storage until their bytes are swept.
+create index file_deleted on file (workspace_id, deleted_at) include (bytes) where deleted_at is not null;
+
+-- The bytes of each workspace's files, so that an upload need not add up all of them. Each of a few database sessions
+-- adds to a different row, so that commands of one workspace rarely wait for each other.
+create table stored_bytes (
+  workspace_id text not null,
+  share smallint not null,
+  bytes bigint not null,
+  primary key (workspace_id, share)
+) with (fillfactor = 70);
+create function count_stored_bytes() returns trigger language plpgsql as $$
+declare
+  added bigint := 0;
+begin
+  if tg_op <> 'INSERT' and old.deleted_at is null then added := added - old.bytes; end if;
+  if tg_op <> 'DELETE' and new.deleted_at is null then added := added + new.bytes; end if;
+  if added <> 0 then
+    insert into stored_bytes as stored (workspace_id, share, bytes)
+    values (coalesce(new.workspace_id, old.workspace_id), pg_backend_pid() % 8, added)
+    on conflict (workspace_id, share) do update set bytes = stored.bytes + excluded.bytes;
+  end if;
+  return null;
+end $$;
+create trigger count_stored_bytes after insert or delete or update of deleted_at, bytes on file
+  for each row execute function count_stored_bytes();
+
+-- Files that clients send in parts. An incomplete upload appears in no event and expires without a trace.
+create table upload (
+  id text primary key,
+  workspace_id text not null,
+  filename text not null,
+  purpose text not null,
+  mime_type text not null,
+  -- The size of the whole file as the client announced it, and its hash if the client sent one.
+  bytes bigint not null,
+  sha256 text,
+  -- The lifetime of the file, in seconds from its creation.
+  expires_after bigint,
+  status text not null default 'pending' check (status in ('pending', 'completed', 'cancelled')),
+  file_id text,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null
+);
+create index upload_of_workspace on upload (workspace_id, created_at) where status = 'pending';
+create index upload_by_hash on upload (workspace_id, sha256) where sha256 is not null;
+create index upload_expiry on upload (expires_at);
+
+create table upload_part (
+  id text primary key,
+  upload_id text not null references upload on delete cascade,
+  workspace_id text not null,
+  blob text not null,
+  bytes bigint not null,
+  sha256 text not null,
+  created_at timestamptz not null default clock_timestamp()
+);
+create index upload_part_of_upload on upload_part (upload_id, created_at, id);
+create index upload_part_blob on upload_part (blob);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Batches
+-- ---------------------------------------------------------------------------------------------------------------------
+
+create table batch (
+  id text primary key,
+  workspace_id text not null,
+  version integer not null,
+  updated_at timestamptz not null,
+  endpoint text not null,
+  completion_window text not null,
+  input_file_id text not null,
+  metadata jsonb,
+  target jsonb not null,
+  gateway_options jsonb not null,
+  headers jsonb not null,
+  output_expires_after_seconds integer,
+  status text not null check (status in
+    ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled')),
+  finalizing_reason text,
+  errors jsonb,
+  model text,
+  chunk_count integer not null,
+  total integer not null,
+  completed integer not null,
+  failed integer not null,
+  usage jsonb not null,
+  -- The budget that the lines wait for.
+  waiting jsonb,
+  paused_at timestamptz,
+  output_file_id text,
+  error_file_id text,
+  created_at timestamptz not null,
+  expires_at timestamptz not null,
+  in_progress_at timestamptz,
+  finalizing_at timestamptz,
+  completed_at timestamptz,
+  failed_at timestamptz,
+  expired_at timestamptz,
+  cancelling_at timestamptz,
+  cancelled_at timestamptz,
+  check (completed >= 0 and failed >= 0 and completed + failed <= total)
+);
+create index batch_list on batch (workspace_id, created_at desc, id desc);
+create index batch_open on batch (created_at, id)
+  where status in ('validating', 'in_progress', 'finalizing', 'cancelling');
+create index batch_input_file on batch (input_file_id)
+  where status in ('validating', 'in_progress', 'finalizing', 'cancelling');
+create index batch_workspace_open on batch (workspace_id)
+  where status in ('validating', 'in_progress', 'finalizing', 'cancelling');
+create index batch_deadline on batch (expires_at) where status in ('validating', 'in_progress', 'cancelling');
+create index batch_cancelling on batch (cancelling_at) where status = 'cancelling';
+
+-- Byte ranges of the input file, not copies of its lines. A chunk costs one update at a time, never one per line.
+create table batch_chunk (
+  batch_id text not null,
+  chunk integer not null,
+  byte_offset bigint not null,
+  byte_length bigint not null,
+  -- The line that the byte range begins with; first_line is later where a chunk was cut in two.
+  range_first_line integer not null,
+  first_line integer not null,
+  line_count integer not null,
+  state text not null default 'pending' check (state in ('pending', 'enqueued', 'done')),
+  generation integer not null default 0,
+  -- Tells a chunk that kills its worker from one that was handed back (libs/batches/redelivery.ts).
+  handed_back boolean not null default false,
+  settled_lines integer not null default 0,
+  redeliveries_without_progress integer not null default 0,
+  -- The order in which chunks of different batches are enqueued (libs/batches/dispatch-chunks.ts).
+  enqueue_order timestamptz not null default '-infinity',
+  primary key (batch_id, chunk)
+) with (fillfactor = 80);
+create index batch_chunk_open on batch_chunk (batch_id, chunk) where state <> 'done';
+create index batch_chunk_pending on batch_chunk (enqueue_order, batch_id, chunk) where state = 'pending';
+create index batch_chunk_enqueued on batch_chunk (batch_id, chunk) where state = 'enqueued';
+
+-- One row per line, inserted once, with the exact bytes of its output or error line. There is one partition per
+-- creation day of the batch (bucket), which is dropped when all its batches are past retention.
+create table batch_result (
+  bucket date not null,
+  batch_id text not null,
+  line integer not null,
+  succeeded boolean not null,
+  data bytea not null,
+  primary key (bucket, batch_id, line)
+) partition by list (bucket);
+
+-- What the lines of running batches wait for, as each worker last reported it. Unlogged, because workers report it again
+-- after a crash of the server.
+create unlogged table batch_line_wait (
+  batch_id text not null,
+  process_id text not null,
+  workspace_id text not null,
+  waits jsonb not null,
+  reported_at timestamptz not null,
+  primary key (batch_id, process_id)
+);
+create index batch_line_wait_age on batch_line_wait (reported_at);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Fine-tuning jobs. Their events and checkpoints are read from the log itself.
+-- ---------------------------------------------------------------------------------------------------------------------
+
+create table fine_tuning_job (
+  id text primary key,
+  workspace_id text not null,
+  version integer not null,
+  updated_at timestamptz not null,
+  request jsonb not null,
+  training_file_id text not null,
+  validation_file_id text,
+  metadata jsonb,
+  target jsonb not null,
+  status text not null check (status in
+    ('validating_files', 'queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled')),
+  requested text check (requested in ('cancel', 'pause', 'resume')),
+  provider_training_file_id text,
+  provider_validation_file_id text,
+  provider_job_id text,
+  method jsonb not null,
+  hyperparameters jsonb not null,
+  fine_tuned_model text,
+  trained_tokens bigint,
+  estimated_finish bigint,
+  result_files jsonb not null,
+  error jsonb,
+  created_at timestamptz not null,
+  accepted_at timestamptz,
+  finished_at timestamptz
+);
+create index fine_tuning_job_list on fine_tuning_job (workspace_id, created_at desc, id desc);
+-- The sweep of blobs asks which files a job still reads.
+create index fine_tuning_job_training_file_id on fine_tuning_job (training_file_id) where finished_at is null;
+create index fine_tuning_job_validation_file_id on fine_tuning_job (validation_file_id) where finished_at is null;
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Around a call: cache, circuits, limits. What is unlogged costs no WAL and is in no backup: it is disposable, and calls
+-- produce it again after a crash of the server.
+-- ---------------------------------------------------------------------------------------------------------------------
+
+create unlogged table response_cache (
+  workspace_id text not null,
+  key bytea not null,
+  head jsonb not null,
+  body bytea not null,
+  size_bytes integer not null,
+  created_at timestamptz not null,
+  expires_at timestamptz not null,
+  primary key (workspace_id, key)
+);
+-- Live calls read and write it, so time matters more than space.
+alter table response_cache alter column body set storage external;
+create index response_cache_expiry on response_cache (expires_at);
+-- Adds up a workspace's bytes without reading a body.
+create index response_cache_age on response_cache (workspace_id, created_at desc) include (size_bytes);
+
+create unlogged table provider_circuit (
+  id text primary key,
+  workspace_id text not null,
+  credential_id text not null,
+  label text not null,
+  provider text not null,
+  model text not null,
+  opened_at timestamptz not null,
+  open_until timestamptz not null,
+  failures integer not null,
+  reason text not null
+);
+create index provider_circuit_expiry on provider_circuit (open_until);
+
+-- The providers' own rate limits, as the processes last saw them in answers.
+create unlogged table provider_limit (
+  id text primary key,
+  workspace_id text not null,
+  label text not null,
+  provider text not null,
+  model text not null,
+  limits jsonb not null,
+  -- The end of the longest rate-limit wait of any process.
+  waits_until timestamptz,
+  reported_at timestamptz not null
+) with (fillfactor = 70);
+create index provider_limit_of_workspace on provider_limit (workspace_id);
+
+-- What budgets and rates have counted: one row for each limit and each value that it is grouped by. Calls update the row
+-- a few times a second, so no column that changes is indexed, and pages keep room for the next version.
+create table limit_counter (
+  id text primary key,
+  workspace_id text not null,
+  limit_id text not null,
+  value_key text not null,
+  kind text not null,
+  max numeric not null,
+  period_start timestamptz not null,
+  period_end timestamptz,
+  used numeric not null,
+  assumed numeric not null,
+  -- The part of the use that was reserved by calls whose real use is unknown, because their answers were lost.
+  unconfirmed numeric not null default 0 constraint limit_counter_unconfirmed_not_negative check (unconfirmed >= 0),
+  unpriced bigint not null,
+  is_alerted boolean not null,
+  leases jsonb not null,
+  reset_at timestamptz,
+  created_at timestamptz not null default clock_timestamp(),
+  updated_at timestamptz not null,
+  -- A negative amount would be a credit for everyone who shares the limit.
+  constraint limit_counter_not_negative check (
+    max >= 0 and used >= 0 and assumed >= 0 and unpriced >= 0
+    and not jsonb_path_exists(leases, '$.*.amount ? (@ starts with "-")')
+  )
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+create index limit_counter_of_limit on limit_counter (limit_id, created_at desc, id);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- The request log
+-- ---------------------------------------------------------------------------------------------------------------------
+
+-- One row for each live call, batch line and imported call, written in groups after the answer. There is one partition
+-- per day.
+create table request_log (
+  recorded_on date not null,
+  id uuid not null,
+  workspace_id text not null,
+  -- The API key, and the user it belongs to.
+  key_id text,
+  user_id text,
+  -- 'imported': the call was made elsewhere.
+  kind text not null check (kind in ('live', 'batch', 'imported')),
+  operation text not null,
+  method text,
+  path text,
+  request_id text not null,
+  trace_id text,
+  span_id text,
+  parent_span_id text,
+  span_name text,
+  metadata jsonb,
+  provider text,
+  virtual_key text,
+  integration text,
+  model text,
+  response_model text,
+  provider_request_id text,
+  -- Names are stored as they were at the time of the call, because the slug of a deleted record can be used again.
+  config_id text,
+  config text,
+  config_version integer,
+  prompt_slug text,
+  prompt_version integer,
+  -- How the config chooses its targets: single, fallback, loadbalance, conditional.
+  mode text,
+  last_used_option text,
+  cache_status text,
+  stream boolean not null,
+  status integer,
+  error_code text,
+  finish_reason text,
+  attempts integer not null,
+  -- Attempts that repeated another one at the same target, and targets that were left for another one.
+  retries integer,
+  fallbacks integer,
+  started_at timestamptz not null,
+  duration_ms double precision not null,
+  first_event_ms double precision,
+  -- The part of the duration that providers took.
+  upstream_ms double precision,
+  input_tokens bigint,
+  cached_tokens bigint,
+  cache_write_tokens bigint,
+  output_tokens bigint,
+  reasoning_tokens bigint,
+  audio_input_tokens bigint,
+  audio_output_tokens bigint,
+  -- Other amounts: images, seconds, characters, searches, the service tier.
+  usage_details jsonb,
+  -- In US cents. Null means unknown, which differs from 0. The saved cost is what an answer from the cache would have cost.
+  cost numeric,
+  saved_cost numeric,
+  -- Whether usage or cost are estimates, because the provider did not report them.
+  is_estimate boolean,
+  price_version text,
+  batch_id text,
+  batch_line integer,
+  -- Attempts and guardrails with their times. Null for a call with one attempt and no guardrail, to keep its row small.
+  steps jsonb,
+  -- The blob with the recorded bodies of the call.
+  bodies_blob text,
+  -- A killed process loses at most one group, which shows as a gap in its sequence.
+  process_id uuid not null,
+  sequence bigint not null,
+  primary key (id, recorded_on)
+) partition by range (recorded_on);
+-- Lists and searches use these two only: each further index would cost time with every row.
+create index request_log_list on request_log (workspace_id, recorded_on desc, id desc);
+create index request_log_trace on request_log (trace_id, recorded_on desc, id desc);
+
+-- The progress of each process, which it reports at a low rate and once more when it stops. The log alone shows a row
+-- that is missing in the middle, but not one that is missing at the end.
+create table request_log_process (
+  process_id uuid primary key,
+  app text not null,
+  version text not null,
+  host text not null,
+  -- By the clock of the process, as recorded_on of its rows is; the other times are by the database's clock.
+  started_at timestamptz not null,
+  heard_at timestamptz not null,
+  -- How many rows it had recorded by heard_at, when it last reported …
+  last_sequence bigint not null,
+  -- … of which those up to this one had been written, or counted in lost_rows.
+  written_sequence bigint not null,
+  lost_rows bigint not null,
+  -- Set by an orderly stop, after the last row was written.
+  stopped_at timestamptz
+);
+
+-- The first row of each process on each day. Retention drops whole days, so a process whose first remaining row is this
+-- one has lost nothing.
+create table request_log_day (
+  process_id uuid not null,
+  recorded_on date not null,
+  first_sequence bigint not null,
+  primary key (process_id, recorded_on)
+);
+
+-- One row for each blob with the recorded bodies of many calls. Rows of the request log name it (`bodies_blob`).
+create table recorded_bodies (
+  id text primary key,
+  workspace_id text not null,
+  blob text not null,
+  -- Where each call's bodies begin in the blob, and where the last ones end.
+  offsets integer[] not null,
+  -- The owner of the secret that holds the encryption key.
+  key_owner text not null,
+  size_bytes bigint not null,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null
+);
+create index recorded_bodies_blob on recorded_bodies (blob);
+create index recorded_bodies_expiry on recorded_bodies (expires_at);
+create index recorded_bodies_size on recorded_bodies (workspace_id) include (size_bytes);
+create index recorded_bodies_key on recorded_bodies (key_owner);
+
+-- What an export of the request log has written so far: one row for each finished blob, in the order of the file. If the
+-- worker is killed, the next one continues after last_id.
+create table log_export_part (
+  workspace_id text not null,
+  export_id text not null,
+  part integer not null,
+  blob text not null,
+  size_bytes bigint not null,
+  -- Rows in this part, and the matching rows before the export's page that were skipped up to its end.
+  rows integer not null,
+  skipped bigint not null,
+  -- The last row of the log that was read.
+  last_id uuid,
+  created_at timestamptz not null default now(),
+  primary key (export_id, part)
+);
+-- The sweep of blobs asks which of them are still needed.
+create index log_export_part_blob on log_export_part (blob);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Analytics
+-- ---------------------------------------------------------------------------------------------------------------------
+
+create table feedback (
+  id uuid primary key,
+  workspace_id text not null,
+  trace_id text not null,
+  value smallint not null check (value between -10 and 10),
+  weight numeric not null check (weight between 0 and 1),
+  metadata jsonb,
+  -- 'api' or 'guardrail', and the key of the request.
+  source text not null,
+  key_id text,
+  created_at timestamptz not null,
+  updated_at timestamptz not null
+);
+create index feedback_of_trace on feedback (workspace_id, trace_id);
+create index feedback_list on feedback (workspace_id, created_at);
+
+-- Which minutes of the log have new rows: inserted in the transaction of those rows, deleted when they are rolled up.
+create table request_log_change (
+  id bigint generated always as identity primary key,
+  first_at timestamptz not null,
+  last_at timestamptz not null
+);
+
+-- Calls with the same values of every column that analytics filters by. Buckets are bounded: calls beyond the limit are
+-- counted in rows with `other`, whose values are null.
+create table call_rollup (
+  grain text not null,
+  bucket timestamptz not null,
+  workspace_id text not null,
+  provider text,
+  model text,
+  status integer,
+  failed boolean not null,
+  key_id text,
+  virtual_key text,
+  config text,
+  prompt_slug text,
+  cache_status text,
+  retries integer not null,
+  fallback boolean not null,
+  other boolean not null default false,
+  requests bigint not null,
+  refused_requests bigint not null default 0,
+  input_tokens numeric not null,
+  output_tokens numeric not null,
+  cost numeric not null,
+  unpriced bigint not null,
+  saved_cost numeric not null,
+  duration_us numeric not null,
+  latency text not null,
+  first_at timestamptz not null,
+  last_at timestamptz not null
+) partition by list (grain);
+-- Old minutes are deleted while days stay for a year: separate partitions keep the holes out of the other tables.
+create table call_rollup_minute partition of call_rollup for values in ('minute');
+create table call_rollup_hour partition of call_rollup for values in ('hour');
+create table call_rollup_day partition of call_rollup for values in ('day');
+create index call_rollup_bucket on call_rollup (bucket);
+create index call_rollup_list on call_rollup (workspace_id, bucket);
+
+-- The same for each value of a metadata key.
+create table metadata_rollup (
+  key text not null,
+  value text,
+  like call_rollup including defaults
+) partition by list (grain);
+create table metadata_rollup_minute partition of metadata_rollup for values in ('minute');
+create table metadata_rollup_hour partition of metadata_rollup for values in ('hour');
+create table metadata_rollup_day partition of metadata_rollup for values in ('day');
+create index metadata_rollup_bucket on metadata_rollup (bucket);
+create index metadata_rollup_list on metadata_rollup (workspace_id, key, bucket);
+-- On a hash, because a long value does not fit an index page, and one such row would stop all rollups.
+create index metadata_rollup_value on metadata_rollup (workspace_id, key, hashtextextended(value, 0), bucket);
+
+-- Calls by one column, or by one metadata key: narrow rows for graphs and groups that need no combination.
+create table value_rollup (
+  grain text not null,
+  bucket timestamptz not null,
+  workspace_id text not null,
+  key text not null,
+  value text,
+  other boolean not null default false,
+  requests bigint not null,
+  refused_requests bigint not null default 0,
+  failed_requests bigint not null,
+  input_tokens numeric not null,
+  output_tokens numeric not null,
+  cost numeric not null,
+  unpriced bigint not null,
+  saved_cost numeric not null,
+  duration_us numeric not null,
+  hits bigint not null,
+  hit_duration_us numeric not null,
+  latency text not null,
+  first_at timestamptz not null,
+  last_at timestamptz not null
+) partition by list (grain);
+-- Histograms are stored out of line, because most queries read only the numbers; the other columns never are.
+alter table value_rollup alter latency set storage external, alter workspace_id set storage main,
+  alter key set storage main, alter value set storage main, alter input_tokens set storage main,
+  alter output_tokens set storage main, alter cost set storage main, alter saved_cost set storage main,
+  alter duration_us set storage main, alter hit_duration_us set storage main;
+create table value_rollup_minute partition of value_rollup for values in ('minute') with (toast_tuple_target = 128);
+create table value_rollup_ten_minutes partition of value_rollup for values in ('ten_minutes')
+  with (toast_tuple_target = 128);
+create table value_rollup_hour partition of value_rollup for values in ('hour') with (toast_tuple_target = 128);
+create table value_rollup_day partition of value_rollup for values in ('day') with (toast_tuple_target = 128);
+create index value_rollup_bucket on value_rollup (bucket);
+create index value_rollup_list on value_rollup (workspace_id, key, bucket);
+create index value_rollup_value on value_rollup (workspace_id, key, hashtextextended(value, 0), bucket);
+
+-- Finds rollups of single values for statements that row-level security restricts. Postgres does not use the index on
+-- hashes there, because it evaluates the policy of each row before it calls a function that might reveal its arguments.
+-- These functions run as the owner and check the workspace themselves.
+create function metadata_rollup_of(wanted_workspace text, wanted_grain text, wanted_key text,
+  wanted_values text[], from_at timestamptz, until_at timestamptz)
+returns setof metadata_rollup language sql stable security definer as $$
+  select * from metadata_rollup
+  where (current_setting('role') <> 'sluice_tenant' or wanted_workspace = current_setting('sluice.workspace', true))
+    and workspace_id = wanted_workspace and grain = wanted_grain and key = wanted_key
+    and hashtextextended(value, 0) in (select hashtextextended(wanted, 0) from unnest(wanted_values) as wanted)
+    and value = any(wanted_values) and bucket >= from_at and bucket < until_at
+$$;
+create function value_rollup_of(wanted_workspace text, wanted_grain text, wanted_key text,
+  wanted_values text[], from_at timestamptz, until_at timestamptz)
+returns setof value_rollup language sql stable security definer as $$
+  select * from value_rollup
+  where (current_setting('role') <> 'sluice_tenant' or wanted_workspace = current_setting('sluice.workspace', true))
+    and workspace_id = wanted_workspace and grain = wanted_grain and key = wanted_key
+    and hashtextextended(value, 0) in (select hashtextextended(wanted, 0) from unnest(wanted_values) as wanted)
+    and value = any(wanted_values) and bucket >= from_at and bucket < until_at
+$$;
+do $$
+declare
+  name text;
+begin
+  foreach name in array array['metadata_rollup_of', 'value_rollup_of'] loop
+    execute format('alter function %s set search_path = %I, pg_temp', name, current_schema());
+    execute format('revoke all on function %s from public', name);
+  end loop;
+end $$;
+
+-- The metadata keys of which a workspace has rollups. A row with the key '' shows when one was first refused.
+create table rollup_key (
+  workspace_id text not null,
+  key text not null,
+  -- Rollups include calls with this key from this time on.
+  from_at timestamptz not null,
+  -- The last day on which a call had it.
+  seen_on date not null,
+  primary key (workspace_id, key)
+);
+
+-- One row, which the process that rolls up locks. Buckets from `…_from` to `…_until` exist.
+create table rollup_state (
+  id boolean primary key default true check (id),
+  minutes_from timestamptz not null,
+  tens_from timestamptz not null default '-infinity',
+  tens_until timestamptz not null default date_trunc('hour', now(), 'UTC'),
+  hours_from timestamptz not null,
+  hours_until timestamptz not null,
+  days_from timestamptz not null,
+  days_until timestamptz not null,
+  rolled_up_at timestamptz
+);
+insert into rollup_state (minutes_from, hours_from, hours_until, days_from, days_until)
+values ('-infinity', '-infinity', date_trunc('hour', now(), 'UTC'), '-infinity', date_trunc('day', now(), 'UTC'));
