@@ -27,6 +27,7 @@ export type ShapeLimits = {
   depthMax: number;
   leavesMax: number;
   nestingMax: number;
+  valuesMax: number;
   patternsMax: number;
   patternSizeMax: number;
 };
@@ -45,13 +46,16 @@ const missing = (path: PropertyKey[], what: string): Breach => ({
 
 /** Whether a value is small enough to be checked. Not recursive, so that deep values cannot overflow the stack. */
 export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
-  if (nestingOf(value, limits.nestingMax) > limits.nestingMax) {
+  const { nesting, values, patterns } = survey(value, limits);
+  if (nesting > limits.nestingMax) {
     return invalid([], `a config nests at most ${limits.nestingMax} levels of JSON deep.`);
+  }
+  if (values > limits.valuesMax) {
+    return invalid([], `a config has at most ${limits.valuesMax} JSON values in all.`);
   }
   if (Buffer.byteLength(JSON.stringify(value)) > limits.textBytesMax) {
     return invalid([], `a config is at most ${limits.textBytesMax} bytes of JSON long.`);
   }
-  const patterns = patternsOf(value);
   if (patterns.length > limits.patternsMax) {
     return invalid([], `a config has at most ${limits.patternsMax} regular expressions in all.`);
   }
@@ -82,24 +86,29 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
   return null;
 }
 
-/** Of conditions and of checks. After the other limits, so that it may recurse. */
-function patternsOf(value: unknown): string[] {
-  if (typeof value !== 'object' || value === null) return [];
-  return Object.entries(value).flatMap(([name, child]) =>
-    (name === '$regex' || name === 'rule') && typeof child === 'string' ? [child] : patternsOf(child),
-  );
-}
-
-function nestingOf(value: unknown, enough: number): number {
-  let deepest = 0;
+/**
+ * Returns how deep a value nests, how many values it has, and the regular expressions of conditions and checks. Stops at the
+ * first limit that is exceeded.
+ */
+function survey(value: unknown, { nestingMax, valuesMax }: ShapeLimits) {
+  const found = { nesting: 0, values: 1, patterns: [] as string[] };
   const waiting: [value: unknown, depth: number][] = [[value, 0]];
-  for (let next = waiting.pop(); next && deepest <= enough; next = waiting.pop()) {
+  for (
+    let next = waiting.pop();
+    next && found.nesting <= nestingMax && found.values <= valuesMax;
+    next = waiting.pop()
+  ) {
     const [current, depth] = next;
-    deepest = Math.max(deepest, depth);
+    found.nesting = Math.max(found.nesting, depth);
     if (typeof current !== 'object' || current === null) continue;
-    for (const child of Object.values(current)) waiting.push([child, depth + 1]);
+    const entries = Object.entries(current);
+    found.values += entries.length;
+    for (const [name, child] of entries) {
+      if (typeof child === 'string' && (name === '$regex' || name === 'rule')) found.patterns.push(child);
+      waiting.push([child, depth + 1]);
+    }
   }
-  return deepest;
+  return found;
 }
 
 /** The rules across the members of one level; `credentials` are the names of those that say where a call goes. */

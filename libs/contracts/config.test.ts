@@ -132,6 +132,11 @@ test.each<[string, unknown, { param: string | null; code?: string; message?: Reg
     { param: 'config.strategy.sticky.hash_fields[0]' },
   ],
   [
+    'more values than a check takes time for',
+    { ...leaf, override_params: { x: Array.from({ length: 4_000 }, () => []) } },
+    { param: 'config', message: /4000 JSON values/ },
+  ],
+  [
     'six levels',
     [1, 2, 3, 4, 5, 6].reduce<object>((inner) => ({ targets: [inner] }), leaf),
     { param: 'config.targets[0].targets[0].targets[0].targets[0].targets[0].targets', message: /5 levels/ },

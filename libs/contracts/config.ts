@@ -23,6 +23,8 @@ export const configLimits = {
   leavesMax: 50,
   /** Of the JSON as a whole, parameters and schemas included. */
   nestingMax: 64,
+  /** As above. Every copy and check of a config takes time for each of its values, and most of it is on the main thread. */
+  valuesMax: 4_000,
   /** Regular expressions: each costs milliseconds to compile, and a config may come with every call. */
   patternsMax: 100,
   /** Of them together, in instructions of RE2: some 30 ms to compile. Far beyond a hundred of the usual ones. */

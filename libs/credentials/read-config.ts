@@ -1,4 +1,4 @@
-import { configLimits, ConfigInput, type Config } from '#libs/contracts/config.ts';
+import { configLimits, ConfigInput, ConfigNode, type Config } from '#libs/contracts/config.ts';
 import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
 import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
 import { prepareGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
@@ -69,7 +69,7 @@ function checkGuardrails(guardrails: readonly GuardrailEntry[], param: string, c
 
 /** A config that was judged when it was stored; null when this release cannot read it. Destinations are judged at calls. */
 export function planOfStored(document: Record<string, unknown>): Plan | null {
-  const result = ConfigInput.safeParse(document);
+  const result = ConfigNode.safeParse(document);
   return result.success ? compileConfig(result.data) : null;
 }
 

@@ -1,11 +1,14 @@
+import { configLimits } from '#libs/contracts/config.ts';
 import { chatBody, repeat, type Attack, type Scene } from '../attack.ts';
 
 // Attacks by records that every process keeps in memory.
 
-/** A config of almost the maximum size whose value takes up twenty times the memory of its text. */
+/** A config with almost the maximum number of values and bytes. */
 const largeConfig = (index: number): string => {
-  const arrays = Array.from({ length: 20_800 }, () => []);
-  const config = { virtual_key: 'fast', override_params: { x: arrays } };
+  const { valuesMax, textBytesMax } = configLimits;
+  const arrays = Array.from({ length: valuesMax - 10 }, () => []);
+  const text = 'x'.repeat(textBytesMax - 3 * valuesMax - 100);
+  const config = { virtual_key: 'fast', override_params: { x: arrays, text } };
   return JSON.stringify({ name: `flood ${index}`, slug: `flood-${index}`, config });
 };
 
@@ -29,7 +32,7 @@ async function createUntilRefused(scene: Scene, count: number): Promise<void> {
 export const recordAttacks: readonly Attack[] = [
   {
     name: 'flood-of-configs',
-    what: 'one tenant creates configs of 63 KiB of empty arrays until it is refused, goes on, and calls with all of them',
+    what: 'one tenant creates configs of the maximum size until it is refused, goes on, and calls with all of them',
     async prepare(scene) {
       configs = 0;
       await scene.model('fast');
