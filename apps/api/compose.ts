@@ -340,12 +340,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
 
 /**
  * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams may want one.
- * Reading and writing a MiB takes about 12 ms of the event loop, so at this pace a workspace takes a fifth of it for pages, and as
+ * Reading and writing a MiB takes 10 to 15 ms of the event loop, so at this pace a workspace takes a tenth of it for pages, and as
  * much for replays.
  */
 function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
   const bytesMax = pageBytesMax;
-  const bytesPerSecond = 16 * 1_048_576;
+  const bytesPerSecond = 8 * 1_048_576;
   const eventTurns = createTurns({ runningMax: 3, waitingMax: workspaceStreamsMax + 64 }, 'requests for events');
   const replayTurns = createTurns({ runningMax: 2, waitingMax: 16 }, 'replays');
   return {

@@ -24,6 +24,8 @@ type EventQuery = {
   limit: number;
   /** The most that the events of the page have together, unless its first event has more. */
   bytesMax: number;
+  /** Called with the size of each slice. The next one is read when it resolves. */
+  spend?: (bytes: number) => Promise<void>;
 };
 
 export type ListedEvent = PositionedEvent & { sha256: string };
@@ -59,7 +61,7 @@ type PageRow = Omit<EventRow, 'data'> & {
  */
 export async function listEvents<Item>(
   db: Kysely<Database>,
-  { after, limit, bytesMax, ...query }: EventQuery,
+  { after, limit, bytesMax, spend, ...query }: EventQuery,
   upcasts: Upcasts,
   toItem: (event: ListedEvent) => Item,
 ): Promise<EventPage<Item>> {
@@ -68,6 +70,7 @@ export async function listEvents<Item>(
   for (let isWhole = false; !isWhole;) {
     const left = { limit: limit - page.items.length, bytesMax: Math.min(bytesMax - page.bytes, sliceBytesMax) };
     const slice = await readSlice(db, { ...query, after: page.end ?? from, ...left }, upcasts, toItem);
+    await spend?.(slice.bytes);
     // The first event of a slice is read even if it is too large for it.
     if (page.items.length > 0 && page.bytes + slice.bytes > bytesMax) return page;
     page.items.push(...slice.items);
@@ -82,7 +85,7 @@ export async function listEvents<Item>(
 
 async function readSlice<Item>(
   db: Kysely<Database>,
-  { workspaceId, stream, type, after: from, limit, bytesMax }: EventQuery & { after: Checkpoint },
+  { workspaceId, stream, type, after: from, limit, bytesMax }: Omit<EventQuery, 'spend'> & { after: Checkpoint },
   upcasts: Upcasts,
   toItem: (event: ListedEvent) => Item,
 ): Promise<EventPage<Item> & { isCut: boolean }> {

@@ -36,8 +36,8 @@ const eventColumns = sql.raw(eventColumnNames);
 /** The most that the events of one page have together, unless a single event has more. */
 export const pageBytesMax = 4 * 1_048_576;
 
-/** Events are read in slices of about this size: reading and parsing 4 MiB in one go keeps other requests waiting for 50 ms. */
-export const sliceBytesMax = 524_288;
+/** Events are read in slices of about this size. Reading and parsing one takes about 4 ms, in which no other request continues. */
+export const sliceBytesMax = 262_144;
 
 /** SQL for the size of an event. */
 export const eventBytes = 'octet_length(canonical)';

@@ -3,7 +3,7 @@ import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { createPageReads } from './page-reads.ts';
 
-test('what a page and its search have read is counted for the workspace, and its next page waits until it may read more', async () => {
+test('each byte of a page is counted once for its workspace, whose next page waits for its pace', async () => {
   const spent: [string | null, number][] = [];
   const pace = {
     spend(workspaceId: string | null, bytes: number) {
@@ -20,7 +20,7 @@ test('what a page and its search have read is counted for the workspace, and its
     pages
       .read(workspaceId, signal, async (spend) => {
         await spend(500);
-        return { bytes: 10 };
+        return { bytes: 510 };
       })
       .then(({ lease }) => {
         order.push(workspaceId);

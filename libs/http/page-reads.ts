@@ -19,7 +19,8 @@ export type PageReads = {
   readonly bytesMax: number;
   /**
    * Reads one page and charges it to the workspace until `lease.release()`. Throws rate_limited, `unavailable` if there is no
-   * memory for it, and the reason of `signal`. A `read` that reads more than its page counts that with `spend`.
+   * memory for it, and the reason of `signal`. A `read` that takes several steps calls `spend` after each; bytes of the page
+   * that it has not counted are counted at the end.
    */
   read<Page extends SizedPage>(
     workspaceId: string,
@@ -59,7 +60,9 @@ export function createPageReads(deps: {
     turns.run(
       workspaceId,
       async () => {
+        let spentBytes = 0;
         const spend = async (bytes: number): Promise<void> => {
+          spentBytes += bytes;
           const waitMs = pace?.spend(workspaceId, bytes) ?? 0;
           if (waitMs > 0) await sleep(waitMs, signal);
         };
@@ -68,7 +71,7 @@ export function createPageReads(deps: {
           await lease.chargeWhenFree(reservedBytes * copies, signal);
           const page = await readPage(spend);
           lease.become(page.bytes * copies);
-          await spend(page.bytes);
+          await spend(Math.max(0, page.bytes - spentBytes));
           return { page, lease };
         } catch (error) {
           lease.release();

@@ -26,8 +26,8 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   ...withInput({ query: EventListQuery }, async ({ query }, request, response) => {
     const { stream = null, type = null, after = null, limit } = query;
     const { workspaceId } = callerOf(request);
-    const { items, hasMore, nextAfter } = await eventPages.forAnswer(request, response, () => {
-      const page = { workspaceId, stream, type, after, limit, bytesMax: eventPages.bytesMax };
+    const { items, hasMore, nextAfter } = await eventPages.forAnswer(request, response, (_signal, spend) => {
+      const page = { workspaceId, stream, type, after, limit, bytesMax: eventPages.bytesMax, spend };
       return readEvents(db, page, upcasts, toEventText);
     });
     const ids = { first_id: items[0]?.id ?? null, last_id: nextAfter };

@@ -60,8 +60,8 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
             const { bytesMax } = eventPages;
             const wanted = { workspaceId, stream: only, type: null, after: position, limit: pageLength, bytesMax };
             if ((await stream.caller()) === null) return null;
-            const { page, lease } = await eventPages.read(workspaceId, stream.signal, () =>
-              listEvents(db, wanted, upcasts, toEventText),
+            const { page, lease } = await eventPages.read(workspaceId, stream.signal, (spend) =>
+              listEvents(db, { ...wanted, spend }, upcasts, toEventText),
             );
             try {
               for (const { id, json } of page.items) {

@@ -147,6 +147,19 @@ test('the events of one record are found by its stream, wherever the page begins
   expect(read).toBeLessThan(200);
 });
 
+test('a large page of events is read and counted in slices', async () => {
+  await insertPrompt(
+    'prompt_slices',
+    Array.from({ length: 8 }, () => 200_000),
+  );
+  const slices: number[] = [];
+  const spend = async (bytes: number): Promise<void> => void slices.push(bytes);
+  const wanted = { ...query, stream: 'prompt_slices', spend };
+  const { bytes } = await listEvents(database.db, wanted, {}, (event) => event.streamVersion);
+  expect(slices).toHaveLength(8);
+  expect(slices.reduce((sum, size) => sum + size, 0)).toBe(bytes);
+});
+
 test('a page of versions is as large as it may be, and says that there are more', async () => {
   await sql`
     insert into resource_version (id, resource_id, kind, workspace_id, number, data, created_at, version, updated_at)
