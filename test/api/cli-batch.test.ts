@@ -129,8 +129,13 @@ test('a dry run says what a batch would cost, leaves nothing behind, and ends wi
   const before = await list('files');
   const file = await write('dry.jsonl', toJsonl(chatLines(20, { max_tokens: 10 })));
   const shown = await at.cli.run(['batch', 'dry-run', file, '--table']);
-  expect(shown).toMatchObject({ code: 0, stderr: expect.stringMatching(/^20 lines: \$\S+ for the input, at most \$/) });
-  expect(shown.stdout.split('\n')[1]).toMatch(/^@simulator\/sim-small +20 +140 +200 +\$\S+ +\$\S+ +Calls simulator/);
+  expect(shown).toMatchObject({
+    code: 0,
+    stderr: expect.stringMatching(/^20 lines: \$\S+ simulated for the input, at most \$\S+ simulated/),
+  });
+  expect(shown.stdout.split('\n')[1]).toMatch(
+    /^@simulator\/sim-small +20 +140 +200 +\$\S+ simulated +\$\S+ simulated +Calls simulator/,
+  );
   const piped = await at.cli.run(['batch', 'dry-run', file, '--model', '@simulator/sim-large']);
   expect(JSON.parse(piped.stdout)).toMatchObject({
     valid: true,

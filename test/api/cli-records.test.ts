@@ -137,7 +137,7 @@ test('calls are searched, shown, followed and exported, and usage says who spent
   );
   expect(spent[0]).toMatchObject({ ai_model: 'sim-small' });
   const table = await at.cli.run(['usage', '--by', 'metadata:team', '--table']);
-  expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n *\d+ +\d+ +\$[\d.]+ +search\n/);
+  expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n *\d+ +\d+ +\$[\d.]+ simulated +search\n/);
   expect(await at.cli.run(['usage', '--by', 'colour'])).toMatchObject({ code: 2 });
 });
 

@@ -45,6 +45,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.getByRole('button', { name: 'Estimate the cost' }).click();
     await page.getByText('would run').waitFor();
     await page.getByRole('cell', { name: 'Calls simulator for sim-small' }).waitFor();
+    expect(await page.getByText(/^\$[\d.]+ simulated$/).count()).toBe(2);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Submit 500 lines' }).click();
     await page.getByRole('heading', { name: 'Batch completed' }).waitFor();
@@ -264,6 +265,8 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
       .getByRole('cell', { name: /sim-small/ })
       .first()
       .waitFor();
+    // All of it, one call, the pace, and the row of the model.
+    await expect.poll(() => page.getByText(/^\$[\d.,]+ simulated$/).count(), patience).toBe(4);
     await page.getByText('for the test: 1M tokens').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     expect(problems).toEqual([]);

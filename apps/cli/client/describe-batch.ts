@@ -1,5 +1,5 @@
 import { exitCodes } from './cli-error.ts';
-import { countOf, dollarsOf, timeOf } from './quantities.ts';
+import { costOf, countOf, isOfSimulator, timeOf } from './quantities.ts';
 import type { Column } from './table.ts';
 import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
 
@@ -9,7 +9,7 @@ export const batchColumns: readonly Column<Batch>[] = [
   ['status', statusOf],
   ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
   ['failed', ({ request_counts: { failed } }) => failed],
-  ['cost', ({ cost_usd: usd }) => dollarsOf(usd), { right: true, spare: 3 }],
+  ['cost', ({ cost_usd: usd, model }) => costOf(usd, isOfSimulator(model) ? usd : 0), { right: true, spare: 3 }],
   ['created', ({ created_at: at }) => timeOf(at), { spare: 2 }],
   ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
 ];
@@ -29,7 +29,7 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
     status: statusOf(batch),
     waiting: waits.length === 0 ? null : waits.map((wait) => describeWait(batch, wait)),
     lines: `${total}: ${completed} answered, ${failed} failed`,
-    cost: batch.cost_usd === null ? null : costOf(batch),
+    cost: batch.cost_usd === null ? null : describeCost(batch),
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
     endpoint: batch.endpoint,
     model: batch.model,
@@ -47,10 +47,9 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
 }
 
-/** The simulator's prices are made up. You are not billed. */
-function costOf({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
-  const simulated = model?.startsWith('@simulator/') === true ? ' simulated' : '';
-  return `${dollarsOf(usd)}${simulated}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
+function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
+  const cost = costOf(usd, isOfSimulator(model) ? usd : 0);
+  return `${cost}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
 }
 
 const problemsShown = 20;
@@ -58,7 +57,7 @@ const problemsShown = 20;
 /** How a batch has ended, in lines: the first says it, the others what made the server refuse it. */
 export function describeEnd(batch: Batch): string[] {
   const { completed, failed, total } = batch.request_counts;
-  const cost = batch.cost_usd === null ? '' : `, ${costOf(batch)}`;
+  const cost = batch.cost_usd === null ? '' : `, ${describeCost(batch)}`;
   const problems = batch.errors?.data ?? [];
   const more = problems.length - problemsShown;
   return [

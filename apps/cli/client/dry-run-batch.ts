@@ -4,7 +4,7 @@ import type { ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
 import { showsTable, note, printObject, printRows } from './output.ts';
-import { countOf, dollarsOf } from './quantities.ts';
+import { costOf, countOf, dollarsOf, isOfSimulator } from './quantities.ts';
 import { type Column } from './table.ts';
 import { bodyOf, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
 
@@ -39,8 +39,12 @@ const columns: readonly Column<Model>[] = [
     ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens),
     { right: true, spare: 3 },
   ],
-  ['cost of input', ({ cost_of_input_usd: usd }) => dollarsOf(usd), { right: true, spare: 2 }],
-  ['cost at most', ({ cost_max_usd: usd }) => dollarsOf(usd), { right: true }],
+  [
+    'cost of input',
+    (row) => costOf(row.cost_of_input_usd, simulatedCost([row], 'cost_of_input_usd')),
+    { right: true, spare: 2 },
+  ],
+  ['cost at most', (row) => costOf(row.cost_max_usd, simulatedCost([row], 'cost_max_usd')), { right: true }],
   ['goes to', ({ target, problem }) => problem?.message ?? target.join('; ')],
 ];
 
@@ -91,11 +95,14 @@ function show(found: DryRun, options: ClientOptions): void {
   for (const { line, message } of problems) note(`  ${line === null ? '' : `line ${line}: `}${message}`);
 }
 
-function describeCost({ cost_of_input_usd: input, cost_max_usd: max }: DryRun): string {
+const simulatedCost = (models: readonly Model[], member: 'cost_of_input_usd' | 'cost_max_usd'): number =>
+  models.filter(({ model }) => isOfSimulator(model)).reduce((sum, row) => sum + Number(row[member]), 0);
+
+function describeCost({ models, cost_of_input_usd: input, cost_max_usd: max }: DryRun): string {
   if (input === null) return 'the price of a model is not known';
   const most =
     max === null
       ? 'and no limit for the output, because lines have no maximum of tokens or no known price'
-      : `at most ${dollarsOf(max)}`;
-  return `${dollarsOf(input)} for the input, ${most}`;
+      : `at most ${costOf(max, simulatedCost(models, 'cost_max_usd'))}`;
+  return `${costOf(input, simulatedCost(models, 'cost_of_input_usd'))} for the input, ${most}`;
 }

@@ -21,6 +21,18 @@ export function dollarsOf(usd: string | number | null | undefined): string {
   return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;
 }
 
+/** US dollars, of which the simulator made up a part. You are not billed for that. */
+export function costOf(usd: string | number | null, simulatedUsd: string | number | null = 0): string {
+  const simulated = Number(simulatedUsd);
+  if (usd === null || simulated === 0) return dollarsOf(usd);
+  // Both are sums, which can be rounded differently.
+  const isAll = simulated > Number(usd) * 0.999_999;
+  return isAll ? `${dollarsOf(usd)} simulated` : `${dollarsOf(usd)}, ${dollarsOf(simulated)} simulated`;
+}
+
+/** Whether a batch, or lines of one, name the simulator. */
+export const isOfSimulator = (model: string | null | undefined): boolean => model?.startsWith('@simulator/') === true;
+
 /** A number of bytes as people say it. */
 export function bytesOf(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];

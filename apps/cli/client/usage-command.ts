@@ -3,7 +3,7 @@ import { CliError, exitCodes } from './cli-error.ts';
 import { clientCommand, toCount, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { note, printRows } from './output.ts';
-import { dollarsOf } from './quantities.ts';
+import { costOf } from './quantities.ts';
 import { type Column } from './table.ts';
 import { toMoment } from './time-range.ts';
 
@@ -44,19 +44,27 @@ export function addUsageCommand(program: Command): void {
         });
       }
       const client = await connect(options);
-      const { data } = await client.json<{ data: Group[] }>('GET', `/v1/analytics/groups/${grouping.path}`, {
-        query: {
+      const read = async (filters: { ai_org_model?: string }): Promise<Group[]> => {
+        const query = {
           time_of_generation_min: options.since,
           time_of_generation_max: options.until,
           page_size: options.limit,
           order_by: 'cost',
-        },
-      });
+          ...filters,
+        };
+        const path = `/v1/analytics/groups/${grouping.path}`;
+        return (await client.json<{ data: Group[] }>('GET', path, { query })).data;
+      };
+      const nameOf = (group: Group) => grouping.names.map((name) => group[name]).find((name) => name != null);
+      const dollarsIn = ({ cost = null }: Group): number | null => (cost === null ? null : Number(cost) / 100);
+      const data = await read({});
+      const simulated = await read({ ai_org_model: 'simulator' });
+      const simulatedOf = new Map(simulated.map((group) => [nameOf(group), dollarsIn(group)]));
       const columns: Column<Group>[] = [
         ['calls', (group) => group['requests']],
         ['tokens', (group) => group['total_tokens']],
-        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost']) / 100), { right: true }],
-        [options.by, (group) => grouping.names.map((name) => group[name]).find((name) => name != null)],
+        ['cost', (group) => costOf(dollarsIn(group), simulatedOf.get(nameOf(group))), { right: true }],
+        [options.by, nameOf],
       ];
       printRows(data, columns, options);
       note('Analytics is a few seconds behind.');

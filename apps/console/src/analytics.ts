@@ -83,6 +83,5 @@ export const groupQuery = (
     placeholderData: (previous) => previous,
   });
 
-/** US cents of calls that the simulator answered: its prices are made up, and you are not billed. */
-export const simulatedCost = (byProvider: Groups | undefined): number =>
-  byProvider?.data.find((group) => group['provider'] === 'simulator')?.cost ?? 0;
+/** Filters for the calls that the simulator answered: its prices are made up, and you are not billed. */
+export const ofSimulator = { ai_org_model: 'simulator' };

@@ -25,6 +25,13 @@ export function usd(amount: string | number | null | undefined): string {
 export const usdOf = (amount: string | null, isSimulated: boolean): string =>
   amount === null || !isSimulated ? usd(amount) : `${usd(amount)} simulated`;
 
+/** US cents, of which the simulator made up a part. */
+export function moneyOf(cents: number | null | undefined, simulated: number | undefined = 0): string {
+  if (cents == null || simulated === 0) return money(cents);
+  // Both are sums, which can be rounded differently.
+  return simulated > cents * 0.999_999 ? `${money(cents)} simulated` : `${money(cents)}, ${money(simulated)} simulated`;
+}
+
 /** Whether a batch names the simulator for all of its lines. */
 export const isOfSimulator = (model: string | null): boolean => model?.startsWith('@simulator/') === true;
 

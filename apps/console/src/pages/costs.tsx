@@ -1,10 +1,10 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
-import { graphQuery, groupQuery, periods, toPeriod, type Group } from '../analytics.ts';
+import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Group } from '../analytics.ts';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
-import { count, dateTime, duration, money, percent, short } from '../format.ts';
+import { count, dateTime, duration, money, moneyOf, percent, short } from '../format.ts';
 import { AsCurl, Badge, Card, Code, Empty, PageHead, Progress, Shown, Tile } from '../parts/basics.tsx';
 import { Chart } from '../parts/chart.tsx';
 import { DataTable } from '../parts/table.tsx';
@@ -31,9 +31,14 @@ export function Costs() {
   const show = (change: object) => void navigate({ to: '/costs', search: { ...search, ...change } });
   const cost = useQuery(graphQuery('cost', period));
   const path = metadata === '' ? by : `metadata/${encodeURIComponent(metadata)}`;
-  const groups = useQuery(groupQuery(path, period, { orderBy: 'cost', limit: 50 }));
+  const order = { orderBy: 'cost', limit: 50 };
+  const groups = useQuery(groupQuery(path, period, order));
   const total = cost.data?.summary.total ?? 0;
+  const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
+  const simulatedGroups = useQuery(groupQuery(path, period, { ...order, filters: ofSimulator }));
   const names = metadata === '' ? (groupings[by]?.names ?? []) : ['metadata_value', metadata];
+  const simulatedOf = new Map(simulatedGroups.data?.data.map((row) => [nameOf(row, names), row.cost]));
+  const shown = (cents: number | undefined) => moneyOf(cents, total === 0 ? 0 : ((cents ?? 0) * simulated) / total);
   return (
     <div className="stack">
       <PageHead
@@ -49,12 +54,12 @@ export function Costs() {
         </select>
       </PageHead>
       <div className="tiles">
-        <Tile label="Cost" value={money(cost.data?.summary.total)} />
-        <Tile label="Of one call" value={money(cost.data?.summary.avg)} note="on average" />
+        <Tile label="Cost" value={shown(cost.data?.summary.total)} />
+        <Tile label="Of one call" value={shown(cost.data?.summary.avg)} note="on average" />
         <Tile label="Without a known price" value={count(cost.data?.summary.unpriced)} note="calls" />
         <Tile
           label="At this pace"
-          value={total === 0 ? '–' : money((total / periods[period].ms) * 30 * 86_400_000)}
+          value={total === 0 ? '–' : shown((total / periods[period].ms) * 30 * 86_400_000)}
           note="in 30 days"
         />
       </div>
@@ -67,7 +72,7 @@ export function Costs() {
                 { label: 'cost', values: points.map((point) => point.total || null), color: '--accent', asBars: true },
               ]}
               format={money}
-              summary={`${money(summary.total)} in all`}
+              summary={`${shown(summary.total)} in all`}
             />
           )}
         </Shown>
@@ -114,7 +119,11 @@ export function Costs() {
                   { head: 'Name', isLong: true, cell: (row) => <code>{nameOf(row, names)}</code> },
                   { head: 'Calls', cell: (row) => count(row.requests), isNumber: true },
                   { head: 'Tokens', cell: (row) => short(row['total_tokens'] as number | undefined), isNumber: true },
-                  { head: 'Cost', cell: (row) => money(row.cost), isNumber: true },
+                  {
+                    head: 'Cost',
+                    cell: (row) => moneyOf(row.cost, simulatedOf.get(nameOf(row, names))),
+                    isNumber: true,
+                  },
                   { head: 'Share', cell: (row) => percent(row.cost ?? 0, total), isNumber: true },
                 ]}
               />

@@ -4,7 +4,7 @@ import { useRef, useState, type DragEvent } from 'react';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, toApiError } from '../api/client.ts';
 import type { DryRun, FileObject } from '../api/types.ts';
-import { bytes, count, percent, usd } from '../format.ts';
+import { bytes, count, isOfSimulator, moneyOf, percent, usd } from '../format.ts';
 import { Badge, Card, ErrorNote, Facts, PageHead, Tile } from '../parts/basics.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { checkLines, type FileCheck } from './check-lines.ts';
@@ -108,17 +108,24 @@ export function NewBatch() {
 
 /** What the server says of a batch that was not created. */
 function Estimate({ found }: { found: DryRun }) {
-  const most = found.cost_max_usd === null ? 'open' : dollars(found.cost_max_usd);
+  const dollars = (member: 'cost_of_input_usd' | 'cost_max_usd', unknown: string): string => {
+    if (found[member] === null) return unknown;
+    const simulated = found.models.filter(({ model }) => isOfSimulator(model)).map((row) => Number(row[member]) * 100);
+    return moneyOf(
+      Number(found[member]) * 100,
+      simulated.reduce((sum, cents) => sum + cents, 0),
+    );
+  };
   return (
     <Card
       title="What it would cost"
       aside={<Badge tone={found.valid ? 'good' : 'bad'}>{found.valid ? 'would run' : 'would fail'}</Badge>}
     >
       <div className="tiles">
-        <Tile label="Input" value={dollars(found.cost_of_input_usd)} note="estimated from the texts" />
+        <Tile label="Input" value={dollars('cost_of_input_usd', 'not known')} note="estimated from the texts" />
         <Tile
           label="At most"
-          value={most}
+          value={dollars('cost_max_usd', 'open')}
           note={found.cost_max_usd === null ? 'lines set no maximum of tokens' : 'with the longest answers'}
         />
       </div>
@@ -154,8 +161,6 @@ function Estimate({ found }: { found: DryRun }) {
     </Card>
   );
 }
-
-const dollars = (amount: string | null): string => (amount === null ? 'not known' : usd(amount));
 
 const amountOf = (measure: string, amount: string): string =>
   measure === 'cost' ? usd(amount) : `${count(Number(amount))} tokens`;

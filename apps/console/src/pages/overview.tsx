@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
-import { graphQuery, groupQuery, periods, simulatedCost, toPeriod, type Period } from '../analytics.ts';
+import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Period } from '../analytics.ts';
 import { answerOf, api } from '../api/client.ts';
 import { count, milliseconds, money, percent, short } from '../format.ts';
 import { Ago, Badge, Card, Empty, PageHead, Shown, Tile } from '../parts/basics.tsx';
@@ -19,8 +19,7 @@ export function Overview() {
   const latency = useQuery(graphQuery('latency', period));
   const tokens = useQuery(graphQuery('tokens', period));
   const cost = useQuery(graphQuery('cost', period));
-  const providers = useQuery(groupQuery('provider', period));
-  const simulated = simulatedCost(providers.data);
+  const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
   const total = requests.data?.summary.total ?? 0;
   const failed = errors.data?.summary.total ?? 0;
   const times = (points: { timestamp: string }[] | undefined): number[] =>
