@@ -51,6 +51,11 @@ test('no request is expected to use less than nothing, or more than any model ca
   );
 });
 
+test('a completion that only asks for the probabilities of its prompt reserves the input', () => {
+  const body = { prompt: 'x'.repeat(400), max_tokens: 0, echo: true, logprobs: 1 };
+  expect(estimateTokens(400, body, 'completions').inputTokens).toBe(100);
+});
+
 test('the input of a run is estimated by its bound, because its thread is not in its body', () => {
   expect(estimateTokens(40, { max_prompt_tokens: 500 }, 'threads').inputTokens).toBe(510);
   expect(estimateTokens(40, {}, 'threads').inputTokens).toBe(1_010);
