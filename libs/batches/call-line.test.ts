@@ -31,7 +31,7 @@ function callsOf(callTarget: () => Promise<Outcome>): Pick<Calls, 'run'> {
   return { run: (call, course) => runCall({ planDeps, retries }, call, course) };
 }
 
-function setUp(options: { resolve: () => Promise<unknown>; model?: string }) {
+function setUp(options: { resolve: () => Promise<unknown>; model?: string; body?: object; endpoint?: string }) {
   const answer = {
     kind: 'json',
     status: 200,
@@ -53,8 +53,10 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string }) {
     now: () => 0,
     clock: { now: () => 0 },
   });
+  const called = options.endpoint === undefined ? batch : { ...batch, endpoint: options.endpoint };
+  const sent = options.body === undefined ? body : Buffer.from(JSON.stringify({ model: 'm', ...options.body }));
   const call = (signal = new AbortController().signal, permit = noPermit) =>
-    callLine({ batch, line: 1, body, signal, permit, memory: createMemoryBudget(1_000_000).open(null) });
+    callLine({ batch: called, line: 1, body: sent, signal, permit, memory: createMemoryBudget(1_000_000).open(null) });
   return { call, forward };
 }
 
@@ -153,4 +155,16 @@ test('a call that was made is recorded, even if a step after it fails or its lin
   expect(called).toHaveBeenCalledTimes(2);
   expect(await run({ kind: 'failed', error: left, attempts: [] }, true)).toBe(left);
   expect(called).toHaveBeenCalledTimes(2);
+});
+
+test.each([
+  ['/v1/chat/completions', { max_tokens: 0 }, 400],
+  ['/v1/responses', { n: -1e6 }, 400],
+  ['/v1/completions', { max_tokens: -1 }, 400],
+  ['/v1/completions', { max_tokens: 0, echo: true }, 200],
+])('a line of %s with %j ends with status %i', async (endpoint, sent, status) => {
+  const { call, forward } = setUp({ resolve: () => Promise.resolve({ target, model: 'm' }), endpoint, body: sent });
+  const { outcome } = await call();
+  expect(forward).toHaveBeenCalledTimes(status === 200 ? 1 : 0);
+  expect(outcome).toMatchObject({ kind: 'response', statusCode: status });
 });

@@ -1,3 +1,4 @@
+import { outputBoundNames, requireGoodBounds } from '#libs/contracts/output-bounds.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
@@ -15,9 +16,10 @@ import {
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
+import { statusOf, toErrorBody } from '#libs/http/error-response.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { memberValue } from '#libs/kernel/json-members.ts';
+import { memberValue, memberValues } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
@@ -180,7 +182,9 @@ export function createCallLine(deps: {
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => whenPossible(given, work);
     let call: Call | null = null;
     let result: Outcome;
+    const refusal = boundsRefusal(operation, body);
     try {
+      if (refusal !== null) throw refusal;
       const found = await possible(() => planOf(batch));
       const made = await possible(() => madeOfPrompt(batch, operation, body));
       const sent = made ? { operation, ...made, model: modelOf(made.body) } : { operation, body, model };
@@ -194,7 +198,7 @@ export function createCallLine(deps: {
     }
     const place = call ?? placeOf(batch, model);
     const attempts = attemptsOf(place, result).length;
-    const { outcome, errorCode } = toOutcome(result, requestId);
+    const { outcome, errorCode } = refusal === null ? toOutcome(result, requestId) : refusedBody(refusal, requestId);
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     let cost = noCost;
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
@@ -273,6 +277,24 @@ export function modelOf(body: Buffer): string | null {
   const raw = memberValue(body, 'model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
   return typeof model === 'string' ? model : null;
+}
+
+/** The refusal of a line with a bound below 1, which validation leaves to its call. null: there is none. */
+function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null {
+  const bounds = Object.entries(memberValues(body, outputBoundNames));
+  const values = bounds.map(([name, raw]): [string, unknown] => [name, JSON.parse(raw.toString())]);
+  try {
+    requireGoodBounds(Object.fromEntries(values), operation === 'completions');
+    return null;
+  } catch (error) {
+    return asGatewayError(error);
+  }
+}
+
+/** The answer that the live route would give. */
+function refusedBody(error: GatewayError, requestId: string): ReturnType<typeof toOutcome> {
+  const body = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
+  return { outcome: { kind: 'response', statusCode: statusOf(error), requestId, body }, errorCode: error.code };
 }
 
 function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; errorCode: string | null } {

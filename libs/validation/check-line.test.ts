@@ -198,6 +198,13 @@ test('optional members may be null in a line, as on the live route', () => {
   expect(problemOf(withBody({ ...nulls, functions: null, user: null }))).toBeNull();
 });
 
+test('a bound below 1 is left to the call of its line', () => {
+  for (const bounds of [{ max_tokens: 0 }, { n: -1e6 }, { max_completion_tokens: 0.5 }]) {
+    expect(problemOf(withBody(bounds))).toBeNull();
+    expect(problemOf(withBody({ ...bounds, temperature: 'hot' }))).toMatchObject({ param: 'body.temperature' });
+  }
+});
+
 test('the other endpoints have their own bodies and messages', () => {
   const completion = { ...line, url: '/v1/completions', body: { model: 'm', prompt: 'x' } };
   const rules = rulesFor('/v1/completions');

@@ -1,6 +1,7 @@
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { duplicateBreach } from '#libs/contracts/body-rules.ts';
 import { describeBreach, kindOf, type Problem } from '#libs/contracts/describe-issue.ts';
+import { withoutLowBounds } from '#libs/contracts/output-bounds.ts';
 import { isStorable } from '#libs/contracts/scalars.ts';
 import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
 import { estimateInput, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
@@ -119,7 +120,9 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
     const problem = checkStream(body, endpoint) ?? checkPromptLine(body, { endpoint, prompts });
     return { ...verdict(problem), prompt: problem === null ? (body['prompt_id'] as string) : undefined };
   }
-  const problem = checkRequired(body, rules.endpoint) ?? checkBody(rules.endpoint, body) ?? checkTarget(model, rules);
+  // A line with a bound below 1 fails alone, when it would be called, as at OpenAI.
+  const problem =
+    checkRequired(body, endpoint) ?? checkBody(endpoint, withoutLowBounds(body)) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
   const schema = checkResponseSchema(body, rules);
   const result = verdict(schema.problem, schema.timedOut);
