@@ -468,6 +468,15 @@ test('an invite ends with whoever made it', async () => {
     status: 409,
     body: { error: { code: 'inviter_gone' } },
   });
+  // The refusal leaves an event, and the invite does not come back with the role.
+  await ask('PUT', `/admin/users/${admin.id}`, { role: 'admin' });
+  expect(await ask('POST', '/admin/users/invites/accept', accept, null)).toMatchObject({
+    status: 409,
+    body: { error: { code: 'invite_cancelled' } },
+  });
+  const text = 'select type from event where stream_id = $1 order by stream_version';
+  const { rows } = await platform.database.pool.query(text, [body['id']]);
+  expect(rows).toEqual([{ type: 'invite.created' }, { type: 'invite.cancelled' }]);
 });
 
 test('no key gets around its budget, its fixed config or its end by the key that comes with an invite', async () => {

@@ -47,7 +47,7 @@ const triesMax = 3;
 /**
  * Makes the invited person a user of the organisation with the memberships and keys of the invite; one who is a user
  * already gets the memberships and keys only. Returns the public form of the user, and the keys. Throws not_found for an
- * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, or is expired,
+ * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, which cancels it, or is expired,
  * rate_limited after too many wrong tokens, and quota_exceeded.
  */
 export async function acceptInvite(deps: StoreDeps, request: Request, { token, ...names }: Names): Promise<object> {
@@ -66,7 +66,12 @@ export async function acceptInvite(deps: StoreDeps, request: Request, { token, .
     const answer = await eventLog.transact(command, async (unit) => {
       const invite = (await unit.load(inviteModel, found.id)) as InviteRow | undefined;
       if (invite?.data.token_sha256 !== digest) throw unknownToken();
-      const inviter = await refuseUnusable(unit, invite);
+      refuseUnusable(unit, invite);
+      const inviter = await findInviter(unit, invite.data);
+      if (inviter === null) {
+        await unit.append(inviteModel, found.id, [{ type: 'invite.cancelled', data: {} }]);
+        return inviterGone();
+      }
       if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
       if (existing !== null && keys.length > 0) refuseKeyOfOther(inviter, existing);
       if (existing === null) await createUser(unit, userId, invite, names, deps);
@@ -82,6 +87,7 @@ export async function acceptInvite(deps: StoreDeps, request: Request, { token, .
       return { ...viewOfUser(user), workspace_api_keys: shown };
     });
     if (answer === null) continue;
+    if (answer instanceof GatewayError) throw answer;
     await snapshot.catchUp();
     return answer;
   }
@@ -110,17 +116,19 @@ const remedies = {
 
 type Inviter = { id: string; kind: string; role: string | null };
 
-/** Returns who made the invite. */
-async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<Inviter> {
-  const status = inviteStatus(invite.data, unit.now.getTime());
-  if (status !== 'pending') {
-    throw new GatewayError('conflict', `invite_${status}`, `The invite ${remedies[status]}`, { param: 'token' });
-  }
-  const inviter = await findInviter(unit, invite.data);
-  if (inviter !== null) return inviter;
-  const message = 'The key or user that made the invite no longer has the right to do so. Ask for another invite.';
-  throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
+function refuseUnusable({ now }: UnitOfWork, invite: InviteRow): void {
+  const status = inviteStatus(invite.data, now.getTime());
+  if (status === 'pending') return;
+  throw new GatewayError('conflict', `invite_${status}`, `The invite ${remedies[status]}`, { param: 'token' });
 }
+
+const inviterGone = (): GatewayError =>
+  new GatewayError(
+    'conflict',
+    'inviter_gone',
+    'The key or user that made the invite no longer has the right to do so. Ask for another invite.',
+    { param: 'token' },
+  );
 
 /**
  * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
