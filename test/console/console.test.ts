@@ -286,7 +286,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
 
   test('signing out ends the session in this browser', async () => {
     const { page } = await openConsole(browser, platform);
-    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.getByRole('button', { name: 'Sign out', exact: true }).click();
     await page.getByRole('heading', { name: 'Sign in to Sluice' }).waitFor();
     expect(await page.context().cookies()).toEqual([]);
     await page.context().close();

@@ -3,7 +3,9 @@ import { useQueryClient } from '@tanstack/react-query';
 import { useEffect, useRef, useState } from 'react';
 import { retryNow, useLiveState } from './api/live.ts';
 import icon from './icon.svg';
+import { answerOf, api } from './api/client.ts';
 import { Empty } from './parts/basics.tsx';
+import { Confirmed, useChange } from './parts/changes.tsx';
 import { signOut, useActsForOrganisation, useSession } from './session.tsx';
 
 type Item = {
@@ -111,6 +113,7 @@ export function Frame() {
               Sign out
             </button>
           </div>
+          <EndEverywhere />
           <div className="muted">Sluice {server.version}</div>
         </footer>
       </nav>
@@ -119,6 +122,18 @@ export function Frame() {
         {isHidden ? <NotForThisKey item={item} /> : <Outlet />}
       </main>
     </div>
+  );
+}
+
+/** Needs no scope, so that everyone can end sessions on lost devices. */
+function EndEverywhere() {
+  const end = useChange<void, unknown>(['session'], () =>
+    answerOf(api.DELETE('/v1/session', { params: { query: { everywhere: 'true' } } })),
+  );
+  return (
+    <Confirmed text="Sign out everywhere" question="Sign out everywhere?" act={end}>
+      All browsers that signed in with your key or user are signed out, this one too.
+    </Confirmed>
   );
 }
 

@@ -108,7 +108,7 @@ function BrowserSessions({ mayWrite }: { mayWrite: boolean }) {
     queryFn: () => allPages((query) => answerOf(api.GET('/v1/sessions', { params: { query } }))),
   });
   return (
-    <Card title="Browser sessions" flush aside={<EndEverywhere />}>
+    <Card title="Browser sessions" flush>
       <Shown query={sessions}>
         {({ data, total }) => (
           <RecordTable
@@ -145,17 +145,6 @@ function EndSession({ session: { id, principal } }: { session: BrowserSession })
   return (
     <Confirmed text="Revoke" question={`Revoke the session of ${principal.id}?`} act={end}>
       The browser is signed out within a second. The key keeps working.
-    </Confirmed>
-  );
-}
-
-function EndEverywhere() {
-  const end = useChange<void, unknown>(['session'], () =>
-    answerOf(api.DELETE('/v1/session', { params: { query: { everywhere: 'true' } } })),
-  );
-  return (
-    <Confirmed text="Sign out everywhere" question="Sign out everywhere?" act={end}>
-      All browsers that signed in with your key or user are signed out, this one too.
     </Confirmed>
   );
 }
