@@ -67,12 +67,12 @@ test('contracts, which also run in browsers, load none of the adapters', () => {
   }
 });
 
-test('the README names every variable of the environment', () => {
-  const readme = read('README.md');
+test('docs/configuration.md names every variable of the environment', () => {
+  const page = read('docs/configuration.md');
   const configs = tracked.filter((file) => /^apps\/.*\/config\.ts$/.test(file));
   const names = configs.flatMap((file) => [...read(file).matchAll(/^ +([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1]));
   expect(names.length).toBeGreaterThan(30);
-  expect(names.filter((name) => !readme.includes(`\`${name}\``))).toEqual([]);
+  expect(names.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
 });
 
 test('the lockfile names no download address', () => {

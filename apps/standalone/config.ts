@@ -9,7 +9,7 @@ import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables } from '#libs/kernel/read-env.ts';
 
 /** The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on. */
-const StandaloneConfig = z.object({
+export const StandaloneConfig = z.object({
   /** Absent: the embedded Postgres. */
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
@@ -26,8 +26,14 @@ const StandaloneConfig = z.object({
   /** No delay, unlike an API by itself: there is no second API process that a proxy could use instead. */
   SLUICE_STOP_DELAY: duration('0ms', { minMs: 0, maxMs: 600_000 }),
   SLUICE_DRAIN: WorkerConfig.shape.SLUICE_DRAIN,
-  /** Absent: a free port, and the same one at the next start if possible. */
-  SLUICE_SIMULATOR_PORT: z.coerce.number().int().min(1).max(65_535).optional(),
+  SLUICE_SIMULATOR_PORT: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(65_535)
+    .optional()
+    .meta({ range: '1 to 65535', fallback: 'a free port, reused if possible' })
+    .describe('Port of the simulator.'),
 });
 
 export type StandaloneConfig = z.output<typeof StandaloneConfig> & {

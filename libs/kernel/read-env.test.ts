@@ -100,9 +100,7 @@ describe('duration', () => {
   test.each(['99ms', '25h', '20', '20 s', '-1s', '1w', '1h30m', 's', '1e3s', 'Infinitys'])(
     'rejects %j and says what is right',
     (value) => {
-      expect(() => read(value)).toThrow(
-        'D: must be a duration like 250ms, 20s, 10m or 24h, from 100 ms to 86400000 ms',
-      );
+      expect(() => read(value)).toThrow('D: must be a duration like 250ms, 20s, 10m or 24h, from 100ms to 1d');
     },
   );
 });

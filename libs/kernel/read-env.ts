@@ -2,6 +2,16 @@ import { readFileSync, statSync } from 'node:fs';
 import { loadEnvFile } from 'node:process';
 import { z } from 'zod';
 
+declare module 'zod' {
+  /** For docs/configuration.md. */
+  interface GlobalMeta {
+    /** The allowed values, in words. */
+    range?: string;
+    /** What is used when the variable is absent, if its schema has no default that reads well. */
+    fallback?: string;
+  }
+}
+
 /**
  * Reads the configuration of a process from the environment. Empty and blank strings count as absent.
  * Throws ConfigurationError that lists all problems at once, by variable name and without values, which may be secrets. A
@@ -85,41 +95,54 @@ export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
+type Units = Readonly<Record<string, number>>;
+
+/** A number in the largest of the units (listed in ascending order) that divides it, as a person would write it. */
+function inLargestUnit(value: number, units: Units): string {
+  const [unit, size] = Object.entries(units).findLast(([, each]) => value % each === 0 && value >= each) ?? ['', 1];
+  return `${value / size}${unit}`;
+}
+
 /** A whole number with its bounds; `fallback` if the variable is absent. */
 export const wholeNumber = (fallback: number, { min, max }: { min: number; max: number }) => {
-  const rule = `must be a whole number from ${min} to ${max}`;
+  const range = `${min} to ${max}`;
+  const rule = `must be a whole number from ${range}`;
   const isWithin = (value: number): boolean => Number.isInteger(value) && value >= min && value <= max;
-  return z.coerce.number(rule).refine(isWithin, rule).default(fallback);
+  return z.coerce.number(rule).refine(isWithin, rule).default(fallback).meta({ range });
 };
 
-const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const units: Units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** A duration like `250ms`, `20s`, `10m`, `24h` or `30d`, in milliseconds. */
-export const duration = (fallback: string, bounds: { minMs: number; maxMs: number }) =>
-  z
+export const duration = (fallback: string, bounds: { minMs: number; maxMs: number }) => {
+  const range = `${inLargestUnit(bounds.minMs, units)} to ${inLargestUnit(bounds.maxMs, units)}`;
+  return z
     .string()
     .default(fallback)
     .transform((text, context) => {
       const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim());
       const ms = match ? Number(match[1]) * (units[match[2] ?? ''] ?? Number.NaN) : Number.NaN;
       if (Number.isFinite(ms) && ms >= bounds.minMs && ms <= bounds.maxMs) return ms;
-      context.addIssue(`must be a duration like 250ms, 20s, 10m or 24h, from ${bounds.minMs} ms to ${bounds.maxMs} ms`);
+      context.addIssue(`must be a duration like 250ms, 20s, 10m or 24h, from ${range}`);
       return z.NEVER;
-    });
+    })
+    .meta({ range });
+};
 
-const sizes: Record<string, number> = { '': 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 };
+const sizes: Units = { '': 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 };
 
 /** A size like `512KiB`, `64MiB`, `2GiB` or a plain number of bytes, in bytes. */
-export const byteSize = (fallback: string, bounds: { minBytes: number; maxBytes: number }) =>
-  z
+export const byteSize = (fallback: string, bounds: { minBytes: number; maxBytes: number }) => {
+  const range = `${inLargestUnit(bounds.minBytes, sizes)} to ${inLargestUnit(bounds.maxBytes, sizes)}`;
+  return z
     .string()
     .default(fallback)
     .transform((text, context) => {
       const match = /^(\d+)\s*(KiB|MiB|GiB|)$/.exec(text.trim());
       const bytes = match ? Number(match[1]) * (sizes[match[2] ?? ''] ?? Number.NaN) : Number.NaN;
       if (Number.isFinite(bytes) && bytes >= bounds.minBytes && bytes <= bounds.maxBytes) return bytes;
-      context.addIssue(
-        `must be a size like 512KiB, 64MiB or 2GiB, from ${bounds.minBytes} to ${bounds.maxBytes} bytes`,
-      );
+      context.addIssue(`must be a size like 512KiB, 64MiB or 2GiB, from ${range}`);
       return z.NEVER;
-    });
+    })
+    .meta({ range });
+};
