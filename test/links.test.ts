@@ -36,3 +36,18 @@ test('every link between pages points to a file, and to a heading of it', () => 
   );
   expect(broken).toEqual([]);
 });
+
+test('docs/README.md links every page', () => {
+  const index = readSource('docs/README.md');
+  const listed = pages.filter((page) => /^docs\/[^/]+\.md$/.test(page) && page !== 'docs/README.md');
+  expect(listed.filter((page) => !index.includes(`(${path.basename(page)}`))).toEqual([]);
+});
+
+test('no page is too long to read, unless it is generated', () => {
+  const generated = ['docs/configuration.md', 'docs/providers.md'];
+  const lengths = { 'README.md': 10_240, 'docs/ARCHITECTURE.md': 12_288 };
+  const tooLong = pages
+    .filter((page) => /^(?:docs\/.*|README)\.md$/.test(page) && !generated.includes(page))
+    .filter((page) => Buffer.byteLength(readSource(page)) > (lengths[page as keyof typeof lengths] ?? 15_360));
+  expect(tooLong).toEqual([]);
+});

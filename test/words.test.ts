@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { projectFiles, readSource } from './source-files.ts';
 
-// The glossary of docs/ARCHITECTURE.md has one word for each concept. The words and phrases below were replaced by it
+// docs/glossary.md has one word for each concept. The words and phrases below were replaced by it
 // and must not come back. `still` names folders in which one is not replaced yet; an entry that is no longer true must
 // be removed.
 

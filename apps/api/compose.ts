@@ -356,7 +356,7 @@ function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
 
 const notIsolated =
   'workspaces are isolated by the queries alone, and not by the database too: as a superuser, run "create role sluice_tenant ' +
-  'nologin" and "grant sluice_tenant to" the role of DATABASE_URL, and restart (docs/production.md)';
+  'nologin" and "grant sluice_tenant to" the role of DATABASE_URL, and restart (docs/deploy.md)';
 
 const notStartedYet = (): GatewayError =>
   new GatewayError(

@@ -25,7 +25,7 @@ Settings are environment variables, or lines of a file named .env in this folder
   SLUICE_BOOTSTRAP_KEY=…        the first admin key; absent: generated, in admin.key of the data directory
   SLUICE_EGRESS_ALLOW=host:port private addresses that calls may reach, such as your own model server
   SLUICE_LOG_LEVEL=info         what is written to the logs directory
-docs/production.md describes all of them.
+docs/configuration.md describes all of them.
 
 Examples:
   npm start

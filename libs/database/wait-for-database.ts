@@ -31,7 +31,7 @@ export type DatabaseWait = {
   readonly outlasting: (part: Part) => Part;
 };
 
-/** The README says 15 or later. */
+/** Documented for DATABASE_URL. */
 const serverVersionMin = 15;
 /** Wrong password, user not allowed (pg_hba.conf), no such database: the operator has to change something. */
 const refusedStates = new Set(['28P01', '28000', '3D000']);

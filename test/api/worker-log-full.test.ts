@@ -16,8 +16,8 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-// README: SLUICE_REQUEST_LOG_QUEUE, rows of the request log that wait in memory, before new calls are refused. The API keeps
-// to it; a worker asks nobody before it begins a line.
+// SLUICE_REQUEST_LOG_QUEUE bounds the request-log rows that wait in memory. The API then rejects calls; a worker must start no
+// lines.
 test(
   'a worker begins no more lines while the queue of the request log is full',
   { timeout: 90_000 },

@@ -123,7 +123,7 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, models, digests, surv
   }
   if (!isIsolated) {
     problems.push(
-      'The role sluice_tenant is missing, so workspaces are isolated by queries alone: docs/production.md, isolation.',
+      'The role sluice_tenant is missing, so workspaces are isolated by queries alone. Create it as docs/deploy.md describes.',
     );
   }
   if (survivors.length > 0) {

@@ -18,7 +18,7 @@ test('a server on which Sluice may make no role is migrated without isolation, a
   expect((await migrate({ connectionString, logger })).length).toBeGreaterThan(0);
   expect(await mayTakeRole(db)).toBe(false);
 
-  // The statements of docs/production.md.
+  // The statements of docs/deploy.md.
   await query(adminConnectionString, 'create role sluice_tenant nologin; grant sluice_tenant to sluice');
   await migrate({ connectionString, logger });
   expect(await mayTakeRole(db)).toBe(true);
