@@ -1,4 +1,4 @@
-import { systemClock, type Clock } from '#libs/kernel/clock.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Latency } from './latency.ts';
@@ -26,21 +26,4 @@ export type SimulatorOptions = {
   drainMs: number;
   clock: Clock;
   logger: Logger | undefined;
-};
-
-export const defaultOptions: SimulatorOptions = {
-  port: 0,
-  host: '127.0.0.1',
-  latency: { type: 'fixed', ms: 0 },
-  tokensPerSecond: 0,
-  requiredKey: undefined,
-  requestsPerMinute: 0,
-  countCalls: false,
-  countedKeysMax: 100_000,
-  bodyMaxBytes: 67_108_864,
-  dripIntervalMs: 1_000,
-  trainingMs: 10_000,
-  drainMs: 0,
-  clock: systemClock,
-  logger: undefined,
 };

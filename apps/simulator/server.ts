@@ -1,7 +1,9 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { systemClock } from '#libs/kernel/clock.ts';
 import { createRequestAnswerer } from './answer-request.ts';
-import { defaultOptions, type SimulatorOptions } from './options.ts';
+import { readConfig } from './config.ts';
+import type { SimulatorOptions } from './options.ts';
 import { createStats, type StatsSnapshot } from './stats.ts';
 
 export type Simulator = {
@@ -25,7 +27,8 @@ const sweepMs = 20;
 
 /** A simulated provider: answers deterministically in any supported format, with configurable latency and faults. */
 export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulator {
-  const options = { ...defaultOptions, ...given };
+  const defaults = { ...readConfig({}).simulator, port: 0, drainMs: 0, clock: systemClock, logger: undefined };
+  const options: SimulatorOptions = { ...defaults, ...given };
   const stats = createStats({ countedKeysMax: options.countedKeysMax });
   const answerer = createRequestAnswerer({ options, stats });
   const server = createServer(

@@ -20,8 +20,8 @@ export type SnapshotOptions = {
   /** A poll that takes longer has failed. Default 2 s: a caller with an unknown key waits for two at most. */
   pollTimeoutMs?: number;
   /**
-   * Without a successful poll for this long, nothing is answered, because a key may have been revoked meanwhile.
-   * Default 15 min.
+   * After this time without a successful poll, requests are rejected, because a key could have been revoked meanwhile.
+   * Absent: never.
    */
   staleAfterMs?: number;
   /** Monotonic, in milliseconds. */
@@ -67,7 +67,7 @@ const absentMax = 10_000;
  * resolves when the first load is done and rejects when it fails.
  */
 export function createSnapshot<State>(options: SnapshotOptions, content: SnapshotContent<State>): Snapshot<State> {
-  const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = 15 * 60_000 } = options;
+  const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = Infinity } = options;
   const monotonicMs = options.monotonicMs ?? (() => performance.now());
   const absent = new Set<string>();
   let state = content.empty;

@@ -3,14 +3,11 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AnyResource, RecordLimits, StoreDeps } from './define-resource.ts';
-import { defaultPromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
+import { noPromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
 import { recordBytes } from '#libs/records/live/record-bytes.ts';
 
-export const defaultRecordLimits: RecordLimits = {
-  recordsMax: 1_000,
-  apiKeysMax: 10_000,
-  memoryBytesMax: 50_331_648,
-};
+/** For processes that create no records, and for tests. */
+const noRecordLimits: RecordLimits = { recordsMax: Infinity, apiKeysMax: Infinity, memoryBytesMax: Infinity };
 
 type Deps = Pick<StoreDeps, 'promptLimits' | 'recordLimits' | 'snapshot'>;
 
@@ -19,7 +16,7 @@ export async function refuseMoreRecords(
   { tx }: Pick<UnitOfWork, 'tx'>,
   { noun, names, countLimit }: AnyResource,
   ownerId: string,
-  { promptLimits = defaultPromptLimits, recordLimits = defaultRecordLimits }: Deps,
+  { promptLimits = noPromptLimits, recordLimits = noRecordLimits }: Deps,
 ): Promise<void> {
   if (countLimit === undefined) return;
   const { max, variable } = {
@@ -45,7 +42,7 @@ export function refuseMoreMemory(
   kind: AnyResource,
   before: { data: object } | null,
   after: { data: object; workspace_id: string },
-  { snapshot, recordLimits: { memoryBytesMax } = defaultRecordLimits }: Deps,
+  { snapshot, recordLimits: { memoryBytesMax } = noRecordLimits }: Deps,
 ): void {
   if (kind.cached === undefined || snapshot.memoryOf === undefined || after.workspace_id === organisationId) return;
   const growth = recordBytes(kind, after.data) - (before === null ? 0 : recordBytes(kind, before.data));

@@ -12,9 +12,9 @@ type Options = {
   allow: EgressAllow;
   /** Injected by tests of DNS rebinding. */
   lookup?: Lookup;
-  /** Time for DNS, TCP and TLS together. */
-  connectTimeoutMs?: number;
-  /** Running calls of all workspaces. One workspace has at most three times as many as are free. */
+  /** Time for DNS, TCP and TLS together. Absent: undici's limit. */
+  connectTimeoutMs?: number | undefined;
+  /** Running calls of all workspaces. One workspace has at most three times as many as are free. Absent: no limit. */
   callsMax?: number;
   /** The rate at which the large answers of one workspace are read, all together. Absent: no limit. */
   answerBytesPerSecond?: number | undefined;
@@ -76,8 +76,8 @@ const idleMax = 1_024;
 export function createEgress({
   allow,
   lookup = createNameLookup(),
-  connectTimeoutMs = 10_000,
-  callsMax = 4_096,
+  connectTimeoutMs,
+  callsMax = Infinity,
   keepAliveMs = 4_000,
   answerBytesPerSecond,
 }: Options): Egress {
@@ -152,7 +152,7 @@ export function createEgress({
     const opener = { workspaceId: '' };
     const connect = buildConnector({
       allowH2: false,
-      timeout: connectTimeoutMs,
+      ...(connectTimeoutMs === undefined ? {} : { timeout: connectTimeoutMs }),
       lookup: guardedLookup(port, excepted, opener),
     });
     return (workspaceId) => (options, callback) => {

@@ -55,7 +55,7 @@ export type RequestLogDeps = {
    * Processes that write to the same database may share the folder. Default: rows wait in memory only.
    */
   disk?: { folder: string; bytesMax: number } | undefined;
-  /** The most rows in memory before `isFull`. Default 20,000: four seconds at 5,000 rows/s, about 20 MB. */
+  /** Rows in memory before `isFull`: 20,000 take about 20 MB. Absent: only `queueBytesMax` applies. */
   queueRowsMax?: number;
   /** The same limit for their memory, in case metadata is large. Default 64 MiB. */
   queueBytesMax?: number;
@@ -101,7 +101,7 @@ const adoptMs = 60_000;
  * written cleaned, or logged.
  */
 export function createRequestLog(deps: RequestLogDeps): RequestLog {
-  const { app, db, logger, clock, queueRowsMax = 20_000, queueBytesMax = 64 * 1_048_576 } = deps;
+  const { app, db, logger, clock, queueRowsMax = Infinity, queueBytesMax = 64 * 1_048_576 } = deps;
   const { groupRowsMin = 64, groupWaitMs = 250, groupIntervalMs = 50, groupRowsMax = 512 } = deps;
   const { stopDeadlineMs = 10_000 } = deps;
   const processId = uuidv7();

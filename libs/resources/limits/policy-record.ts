@@ -22,7 +22,7 @@ export async function newPolicy(
     unit,
     workspaceId,
     row,
-    policiesMax = 100,
+    policiesMax = Infinity,
   }: Pick<CheckContext<PolicyData>, 'unit' | 'workspaceId' | 'row' | 'policiesMax'>,
 ): Promise<Record<string, unknown>> {
   if (organisation !== undefined && organisation !== organisationId) {
@@ -34,7 +34,7 @@ export async function newPolicy(
     select count(*)::int as count from resource
     where kind = ${noun} and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
   if ((rows[0]?.count ?? 0) < policiesMax) return { name: null, ...input };
-  const message = `This workspace has ${policiesMax} of these policies already, which is the most (SLUICE_POLICIES_MAX). Archive one first.`;
+  const message = `This workspace has ${policiesMax} of these policies already, the maximum (SLUICE_POLICIES_MAX). Archive one first.`;
   throw new GatewayError('quota_exceeded', 'too_many_policies', message);
 }
 

@@ -8,12 +8,13 @@ export type PromptLimits = {
   recordsMax: number;
 };
 
-export const defaultPromptLimits: PromptLimits = { versionBytesMax: 262_144, recordsMax: 2_000 };
+/** For processes that create no prompts, and for tests. */
+export const noPromptLimits: PromptLimits = { versionBytesMax: Infinity, recordsMax: Infinity };
 
 type Context = { promptLimits?: PromptLimits | undefined };
 
 /** Throws invalid_request for a version that is larger than a process should hold in memory for each prompt. */
-export function refuseLargeVersion(version: object, { promptLimits = defaultPromptLimits }: Context): void {
+export function refuseLargeVersion(version: object, { promptLimits = noPromptLimits }: Context): void {
   const bytes = Buffer.byteLength(JSON.stringify(version));
   if (bytes <= promptLimits.versionBytesMax) return;
   const message =

@@ -70,5 +70,5 @@ test('the tour goes from a team, a budget and a prompt to who spent what', { tim
     data: [{ prompt_slug: 'reply', metadata: { _user: 'ada@example.com' }, cost_usd: expect.any(String) }],
   });
   expect(audit?.['total']).toBeGreaterThan(5);
-  expect(answers(printed.get('Cleaning up'))).toMatchObject([{ deleted: true }, { deleted: true }]);
+  expect(answers(printed.get('Clean up'))).toMatchObject([{ deleted: true }, { deleted: true }]);
 });

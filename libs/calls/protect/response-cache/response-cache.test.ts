@@ -32,6 +32,7 @@ function newCache(more: Partial<Parameters<typeof createResponseCache>[0]> = {})
   return createResponseCache({
     clock: { now: () => now },
     logger,
+    memoryBytesMax: 10_000_000,
     stored: {
       find: async (workspaceId, key) =>
         reader ? reader(workspaceId, key) : (stored.get(`${workspaceId}/${key.toString('hex')}`) ?? null),

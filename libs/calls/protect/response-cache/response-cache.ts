@@ -17,8 +17,8 @@ type Deps = {
   stored: StoredAnswers;
   clock: Clock;
   logger: Logger;
-  /** Bytes of answers in the memory of this process. Default 64 MiB. */
-  memoryBytesMax?: number;
+  /** Bytes of answers in the memory of this process. */
+  memoryBytesMax: number;
   /**
    * A larger answer, or the answer to a larger body, is not cached, because computing its key would block other calls.
    * Default 1 MiB.
@@ -60,8 +60,8 @@ const pauseMs = 1_000;
 
 /** Makes the response cache. It only finds exact matches, first in the memory of this process and then in Postgres. */
 export function createResponseCache(deps: Deps): ResponseCache {
-  const { stored, clock, logger } = deps;
-  const { memoryBytesMax = 67_108_864, entryBytesMax = 1_048_576, readTimeoutMs = 100 } = deps;
+  const { stored, clock, logger, memoryBytesMax } = deps;
+  const { entryBytesMax = 1_048_576, readTimeoutMs = 100 } = deps;
   const writer = createRowWriter({ stored, logger });
   const memory = new LRUCache<string, CacheEntry>({
     maxSize: memoryBytesMax,

@@ -49,11 +49,11 @@ type Deps = {
   /** Returns a number from 0 to 1, to spread calls that waited for the same time. */
   random: () => number;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
-  /** Calls in flight with one credential. Default 256. */
+  /** Calls in flight with one credential. Absent: no limit. */
   inFlightMax?: number;
-  /** Live calls that wait for a permit. Default 256, as many as may be in flight. */
+  /** Live calls that wait for a permit. Absent: no limit. */
   waitingMax?: number;
-  /** How long a live call waits for a permit. Default 10 s, as long as for a connection. */
+  /** How long a live call waits for a permit. Absent: no limit. */
   waitMsMax?: number;
 };
 
@@ -74,7 +74,7 @@ const earlyMsMax = 100;
  */
 export function createTraffic(deps: Deps): Traffic {
   const { clock, wallClock = clock, random, sleep = realSleep } = deps;
-  const { inFlightMax = 256, waitingMax = 256, waitMsMax = 10_000 } = deps;
+  const { inFlightMax = Infinity, waitingMax = Infinity, waitMsMax = Infinity } = deps;
   const stopping = new AbortController();
   const circuits = createCircuits(clock);
   const reported = createReportedLimits(clock);
@@ -123,7 +123,7 @@ export function createTraffic(deps: Deps): Traffic {
     if (isLive && queue.isFull()) throw refusals.busy(call);
     const wait = async (end: AbortSignal): Promise<void> => {
       const signals = [end, stopping.signal];
-      if (isLive) signals.push(AbortSignal.timeout(waitMsMax));
+      if (isLive && waitMsMax < Infinity) signals.push(AbortSignal.timeout(waitMsMax));
       try {
         await queue.wait(isLive, AbortSignal.any(signals));
       } catch {
