@@ -26,7 +26,7 @@ export type UserData = {
   first_name: string;
   last_name: string;
   role: Role;
-  /** By the id of the workspace (decision 33). */
+  /** By the id of the workspace (decision 31). */
   workspaces: Record<string, Membership>;
   /** By which the identity provider names a user who came by signing in. */
   subject?: string;
