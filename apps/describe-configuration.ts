@@ -26,7 +26,7 @@ const introduction = `# Configuration
 Sluice is configured by environment variables. A process checks all of them at start and reports all problems together. It
 also warns about variables that look like Sluice's but do not exist.
 
-- \`npm start\` and the command line also read a \`.env\` file in the current folder.
+- \`npm start\` also reads a \`.env\` file in the current folder; variables of the process take precedence.
 - Write durations like \`250ms\`, \`20s\`, \`10m\`, \`24h\` or \`30d\`, and sizes like \`512KiB\`, \`64MiB\` or \`2GiB\`.
 - An empty variable counts as absent.
 - \`npm start\` reads the variables of all its processes and passes each one on to the processes that use it.`;

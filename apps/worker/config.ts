@@ -31,7 +31,7 @@ export const WorkerConfig = z.object({
   ),
   SLUICE_CHUNK_BYTES: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }).describe('Bytes of a chunk.'),
   SLUICE_LINE_MAX: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }).describe(
-    'Largest input line. A longer line ends as an error.',
+    'Largest input line. A batch with a longer line fails its validation.',
   ),
   SLUICE_LINE_ATTEMPTS: wholeNumber(5, { min: 1, max: 100 }).describe(
     'Attempts per line after 408, 409, 5xx and network errors. A 429 does not count: the line waits as long as the ' +
