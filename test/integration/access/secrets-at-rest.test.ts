@@ -121,7 +121,7 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
   );
   // The search works: what may be stored is found where it is stored.
   expect(await findEverywhere(record.id)).toEqual(
-    expect.arrayContaining(['event.stream_id', 'api_key.id', 'command_result.body']),
+    expect.arrayContaining(['event.stream_id', 'resource.id', 'command_result.body']),
   );
   const masterKey = testMasterKeys[0].key.export();
   const secrets = [

@@ -1,12 +1,15 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { inlineModels } from '#apps/platform/models.ts';
 import { migrate, missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
+import { rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { eventually } from '#test/eventually.ts';
+import { readGoldenLog, readGoldenRows } from '#test/golden-log.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -191,4 +194,22 @@ test('a database that has newer migrations, but lacks one of ours, is not touche
   await write('0002_second', 'create table b (x int)');
   await expect(run()).rejects.toThrow(/expected previously executed migration 0003_third/);
   expect(await tables()).toEqual(['a', 'c']);
+});
+
+test('a database of 0.1.0 with every type of event is migrated, and its log folds to the rows of this release', async () => {
+  const project = path.resolve(import.meta.dirname, '../../../migrations');
+  await cp(path.join(project, '0001_schema.sql'), path.join(folder, '0001_schema.sql'));
+  await run();
+  for (const { event, metadata, canonical } of readGoldenLog()) {
+    await sql`
+      insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+        canonical, sha256)
+      values (${event.eventId}, ${event.workspaceId}, ${event.streamId}, ${event.streamVersion}, ${event.type},
+        ${event.schemaVersion}, ${JSON.stringify(event.data)}::jsonb, ${JSON.stringify(metadata)}::jsonb,
+        ${event.recordedAt}, ${canonical}, sha256(convert_to(${canonical}, 'UTF8')))`.execute(database.db);
+  }
+  await migrate({ connectionString: database.connectionString, logger });
+  expect(await pendingMigrations(database.db)).toEqual([]);
+  const { rows } = await rebuildInlineModels(database.pool, inlineModels);
+  expect(Object.values(rows).reduce((sum, count) => sum + count)).toBe(readGoldenRows().length);
 });
