@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { serveForTest } from '#libs/http/http-test-kit.ts';
+import { operationsOf, serveForTest } from '#libs/http/http-test-kit.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
-import { operationsOf, toOpenApi } from '#libs/http/openapi.ts';
+import { toOpenApi } from '#libs/http/openapi.ts';
 import { version } from '#libs/kernel/version.ts';
 import { operationalRoutes } from './operational-routes.ts';
 

@@ -2,7 +2,7 @@ import { createServer } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 /** Returns `port` if it is free, or any free port for 0. Throws the system's error: EADDRINUSE, EACCES, EADDRNOTAVAIL. */
-export function probePort(port: number, host: string): Promise<number> {
+function probePort(port: number, host: string): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once('error', reject);

@@ -60,7 +60,10 @@ export function withRefresh<Result>(
   });
 }
 
-/** The target of a virtual key for a body's model, without the slug in it. Throws when this process cannot use the key. */
+/**
+ * The target of a virtual key for a body's model, without the slug in it. Throws when this process cannot use the key.
+ * @testOnly
+ */
 export function targetOfVirtualKey(key: LiveCredential, model: string | null): ResolvedTarget {
   if (!key.baseUrl) {
     throw new GatewayError(

@@ -28,7 +28,7 @@ const filteredColumns = [
 export type ActivityRow = ActivityTable & { data: string | null };
 
 /** The maximum of `total`. Counting further would read as many rows for each page. */
-export const totalMax = 100_000;
+const totalMax = 100_000;
 
 /**
  * Returns the activity of a workspace, or of all of them (null), newest first: up to `limit + 1` rows, of which the last one

@@ -14,7 +14,7 @@ export type Kept = RollupState & { keys: ReadonlyMap<string, number>; logFrom: n
 
 const { minute, hour, day } = grainMs;
 /** The longest time that a query may ask for, which is also how long days are kept by default. */
-export const rangeMsMax = 400 * day;
+const rangeMsMax = 400 * day;
 
 /** Until which length of time points are how far apart: at most 400 points. */
 const steps = [

@@ -13,7 +13,7 @@ export type Feedback = {
 };
 
 /** More feedback on one trace is refused: a trace is one answer or a few, and whoever judges them are not that many. */
-export const feedbackPerTraceMax = 1_000;
+const feedbackPerTraceMax = 1_000;
 
 /**
  * Stores feedback of a workspace, all or none, and returns its ids. The traces need not be known: their calls may come

@@ -58,7 +58,7 @@ export function createRollUpRunner(deps: {
 
 export type RollupLag = { changes: number; seconds: number };
 /** More reports are not counted. */
-export const changesCountedMax = 10_000;
+const changesCountedMax = 10_000;
 
 /** Reports of changes that wait to be rolled up, and the seconds since the last pass if there are any. */
 export async function readRollupLag(db: Kysely<Database>): Promise<RollupLag> {

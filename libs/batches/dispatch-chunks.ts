@@ -95,6 +95,7 @@ const batchesPerPassMax = 64;
 /**
  * Enqueues as many pending chunks as `readyJobs` allows. Returns how many jobs can be claimed now. Immediate batches come
  * before those that may wait up to a day, and older ones before younger ones.
+ * @testOnly
  */
 export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {

@@ -63,7 +63,10 @@ const inDatabaseTime = (all: ReturnType<LineWaits['byBatch']>, aheadMs: number):
     })),
   }));
 
-/** Replaces what the process reported before. One statement, so that a reader never sees half of it. */
+/**
+ * Replaces what the process reported before. One statement, so that a reader never sees half of it.
+ * @testOnly
+ */
 export async function writeReport(
   db: Kysely<Database>,
   processId: string,

@@ -1,6 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Wait } from '#libs/calls/call.ts';
-import { createSnoozeWatch, idleMsMax, type SnoozeWatch } from './snooze-watch.ts';
+import { createSnoozeWatch, type SnoozeWatch } from './snooze-watch.ts';
+
+const idleMsMax = 3_000;
 
 let isCrowded: boolean;
 let watch: SnoozeWatch;

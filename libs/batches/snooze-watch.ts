@@ -21,7 +21,7 @@ export type SnoozeWatch = {
 };
 
 /** Snooze after this long without a result, or when none can come for this long, while all lines wait. */
-export const idleMsMax = 3_000;
+const idleMsMax = 3_000;
 const checkEveryMs = 1_000;
 /** The shortest snooze. Doubled with each snooze of the chunk, up to 80 s. */
 const snoozeMsMin = 5_000;

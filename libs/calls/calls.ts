@@ -110,7 +110,10 @@ export function createCalls(deps: Deps): Calls {
   };
 }
 
-/** Runs a call with its plan, and again from the top while its outcome is retryable. Never rejects. */
+/**
+ * Runs a call with its plan, and again from the top while its outcome is retryable. Never rejects.
+ * @testOnly
+ */
 export async function runCall<Planned extends Call>(
   { planDeps, retries }: { planDeps: PlanDeps; retries: Pick<Retries, 'start'> },
   call: Planned,

@@ -78,7 +78,10 @@ function isRetryableStatus(status: number): boolean {
   return status === 408 || status === 409 || status === 429 || status >= 500;
 }
 
-/** Counts the attempts of one call against its policy. */
+/**
+ * Counts the attempts of one call against its policy.
+ * @testOnly
+ */
 export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   let counted = 0;
   let rateLimited = 0;

@@ -4,7 +4,7 @@ import { cursor, optionalInteger, queryInteger } from './lists.ts';
 import { text } from './scalars.ts';
 
 /** How a line is: it has no result yet, it is in the output file, or it is in the error file (or will be). */
-export const lineOutcomes = ['pending', 'completed', 'failed'] as const;
+const lineOutcomes = ['pending', 'completed', 'failed'] as const;
 
 export const BatchLineListQuery = z.object({
   after: cursor().describe('the `last_id` of the page before: a line number'),

@@ -15,7 +15,7 @@ export const batchEndpoints = [
 ] as const;
 export type BatchEndpoint = (typeof batchEndpoints)[number];
 
-export const batchStatuses = [
+const batchStatuses = [
   'validating',
   'failed',
   'in_progress',
@@ -25,7 +25,6 @@ export const batchStatuses = [
   'cancelling',
   'cancelled',
 ] as const;
-export type BatchStatus = (typeof batchStatuses)[number];
 
 /** When a file is to be deleted, counted from its own creation (BATCH-11, FILE-3): one hour to 30 days. */
 export const expiresAfter = () =>

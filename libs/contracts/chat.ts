@@ -149,24 +149,3 @@ export const ChatCompletionResponse = z.looseObject({
   system_fingerprint: z.string().nullish(),
   usage: Usage.optional(),
 });
-
-export const ChatCompletionChunk = z.looseObject({
-  id: z.string(),
-  object: z.literal('chat.completion.chunk'),
-  created: z.int(),
-  model: z.string(),
-  choices: z.array(
-    z.looseObject({
-      index: z.int(),
-      delta: z.looseObject({
-        role: z.string().optional(),
-        content: z.string().nullish(),
-        tool_calls: z.array(z.looseObject({ index: z.int() })).optional(),
-      }),
-      finish_reason: finishReason.nullable(),
-      logprobs: Logprobs.nullish(),
-    }),
-  ),
-  system_fingerprint: z.string().nullish(),
-  usage: Usage.nullish(),
-});

@@ -5,8 +5,7 @@ import { cursor, listOf, queryInteger, wholeNumberText } from './lists.ts';
 // Files as clients send and see them: FILE-1, FILE-3, FILE-7.
 
 export const uploadPurposes = ['assistants', 'batch', 'fine-tune', 'vision', 'user_data', 'evals'] as const;
-export const filePurposes = [...uploadPurposes, 'assistants_output', 'batch_output', 'fine-tune-results'] as const;
-export type FilePurpose = (typeof filePurposes)[number];
+const filePurposes = [...uploadPurposes, 'assistants_output', 'batch_output', 'fine-tune-results'] as const;
 
 /** The parts of POST /files as SDKs write them, for the document; what is in them is checked as FileUploadFields. */
 export const FileUpload = z

@@ -4,7 +4,7 @@ import { addBreach, decimal, integer, isStorable, metadata, text } from './scala
 
 // Fine-tuning jobs, their events and checkpoints, as clients send and see them: TUNE-1, TUNE-2.
 
-export const fineTuningStatuses = [
+const fineTuningStatuses = [
   'validating_files',
   'queued',
   'running',
@@ -119,7 +119,7 @@ export const FineTuningJobObject = z.object({
   validation_file: z.string().nullable(),
 });
 
-export const FineTuningEventObject = z.object({
+const FineTuningEventObject = z.object({
   id: z.string(),
   object: z.literal('fine_tuning.job.event'),
   created_at: z.int(),
@@ -129,7 +129,7 @@ export const FineTuningEventObject = z.object({
   data: z.looseObject({}).nullable(),
 });
 
-export const FineTuningCheckpointObject = z.object({
+const FineTuningCheckpointObject = z.object({
   id: z.string(),
   object: z.literal('fine_tuning.job.checkpoint'),
   created_at: z.int(),

@@ -148,6 +148,7 @@ const isName = (given: object): given is { id: string } =>
  * One guardrail of a config, in either form, or the name of a stored one. Strict: unknown checks, members and parameters are
  * refused. What only its evaluation can tell (a pattern that does not compile, a schema too deep) is reported by
  * libs/calls/protect/guardrails when a config is stored or first used.
+ * @testOnly
  */
 export const GuardrailInput = z.union([
   text({ min: 1, max: 200 }).transform((stored): GuardrailEntry => ({ stored })),

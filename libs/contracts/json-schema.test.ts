@@ -6,14 +6,13 @@ import * as batches from './batches.ts';
 import * as chat from './chat.ts';
 import * as completions from './completions.ts';
 import * as embeddings from './embeddings.ts';
-import * as errors from './errors.ts';
 import * as files from './files.ts';
 import { toJsonSchema } from './json-schema.ts';
 import * as logs from './logs.ts';
 import * as models from './models.ts';
 import * as virtualKeys from './virtual-keys.ts';
 
-const modules = { apiKeys, batches, chat, completions, embeddings, errors, files, logs, models, virtualKeys };
+const modules = { apiKeys, batches, chat, completions, embeddings, files, logs, models, virtualKeys };
 const schemas = Object.values(modules).flatMap((module) =>
   Object.entries(module).filter(
     (entry): entry is [string, z.ZodType] => typeof entry[1] === 'object' && '_zod' in entry[1],

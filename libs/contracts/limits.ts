@@ -16,7 +16,7 @@ export const rateUnits = ['rpm', 'rph', 'rpd'] as const;
 export const keyRateUnits = ['rps', 'rpm', 'rph', 'rpd', 'rpw'] as const;
 export type RateUnit = (typeof keyRateUnits)[number];
 
-export const periodicReset = () => z.enum(['monthly', 'weekly']);
+const periodicReset = () => z.enum(['monthly', 'weekly']);
 
 /** When the use of a budget starts again at 0. Both absent: never. */
 export const resetFields = {

@@ -46,7 +46,7 @@ export const rateLimitPolicyFields = {
   value: integer({ min: 0, max: Number.MAX_SAFE_INTEGER }),
 };
 
-export const PolicyStatus = z.enum(['active', 'archived']);
+const PolicyStatus = z.enum(['active', 'archived']);
 
 const policyObject = {
   id: z.string(),

@@ -9,7 +9,7 @@ type Path = readonly (string | number)[];
 /** A secret in a config; `shown` is what answers have in its place. */
 type Found = { path: Path; value: unknown; shown: unknown; isCredential: boolean };
 
-export const redacted = '[redacted]';
+const redacted = '[redacted]';
 
 const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
 const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];

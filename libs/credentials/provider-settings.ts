@@ -53,7 +53,7 @@ function valueOf(headers: IncomingHttpHeaders, header: string, alias: string): s
 }
 
 /** Whether the setting is a document (a key file), which is not sent in a header. */
-export const isDocument = (setting: string): boolean => forms[setting]?.json === true;
+const isDocument = (setting: string): boolean => forms[setting]?.json === true;
 
 /** Whether a field is encrypted where it is stored, as `key` is. */
 export const isSecretSetting = (name: string): boolean => name === 'key' || forms[name]?.secret === true;
@@ -62,7 +62,7 @@ export const isSecretSetting = (name: string): boolean => name === 'key' || form
  * The fields of a provider's credential that a secret reference can fill: its secrets, and what belongs to them. Any other
  * setting may be repeated by the provider, and a caller would then read a secret that was only shared for calls.
  */
-export function mappableFields(provider: string): string[] {
+function mappableFields(provider: string): string[] {
   const { settings = {}, address = '' } = findProvider(provider) ?? {};
   const names = Object.entries(settings).flatMap(([name, { secret, mappable, unused, destination }]) => {
     const isCredential = secret === true || mappable === true;

@@ -4,7 +4,6 @@ import {
   CommitOutcomeUnknownError,
   isConnectionLost,
   isLockTimeout,
-  isOutcomeUnknown,
   isTransient,
   reasonOf,
   sqlStateOf,
@@ -60,11 +59,9 @@ test('causes and the parts of an aggregate are looked at, also in a circle', () 
   expect(isTransient(circle)).toBe(false);
 });
 
-test('an unknown outcome is found through wrappers and is transient', () => {
+test('an unknown outcome is transient', () => {
   const unknown = new CommitOutcomeUnknownError(system('ECONNRESET'));
-  expect(isOutcomeUnknown(new Error('outer', { cause: unknown }))).toBe(true);
   expect(isTransient(unknown)).toBe(true);
-  expect(isOutcomeUnknown(system('ECONNRESET'))).toBe(false);
 });
 
 test('only the server reports SQLSTATEs', () => {

@@ -136,15 +136,6 @@ export class CommitOutcomeUnknownError extends Error {
   }
 }
 
-/**
- * True if the connection was lost while COMMIT was in flight. With any other error, nothing of the transaction was
- * committed. Works only for transactions of `createDatabase`.
- */
-export function isOutcomeUnknown(error: unknown): boolean {
-  for (const cause of causes(error)) if (cause instanceof CommitOutcomeUnknownError) return true;
-  return false;
-}
-
 /** The COMMIT was never sent, so the transaction was rolled back. */
 export function wasNeverSent(error: unknown): boolean {
   return error instanceof Error && startsWithAny(error.message, notSentTexts);

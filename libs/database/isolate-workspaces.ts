@@ -9,7 +9,10 @@ export const workspaceSetting = 'sluice.workspace';
 
 const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)`;
 
-/** Kinds of records of which the organisation has some that every workspace sees (`hasShared`). */
+/**
+ * Kinds of records of which the organisation has some that every workspace sees (`hasShared`).
+ * @testOnly
+ */
 export const sharedKinds = ['guardrail', 'integration', 'label', 'secret_reference'];
 const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((kind) => `'${kind}'`).join(', ')})`;
 

@@ -127,7 +127,10 @@ async function askVersion(options: {
   }
 }
 
-/** `version` in the form of PostgreSQL: `18.1 (Debian 18.1-1)`, `19beta2`. Throws ConfigurationError. */
+/**
+ * `version` in the form of PostgreSQL: `18.1 (Debian 18.1-1)`, `19beta2`. Throws ConfigurationError.
+ * @testOnly
+ */
 export function assertNewEnough(version: string, place: string): void {
   if (Number.parseInt(version, 10) >= serverVersionMin) return;
   throw new ConfigurationError(

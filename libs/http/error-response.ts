@@ -66,7 +66,7 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
  * `x-should-retry: false` is added for waits of more than a minute, and where SDKs would repeat a call that cannot succeed:
  * 409 (unless the error says when to retry), an exhausted quota, a full disk.
  */
-export function errorHeaders(error: unknown): Record<string, string> {
+function errorHeaders(error: unknown): Record<string, string> {
   const refusal = toGatewayError(error);
   if (refusal === null) return {};
   const { kind, retryAfterMs } = refusal;

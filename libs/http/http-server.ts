@@ -28,7 +28,7 @@ export type HttpServerLimits = {
   timeoutCheckIntervalMs: number;
 };
 
-export const defaultHttpServerLimits: HttpServerLimits = {
+const defaultHttpServerLimits: HttpServerLimits = {
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 3_600_000,
   keepAliveTimeoutMs: 75_000,

@@ -5,6 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Caller } from './caller.ts';
 import { createHttpApp, type HttpAppDeps } from './create-http-app.ts';
 import { createHttpServer, type HttpServer, type HttpServerLimits } from './http-server.ts';
+import type { OpenApiDocument } from './openapi.ts';
 import type { Route } from './route.ts';
 
 /** A logger whose lines can be read. */
@@ -68,4 +69,12 @@ export function exchange(port: number, ...pieces: string[]): Promise<string> {
       if (error.code !== 'ECONNRESET' && error.code !== 'EPIPE') reject(error);
     });
   });
+}
+
+/** The operations of a document as `METHOD /path/:parameter`, sorted, to compare them with a route table. */
+export function operationsOf(document: OpenApiDocument): string[] {
+  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ':$1')}`),
+  );
+  return operations.sort();
 }

@@ -18,7 +18,7 @@ export type UploadLimits = {
 };
 
 /** 2 GiB is four times OpenAI's 512 MB, because batches here may be larger. Within an hour that is 600 kB/s. */
-export const defaultUploadLimits: UploadLimits = {
+const defaultUploadLimits: UploadLimits = {
   fileSizeBytesMax: 2 * 1_073_741_824,
   rate: defaultUploadRate,
   totalTimeoutMs: 3_600_000,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { testRoute } from './http-test-kit.ts';
-import { operationsOf, toOpenApi } from './openapi.ts';
+import { operationsOf, testRoute } from './http-test-kit.ts';
+import { toOpenApi } from './openapi.ts';
 import { withInput } from './route.ts';
 
 const Batch = z

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z, type ZodType } from 'zod';
-import { isOptional, type HttpMethod, type Route } from './route.ts';
+import { isOptional, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
 export type OpenApiDocument = {
@@ -109,16 +109,6 @@ export function toOpenApi(
       },
     },
   };
-}
-
-/** The operations of a document as `METHOD /path/:parameter`, sorted, to compare them with a route table. */
-export function operationsOf(document: OpenApiDocument): string[] {
-  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.keys(methods).map(
-      (method) => `${method.toUpperCase() as HttpMethod} ${path.replaceAll(/\{(\w+)\}/g, ':$1')}`,
-    ),
-  );
-  return operations.sort();
 }
 
 function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] = {}): Json {

@@ -121,7 +121,7 @@ export function paceBody(request: IncomingMessage, bytes: number): number {
  * Keeps browsers from treating an answer as a page of this origin, where its scripts could use the session of the console.
  * The console and the other pages replace the policy with their own.
  */
-export const inertHeaders = [
+const inertHeaders = [
   'x-content-type-options',
   'nosniff',
   'content-security-policy',
@@ -171,6 +171,7 @@ export function addLogFields(request: IncomingMessage, fields: Record<string, un
 /**
  * The value of an `x-gateway-` header or its `x-portkey-` alias; undefined if absent or empty. Both names are given in
  * full, because building a name from a prefix for each lookup costs more than the lookup.
+ * @testOnly
  */
 export function gatewayHeader(request: IncomingMessage, name: string, alias: string): string | undefined {
   const value = request.headers[name] ?? request.headers[alias];

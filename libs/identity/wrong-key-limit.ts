@@ -40,7 +40,10 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
   };
 }
 
-/** The /64 of an IPv6 address, which is the least that a network gives to one customer. */
+/**
+ * The /64 of an IPv6 address, which is the least that a network gives to one customer.
+ * @testOnly
+ */
 export function groupOf(address: string): string {
   if (!isIPv6(address)) return address;
   const [head = '', tail] = address.split('%', 1)[0]?.split('::', 2) ?? [];

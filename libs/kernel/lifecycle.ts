@@ -25,6 +25,7 @@ async function startInOrder(parts: readonly Part[], signal: AbortSignal): Promis
 /**
  * Stops the parts in reverse order. A part that fails to stop is logged, and the others are stopped all the same. `onPart`
  * is called with the name of each part before it is stopped.
+ * @testOnly
  */
 export async function stopAll(
   parts: readonly Part[],

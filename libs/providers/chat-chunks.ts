@@ -37,7 +37,7 @@ export type Choice = {
 };
 
 /** Usage in OpenAI's format; the total is always the sum. */
-export function toUsage(counts: TokenCounts): Json {
+function toUsage(counts: TokenCounts): Json {
   const { promptTokens, completionTokens, cachedTokens, reasoningTokens, extra } = counts;
   return {
     prompt_tokens: promptTokens,

@@ -149,7 +149,7 @@ function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRe
 }
 
 /** The client's headers that are forwarded to every provider. */
-export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
+function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
   const headers = ['accept', accept ?? '*/*'];
   if (contentType !== null) headers.push('content-type', contentType);
   if (contentLength !== null) headers.push('content-length', String(contentLength));

@@ -1,6 +1,9 @@
 import type { Provider, SettingForm } from './provider.ts';
 
-/** The settings of all providers, in their order. A setting that several providers accept means the same for each of them. */
+/**
+ * The settings of all providers, in their order. A setting that several providers accept means the same for each of them.
+ * @testOnly
+ */
 export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<string, SettingForm>> {
   const forms: Record<string, SettingForm> = {};
   for (const { settings = {} } of providers) {
@@ -18,7 +21,10 @@ export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<
   return forms;
 }
 
-/** Those of all providers, without duplicates. */
+/**
+ * Those of all providers, without duplicates.
+ * @testOnly
+ */
 export const credentialHeadersOf = (providers: readonly Provider[]): string[] => [
   ...new Set(providers.flatMap(({ credentialHeaders = [] }) => credentialHeaders)),
 ];

@@ -66,7 +66,7 @@ export type ResultLine = {
 };
 
 /** The lines of a file of results; none for null. */
-export async function resultLines(client: Client, fileId: string | null | undefined): Promise<ResultLine[]> {
+async function resultLines(client: Client, fileId: string | null | undefined): Promise<ResultLine[]> {
   if (fileId === null || fileId === undefined) return [];
   const text = await (await client.files.content(fileId)).text();
   if (!text.endsWith('\n')) throw new Error('a file of results must end with a line end');

@@ -5,7 +5,6 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { partBytes } from '#apps/cli/client/upload.ts';
 import { eventually } from '#test/eventually.ts';
 import { chatLine, chatLines, toJsonl } from './batch-kit.ts';
 import { hasTerminal, stable, setUp } from './cli-kit.ts';
@@ -377,6 +376,7 @@ test('an upload and a download that break are taken up again, and every byte is 
 });
 
 test('a large upload that is killed goes on with the parts that are missing, and every byte is the same', async () => {
+  const partBytes = 16 * 1_048_576;
   const repeated = randomBytes(partBytes);
   const content = Buffer.concat([repeated, repeated, randomBytes(partBytes / 2)]);
   await writeFile(path.join(at.cli.folder, 'huge.bin'), content);

@@ -35,7 +35,7 @@ export const stream = (finish: string, ...deltas: object[]) => ({
   ],
 });
 
-export const toolCall = (id: string, name: string, input: string) => ({
+const toolCall = (id: string, name: string, input: string) => ({
   id,
   type: 'function',
   function: { name, arguments: input },

@@ -13,7 +13,7 @@ export function linesOf(source: Lines): string[] {
   return 'fixture' in source ? readPayloadLines(source.fixture, source.set) : source.lines.map(asLine);
 }
 
-export function asLine(line: unknown): string {
+function asLine(line: unknown): string {
   return typeof line === 'string' ? line : JSON.stringify(line);
 }
 

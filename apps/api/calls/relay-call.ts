@@ -211,6 +211,9 @@ function pathAtProvider(path: string, request: Request): string {
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
 }
 
-/** `vector_stores`: Vector stores. */
+/**
+ * `vector_stores`: Vector stores.
+ * @testOnly
+ */
 export const tagOfArea = (area: RelayArea): string =>
   `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;

@@ -38,7 +38,10 @@ const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], tru
   'fine_tuning_job.status_changed': true,
 };
 
-/** Every type of event that this release writes. */
+/**
+ * Every type of event that this release writes.
+ * @testOnly
+ */
 export const eventTypes: readonly string[] = [...Object.keys(otherTypes), ...resourceKinds.flatMap(eventTypesOf)];
 
 const types = eventTypes.map((type) => type.split('.'));

@@ -1,4 +1,7 @@
-/** Errors that any operation may answer with, so that none of them names them again. */
+/**
+ * Errors that any operation may answer with, so that none of them names them again.
+ * @testOnly
+ */
 export const sharedErrors = {
   invalid_value: 'a parameter is wrong; `param` names it, and the message says what would be right (400)',
   missing_required_parameter: 'one is missing (400)',

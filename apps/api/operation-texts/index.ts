@@ -14,7 +14,10 @@ import { serverTexts } from './server.ts';
 
 const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
 
-/** What is said of single operations. */
+/**
+ * What is said of single operations.
+ * @testOnly
+ */
 export const ownTexts: OperationTexts = {
   ...callTexts,
   ...batchTexts,

@@ -6,7 +6,7 @@ import type { Route } from '#libs/http/route.ts';
 import { serveFile } from './static-files.ts';
 
 /** Where `npm run build:console` puts the built console. */
-export const consoleFolder = path.join(import.meta.dirname, '../../console/dist');
+const consoleFolder = path.join(import.meta.dirname, '../../console/dist');
 
 const contentTypes: Readonly<Record<string, string>> = {
   '.js': 'text/javascript',

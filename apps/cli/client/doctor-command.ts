@@ -114,7 +114,7 @@ async function* checkClient(options: ClientOptions): AsyncGenerator<Check> {
 }
 
 /** What an error says, as a check. Throws it again if it is a bug. */
-export function problem(check: string, error: unknown): Check {
+function problem(check: string, error: unknown): Check {
   if (!(error instanceof CliError)) throw error;
   return { check, state: 'problem', message: error.message, ...(error.hint === null ? {} : { hint: error.hint }) };
 }

@@ -168,6 +168,7 @@ const shownMax = 500;
  * Looks at the request log again and again: each look returns the calls that the looks before did not have, oldest first. The
  * first one returns none. `read` returns the newest so many. Calls are told apart by their ids and not by their order, because
  * processes write them some moments later than they happened.
+ * @testOnly
  */
 export function createNewCalls<Log extends { id: string }>(
   read: (limit: number) => Promise<readonly Log[]>,

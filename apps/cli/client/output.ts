@@ -39,7 +39,7 @@ export function printRows<Row>(rows: readonly Row[], columns: readonly Column<Ro
 }
 
 /** Says which columns of a table there was no room for. */
-export function sayLeftOut(table: Pick<Table<unknown>, 'leftOut'>): void {
+function sayLeftOut(table: Pick<Table<unknown>, 'leftOut'>): void {
   const leftOut = table.leftOut();
   if (leftOut.length > 0) note(`There was no room for ${leftOut.join(', ')}. --json shows all.`);
 }

@@ -122,7 +122,10 @@ function toRecord(document: unknown, file: string): WantedRecord {
   return { kind, name: given, spec: readSpec(kind.kind, full, wrong), file };
 }
 
-/** The members of a record's file: references where it holds secrets, and texts without their escapes elsewhere. */
+/**
+ * The members of a record's file: references where it holds secrets, and texts without their escapes elsewhere.
+ * @testOnly
+ */
 export function readSpec(
   kind: string,
   spec: Record<string, unknown>,

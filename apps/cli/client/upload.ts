@@ -22,7 +22,7 @@ type Part = { id: string; bytes: number; sha256: string };
 type Upload = { id: string; file: FileObject | null; parts?: Part[] };
 
 /** Larger files go in parts of this size, of which one is in memory. */
-export const partBytes = 16 * 1_048_576;
+const partBytes = 16 * 1_048_576;
 const pieceBytes = 262_144;
 const goesOn = 'The same command goes on where it stopped, within an hour.';
 /** Of one request; the server disconnects a client that sends too slowly long before. */

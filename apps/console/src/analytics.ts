@@ -15,7 +15,7 @@ export const toPeriod = (text: string | undefined): Period =>
   text !== undefined && text in periods ? (text as Period) : '1h';
 
 /** The query of analytics for a period that ends now; `filters` as the API names them. */
-export function rangeOf(period: Period, filters: Readonly<Record<string, string>> = {}): Record<string, string> {
+function rangeOf(period: Period, filters: Readonly<Record<string, string>> = {}): Record<string, string> {
   const now = Date.now();
   return {
     time_of_generation_min: new Date(now - periods[period].ms).toISOString(),

@@ -27,7 +27,10 @@ export function createProgress({ stream, lines, now = () => performance.now() }:
   return { show: (counts) => print(counts, false), end: (counts) => print(counts, true) };
 }
 
-/** Pure. The rate is the average of the whole run, which does not jump with every settled chunk. */
+/**
+ * Pure. The rate is the average of the whole run, which does not jump with every settled chunk.
+ * @testOnly
+ */
 export function describeProgress({ total, completed, failed }: Counts, elapsedMs: number): string {
   const settled = completed + failed;
   const share = total === 0 ? 0 : settled / total;

@@ -31,7 +31,10 @@ function questionIn(line: string, number: number): string {
   }
 }
 
-/** Word problems, all different because their numbers come from the index. */
+/**
+ * Word problems, all different because their numbers come from the index.
+ * @testOnly
+ */
 export function makeQuestions(count: number): string[] {
   const { names, goods, cities } = words;
   return Array.from({ length: count }, (_, index) => {

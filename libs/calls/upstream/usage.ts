@@ -55,7 +55,7 @@ function addCount(usage: Usage, name: CountedDetail, value: unknown): void {
 }
 
 /** Usage with the names that the Responses, images and audio APIs use. */
-export function readTokenUsage(usage: unknown, tier?: unknown): Usage | null {
+function readTokenUsage(usage: unknown, tier?: unknown): Usage | null {
   const {
     input_tokens,
     output_tokens,

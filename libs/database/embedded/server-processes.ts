@@ -70,6 +70,7 @@ function signalAll(processes: readonly ServerProcess[], signal: NodeJS.Signals):
 /**
  * The Postgres processes that work on this data directory; `dataDir` as it was given to the server. By command line:
  * unlike a process's working directory, root may read it in a container without SYS_PTRACE.
+ * @testOnly
  */
 export async function findServerProcesses(dataDir: string, clusterName: string): Promise<ServerProcess[]> {
   const postmasterPid = await readPostmasterPid(dataDir);
@@ -79,7 +80,10 @@ export async function findServerProcesses(dataDir: string, clusterName: string):
     .map(({ pid }) => ({ pid, isPostmaster: pid === postmasterPid }));
 }
 
-/** A postmaster shows its arguments, its children a title with the cluster's name, which is made from the directory. */
+/**
+ * A postmaster shows its arguments, its children a title with the cluster's name, which is made from the directory.
+ * @testOnly
+ */
 export function worksOn(command: string, dataDir: string, clusterName: string): boolean {
   const isPostmaster = /^\S*\/postgres -D /.test(command) && `${command} `.includes(` -D ${dataDir} `);
   return isPostmaster || command.startsWith(`postgres: ${clusterName}: `);
@@ -109,7 +113,10 @@ async function processesFromPs(): Promise<ListedProcess[]> {
   return parsePsOutput(output);
 }
 
-/** Lines of `ps -o pid=,command=`; for systems without /proc. */
+/**
+ * Lines of `ps -o pid=,command=`; for systems without /proc.
+ * @testOnly
+ */
 export function parsePsOutput(output: string): ListedProcess[] {
   return output.split('\n').flatMap((line) => {
     const [, pid, command = ''] = /^\s*(\d+)\s+(.*)$/.exec(line) ?? [];

@@ -47,7 +47,7 @@ export function headOf(id: unknown, call: Call): AnswerHead {
 }
 
 /** For a tool without parameters Cohere may send `null` or nothing. */
-export function argumentsOf(written: unknown): string {
+function argumentsOf(written: unknown): string {
   const text = textOf(written)?.trim() ?? '';
   return text === '' || text === 'null' ? '{}' : text;
 }

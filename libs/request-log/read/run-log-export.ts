@@ -244,7 +244,7 @@ async function readPage(
 }
 
 /** The filters of an export as a query of the log, and the page of it: rows to pass over, and rows at most. */
-export function readExportFilters(filters: Record<string, unknown>): {
+function readExportFilters(filters: Record<string, unknown>): {
   query: PageQuery;
   skip: number;
   rowsMax: number;

@@ -50,7 +50,7 @@ export function lowestLogUuid(timeMs: number): string {
 }
 
 /** The first moment after the last four-digit year; no id of ours is later. */
-export const timeEndMs = Date.UTC(10_000, 0, 1);
+const timeEndMs = Date.UTC(10_000, 0, 1);
 
 export function toLogId(uuid: string): string {
   return `log_${uuid.replaceAll('-', '')}`;

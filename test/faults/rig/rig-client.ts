@@ -99,7 +99,7 @@ export function createRigClient(options: { baseUrl: string; key: string; simulat
   };
 }
 
-export class UnexpectedAnswer extends Error {
+class UnexpectedAnswer extends Error {
   override readonly name = 'UnexpectedAnswer';
 }
 

@@ -43,7 +43,10 @@ answer = client.chat.completions.create(**${toPython(body)})
 print(answer.choices[0].message.content)`;
 }
 
-/** A JSON value as a literal of Python, whose texts and numbers are written alike, but not its constants. */
+/**
+ * A JSON value as a literal of Python, whose texts and numbers are written alike, but not its constants.
+ * @testOnly
+ */
 export function toPython(value: unknown, indent = ''): string {
   if (value === null || value === undefined) return 'None';
   if (typeof value === 'boolean') return value ? 'True' : 'False';

@@ -49,7 +49,7 @@ export const anthropic: WireFormat = {
 };
 
 /** The error of a status. Vertex uses this format for Claude too. */
-export function errorOf({ status, message, type }: Failure) {
+function errorOf({ status, message, type }: Failure) {
   const known = type !== undefined && errorTypes.has(type) ? type : typeOf(status);
   return { type: 'error', error: { type: known, message } };
 }

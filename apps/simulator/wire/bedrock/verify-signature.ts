@@ -5,7 +5,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { Refusal, type Received } from '../wire-format.ts';
 
 /** The key pair whose signatures are verified; signatures of other access keys are not. */
-export const checkedKeys = { accessKeyId: 'AKIASIMULATOR', secretAccessKey: 'simulator' };
+const checkedKeys = { accessKeyId: 'AKIASIMULATOR', secretAccessKey: 'simulator' };
 
 const skewMaxMs = 300_000;
 

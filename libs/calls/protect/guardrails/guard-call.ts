@@ -18,7 +18,7 @@ import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
 
 /** What clients see of guardrails: Portkey's statuses and error body. */
-export const guardrailStatus = { failed: 246, denied: 446 } as const;
+const guardrailStatus = { failed: 246, denied: 446 } as const;
 
 export type GuardedCall = {
   input: readonly GuardrailEntry[];

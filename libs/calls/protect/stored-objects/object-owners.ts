@@ -59,7 +59,7 @@ export function createObjectOwners(db: Kysely<Database>): ObjectOwners {
 /** Providers keep responses for 30 days. */
 const responseDays = 40;
 /** Of one kind in one account, the newest objects of each workspace are remembered. */
-export const objectsMax = 100_000;
+const objectsMax = 100_000;
 
 /** Forgets responses that providers have deleted by now, and the oldest objects of workspaces that have too many. */
 export async function sweepStoredObjects(db: Kysely<Database>, max = objectsMax): Promise<void> {
