@@ -8,6 +8,18 @@ import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone, type Terminal } from './standalone.ts';
 
+const { PORT, HOST, SLUICE_DATA_DIR, SLUICE_LOG_LEVEL } = readConfig({});
+const settings = [
+  [`PORT=${PORT}`, 'port of the API'],
+  [`HOST=${HOST}`, 'address of the API; 0.0.0.0 for all networks of this machine'],
+  [`SLUICE_DATA_DIR=${SLUICE_DATA_DIR}`, 'database, files, keys and logs'],
+  ['DATABASE_URL=postgres://…', 'your own Postgres instead of the embedded one'],
+  ['SLUICE_MASTER_KEY=…', 'encrypts stored provider keys; absent: generated, in master.key of the data folder'],
+  ['SLUICE_BOOTSTRAP_KEY=…', 'the first admin key; absent: generated, in admin.key of the data folder'],
+  ['SLUICE_EGRESS_ALLOW=host:port', 'private addresses that calls can reach, such as your own model server'],
+  [`SLUICE_LOG_LEVEL=${SLUICE_LOG_LEVEL}`, 'the least severe lines in the logs folder'],
+].map(([setting = '', meaning]) => `  ${setting.padEnd(29)} ${meaning}`);
+
 new Command('npm start')
   .description(
     'Runs the whole platform on this machine until Ctrl-C: API, worker, a simulator that stands in for a provider, and ' +
@@ -17,14 +29,7 @@ new Command('npm start')
     'after',
     `
 Settings are environment variables, or lines of a file named .env in this folder. The usual ones:
-  PORT=8787                     port of the API
-  HOST=127.0.0.1                address of the API; 0.0.0.0 for all networks of this machine
-  SLUICE_DATA_DIR=.data         database, files, keys and logs
-  DATABASE_URL=postgres://…     a Postgres of your own (15 or later) instead of the embedded one
-  SLUICE_MASTER_KEY=…           encrypts stored provider keys; absent: generated, in master.key of the data directory
-  SLUICE_BOOTSTRAP_KEY=…        the first admin key; absent: generated, in admin.key of the data directory
-  SLUICE_EGRESS_ALLOW=host:port private addresses that calls may reach, such as your own model server
-  SLUICE_LOG_LEVEL=info         what is written to the logs directory
+${settings.join('\n')}
 docs/configuration.md describes all of them.
 
 Examples:
