@@ -14,7 +14,7 @@ export type EventMetadata = {
 
 /**
  * A key, a user who signed in without a key, or the part of the system with this id. The members after `id` are absent
- * for the system and in older events.
+ * for the system.
  */
 export type EventActor = {
   type: 'api_key' | 'user' | 'system';

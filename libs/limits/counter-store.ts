@@ -147,7 +147,7 @@ export function toCounter(row: Selectable<LimitCounterTable>): Counter {
           ...lease,
           amount: new Big(lease.amount),
           reported: new Big(lease.reported),
-          unconfirmed: new Big(lease.unconfirmed ?? 0),
+          unconfirmed: new Big(lease.unconfirmed),
         },
       ] as const,
   );

@@ -136,7 +136,7 @@ test('a stored config works with its secrets, and they are in no answer, event, 
 
 async function expectNowhere(): Promise<void> {
   const { db, pool } = scripted.platform.database;
-  const tables = ['event', 'config', 'config_version', 'command_result', 'batch', 'request_log', 'secret'];
+  const tables = ['event', 'resource', 'resource_version', 'command_result', 'batch', 'request_log', 'secret'];
   for (const table of tables) {
     const { rows } = await sql<{
       text: string;
