@@ -4,9 +4,8 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { productFiles, readSource } from '#test/source-files.ts';
 import { tagTexts } from '../tag-texts.ts';
 import { createRoutes, type RouteDeps } from '../routes.ts';
-import { answers } from './answers.ts';
 import { sharedErrors } from './document.ts';
-import { operationTexts, ownTexts } from './index.ts';
+import { answers, operationTexts, ownTexts } from './index.ts';
 
 /** Stands for everything that routes are made with: handlers are not called here. */
 const nothing: object = new Proxy(() => nothing, {

@@ -1,16 +1,20 @@
+import { readFileSync } from 'node:fs';
 import type { OperationTexts } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { analyticsText } from './analytics.ts';
-import { answers } from './answers.ts';
 import { batchTexts } from './batches.ts';
 import { callTexts } from './calls.ts';
 import { forwardedTexts } from './forwarded.ts';
 import { logTexts } from './logs.ts';
 import { peopleTexts } from './people.ts';
-import { recordAnswers } from './record-answers.ts';
 import { recordTexts, specialRecordTexts } from './records.ts';
 import { serverTexts } from './server.ts';
+
+/** The answers of the examples, as test/api/document-examples.test.ts writes them. */
+export const answers = JSON.parse(readFileSync(new URL('../examples.json', import.meta.url), 'utf8')) as Readonly<
+  Record<string, object>
+>;
 
 const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
 
@@ -28,11 +32,6 @@ export const ownTexts: OperationTexts = {
   ...serverTexts,
 };
 
-const answersOfKinds: Readonly<Record<string, object>> = Object.assign(
-  {},
-  ...resourceKinds.map((kind) => recordAnswers(kind, (id) => ownTexts[id]?.example)),
-);
-
 /**
  * What the OpenAPI document says of operations beyond their summaries: how they behave, a body to send, and the codes of their own
  * errors. What is special of an operation comes before what holds for every kind of record.
@@ -43,7 +42,7 @@ export const operationTexts = (routes: readonly Route[]): OperationTexts =>
       const own = ownTexts[route.operationId] ?? analyticsText(route) ?? {};
       const shared = ofKinds[route.operationId] ?? {};
       const description = [own.description, shared.description].filter((text) => text !== undefined).join(' ');
-      const answer = answers[route.operationId] ?? answersOfKinds[route.operationId];
+      const answer = answers[route.operationId];
       const said = { ...own, description, errors: { ...own.errors, ...shared.errors } };
       return [route.operationId, answer === undefined ? said : { ...said, answer }];
     }),

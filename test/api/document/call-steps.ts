@@ -87,6 +87,24 @@ export const fineTuningSteps: readonly Step[] = [
 /** Calls, and the areas that are forwarded whole. */
 export const callSteps: readonly Step[] = [
   { id: 'createChatCompletion', varies: ['content'] },
+  // A call with everything that analytics groups by: a config, a user, metadata, and the trace of the feedback.
+  { id: 'createConfig' },
+  {
+    id: 'createApiKey',
+    changes: { defaults: { metadata: { _user: 'ada', team: 'search' } } },
+    keeps: ({ key }) => ({ KEY: `Bearer ${String(key)}` }),
+    isUnlike: true,
+  },
+  {
+    id: 'createChatCompletion',
+    changes: { model: 'gpt-5-mini' },
+    headers: {
+      authorization: 'KEY',
+      'x-gateway-config': 'support',
+      'x-gateway-trace-id': '01a209afc07470008001885eb92291f8',
+    },
+    isUnlike: true,
+  },
   { id: 'createCompletion', varies: ['text'] },
   { id: 'createEmbedding' },
   { id: 'listModels' },

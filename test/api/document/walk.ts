@@ -51,7 +51,7 @@ const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** An id, as the document has them. */
-const inventedId = /^([a-z]+[_-])+(abc|def)$/;
+const inventedId = /^([a-z]+[_-])+(abc|def|ghi|jkl)$/;
 
 /** The ids of the server in the place of those of the document. */
 export class Ids {
@@ -91,7 +91,7 @@ const changing: readonly RegExp[] = [
 ];
 
 /** An id or a secret of the document; those of a server begin in the same way. */
-const invented = /^((?:[a-z]+[_-])+)(?:abc|def|…|[0-9a-f]{8,})(?:@\d+)?$/;
+const invented = /^((?:[a-z]+[_-])+)(?:abc|def|ghi|jkl|…|[0-9a-f]{8,})(?:@\d+)?$/;
 
 type Freedom = Pick<Step, 'varies' | 'differs'>;
 
@@ -126,4 +126,42 @@ function isAlike(documented: string, real: string): boolean {
   const [, beginning] = invented.exec(documented) ?? [];
   if (beginning !== undefined) return real.startsWith(beginning);
   return changing.some((form) => form.test(documented) && form.test(real));
+}
+
+/** The time at which all examples were recorded, plus the whole hours between now and the given time. */
+function stableTime(timeMs: number): number {
+  const hourMs = 3_600_000;
+  return Date.UTC(2026, 10, 23, 12) + Math.round((timeMs - Date.now()) / hourMs) * hourMs;
+}
+
+/**
+ * An answer with stable values in place of those that differ from run to run: IDs are numbered `abc`, `def` and so on,
+ * times, traces, secrets and addresses are constant, and long lists are cut.
+ */
+export function toExample(answer: unknown): unknown {
+  const known = new Map<string, string>();
+  const seen = new Map<string, number>();
+  const idFor = (id: string, prefix: string): string => {
+    const stable = known.get(id) ?? `${prefix}${['abc', 'def', 'ghi'][seen.get(prefix) ?? 0] ?? 'jkl'}`;
+    if (!known.has(id)) seen.set(prefix, (seen.get(prefix) ?? 0) + 1);
+    known.set(id, stable);
+    return stable;
+  };
+  const text = JSON.stringify(answer, (name, value: unknown) => {
+    // The last points of a graph are about the calls of this run, the first items of a list are the newest.
+    if (Array.isArray(value) && value.length > 3) return name === 'data_points' ? value.slice(-2) : value.slice(0, 2);
+    if (typeof value === 'number' && value > 1.7e9 && value < 2.2e9) return stableTime(value * 1_000) / 1_000;
+    if (typeof value === 'string' && value.length > 500) return `${value.slice(0, 12)}…`;
+    return value;
+  })
+    .replaceAll(/\b((?:[a-z]+[_-])+)[0-9a-f]{32}\b/g, idFor)
+    .replaceAll(/"\d{4}-\d\d-\d\dT00:00:00\.000Z"/g, '"2026-12-01T00:00:00.000Z"')
+    .replaceAll(/(?<=")\d{4}-\d\d-\d\dT(?!00:00:00)[\d:.]{12}Z/g, (time) =>
+      new Date(stableTime(Date.parse(time))).toISOString(),
+    )
+    .replaceAll(/"[0-9a-f-]{32,36}"/g, '"01a209afc07470008001885eb92291f8"')
+    .replaceAll(/\b(slk|inv)_[\w-]{20,}/g, '$1_…')
+    .replaceAll(/(?<=\btoken=)[\w.-]{40,}/g, '…')
+    .replaceAll(/http:\/\/127\.0\.0\.1:\d+/g, 'https://sluice.example.com');
+  return JSON.parse(text);
 }
