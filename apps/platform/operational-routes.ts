@@ -28,6 +28,8 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       path: '/',
       operationId: 'getRoot',
       summary: 'Name and entry points of this server',
+      description:
+        'Returns the addresses of the console, the API reference and the probes. Browsers are redirected to the console.',
       responses: {
         200: { description: 'Name, release and paths.', contentType: 'application/json' },
       },
@@ -49,9 +51,17 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       },
     },
     ...[
-      { path: '/health/live', operationId: 'getLiveness' },
+      {
+        path: '/health/live',
+        operationId: 'getLiveness',
+        description: 'Returns 200 while the process runs, without further checks. Use it for the liveness probe.',
+      },
       // The default of many load balancers and of clients of other gateways.
-      { path: '/health', operationId: 'getHealth' },
+      {
+        path: '/health',
+        operationId: 'getHealth',
+        description: 'The same as `/health/live`, under the name that load balancers expect.',
+      },
     ].map((place): Route => ({
       ...common,
       ...place,
@@ -64,6 +74,9 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       path: '/health/ready',
       operationId: 'getReadiness',
       summary: 'Check whether the process can serve requests',
+      description:
+        'Returns 200 when the process can serve requests and 503 otherwise, with the state of the process, the database, ' +
+        'the migrations, the keys it has loaded, and the workers. Use it for the readiness probe.',
       responses: { 200: { description: 'Ready, with the state of each part.', contentType: 'application/json' } },
       handler: async (_request, response) => {
         const { required, informative } = await checkReadiness();
@@ -81,6 +94,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       path: '/openapi.json',
       operationId: 'getOpenApiDocument',
       summary: 'The OpenAPI document of this API',
+      description: 'Generated from the schemas that also check requests, so it always matches this release.',
       responses: { 200: { description: 'OpenAPI 3.1.', contentType: 'application/json' } },
       handler: (_request, response) => {
         documentText ??= JSON.stringify(documented());
@@ -96,6 +110,7 @@ const metricsRoute = (metrics: Pick<HttpMetrics, 'renderMetrics'>): Route => ({
   path: '/metrics',
   operationId: 'getMetrics',
   summary: 'Metrics in the Prometheus text format',
+  description: 'Most metrics cover one process; the help text says which cover all. Scrape every process.',
   responses: { 200: { description: 'The metrics.', contentType: 'text/plain' } },
   handler: async (_request, response) => {
     const { contentType, body } = await metrics.renderMetrics();

@@ -156,16 +156,15 @@ test('public routes need no key, the others one of two', () => {
   expect(document.security).toEqual([{ gatewayKey: [] }, { bearer: [] }]);
 });
 
-test('an operation has the description, the errors, the body and the answer that its texts say', () => {
-  const said = {
-    description: 'Answers at once.',
-    example: { id: 'a' },
-    answer: { id: 'b' },
-    errors: { gone: 'it ended' },
-  };
-  const options = { title: 't', description: '', baseUrl: 'http://a', operationTexts: { createBatch: said } };
-  expect(toOpenApi(routes, options).paths['/v1/batches']?.post).toMatchObject({
-    description: 'Answers at once.\n\nErrors of its own:\n\n- `gone`: it ended',
+test('an operation has the description, errors and example of its route, and the answer of the examples', () => {
+  const described = routes.map((route) =>
+    route.operationId === 'createBatch'
+      ? { ...route, description: 'Returns immediately.', example: { id: 'a' }, errors: { ended: 'it has ended' } }
+      : route,
+  );
+  const options = { title: 't', description: '', baseUrl: 'http://a', answers: { createBatch: { id: 'b' } } };
+  expect(toOpenApi(described, options).paths['/v1/batches']?.post).toMatchObject({
+    description: 'Returns immediately.\n\nErrors:\n\n- `ended`: it has ended',
     requestBody: { content: { 'application/json': { example: { id: 'a' } } } },
     responses: { 200: { content: { 'application/json': { example: { id: 'b' } } } } },
   });

@@ -42,26 +42,10 @@ const errorStatuses = {
   protected: ['400', '401', '403', '4XX', '5XX'],
 } as const;
 
-/** What the document says of operations, by their ids, beyond what their routes say. */
-export type OperationTexts = Readonly<
-  Record<
-    string,
-    {
-      description?: string;
-      /** A body to send: of JSON, or the parts of a form. */
-      example?: object;
-      /** A JSON answer of status 200. */
-      answer?: object;
-      /** Codes of errors of its own, with when they come. */
-      errors?: Readonly<Record<string, string>>;
-    }
-  >
->;
-
 /**
  * The OpenAPI 3.1 document of a route table, made from the schemas that also check the requests. Schemas with an id
- * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`; `tagTexts`
- * describe the tags that they have.
+ * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`, `tags` are
+ * the descriptions of tags by name, and `answers` examples of answers with status 200 by operation ID.
  */
 export function toOpenApi(
   routes: readonly Route[],
@@ -69,8 +53,8 @@ export function toOpenApi(
     title: string;
     description: string;
     baseUrl: string;
-    tagTexts?: Readonly<Record<string, string>>;
-    operationTexts?: OperationTexts;
+    tags?: Readonly<Record<string, string>>;
+    answers?: Readonly<Record<string, object>>;
   },
 ): OpenApiDocument {
   const schemas: Json = { Error: errorSchema };
@@ -78,7 +62,7 @@ export function toOpenApi(
   for (const route of routes) {
     const path = toTemplate(route.path);
     paths[path] ??= {};
-    paths[path][route.method.toLowerCase()] = toOperation(route, schemas, options.operationTexts?.[route.operationId]);
+    paths[path][route.method.toLowerCase()] = toOperation(route, schemas, options.answers?.[route.operationId]);
   }
   return {
     openapi: '3.1.0',
@@ -86,7 +70,7 @@ export function toOpenApi(
     servers: [{ url: options.baseUrl }],
     security: [{ gatewayKey: [] }, { bearer: [] }],
     tags: [...new Set(routes.map((route) => route.tag))].map((name) => {
-      const text = options.tagTexts?.[name];
+      const text = options.tags?.[name];
       return text === undefined ? { name } : { name, description: text };
     }),
     paths,
@@ -111,7 +95,7 @@ export function toOpenApi(
   };
 }
 
-function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] = {}): Json {
+function toOperation(route: Route, schemas: Json, answer: object | undefined): Json {
   const { request, scope, optionalScopes } = route;
   const parameters = [
     ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
@@ -121,8 +105,8 @@ function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] 
       .map((name) => headerParameter(name, headerTexts[name] ?? '')),
     ...Object.keys(tracingHeaders).map((name) => ({ $ref: `#/components/parameters/${name}` })),
   ];
-  const body = toRequestBody(route, schemas, texts.example);
-  const description = describe(texts);
+  const body = toRequestBody(route, schemas);
+  const description = describe(route);
   return {
     operationId: route.operationId,
     summary: route.summary,
@@ -133,19 +117,17 @@ function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] 
     ...(optionalScopes ? { 'x-optional-scopes': optionalScopes } : {}),
     parameters,
     ...(body === null ? {} : { requestBody: body }),
-    responses: toResponses(route, schemas, texts.answer),
+    responses: toResponses(route, schemas, answer),
   };
 }
 
 /** The description with the errors below it, in Markdown. */
-function describe({ description = '', errors = {} }: OperationTexts[string]): string {
+function describe({ description = '', errors = {} }: Route): string {
   const lines = Object.entries(errors).map(([code, when]) => `- \`${code}\`: ${when}`);
-  return [description, ...(lines.length === 0 ? [] : [`Errors of its own:\n\n${lines.join('\n')}`])]
-    .join('\n\n')
-    .trim();
+  return [description, ...(lines.length === 0 ? [] : [`Errors:\n\n${lines.join('\n')}`])].join('\n\n').trim();
 }
 
-function toRequestBody({ request }: Route, schemas: Json, example: object | undefined): Json | null {
+function toRequestBody({ request, example }: Route, schemas: Json): Json | null {
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
   const isMultipart = request.body === 'multipart' || request.isForm === true;

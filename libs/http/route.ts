@@ -51,6 +51,12 @@ export type Route = {
   path: string;
   operationId: string;
   summary: string;
+  /** For the document, in Markdown: how the operation behaves, beyond its summary. */
+  description?: string;
+  /** A body to send: JSON, or the parts of a form. */
+  example?: object;
+  /** The codes of errors that not every operation has, each with its cause. */
+  errors?: Readonly<Record<string, string>>;
   tag: string;
   scope: Scope | 'public';
   /** With these scopes a caller gets more of the answer. */
@@ -62,6 +68,9 @@ export type Route = {
   responses: Readonly<{ [status: number]: RouteResponse; '4XX'?: RouteResponse }>;
   handler: RequestHandler;
 };
+
+/** How the document describes an operation, beyond its summary. */
+export type RouteText = Pick<Route, 'description' | 'example' | 'errors'>;
 
 type Input<Schema> = Schema extends ZodType ? z.output<Schema> : undefined;
 type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType } & Pick<

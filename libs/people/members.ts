@@ -22,6 +22,7 @@ import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
 import { isEmail, peopleLock, userModel, type UserData } from './users.ts';
+import { createdKeyErrors, memberErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
 
 type UserRow = ResourceRow<UserData>;
 type Wanted = { id: string; role: WorkspaceRole };
@@ -271,6 +272,15 @@ export function memberRoutes(deps: StoreDeps): Route[] {
       path,
       operationId: 'addMembers',
       summary: 'Make users members of a workspace, or change their roles',
+      description:
+        'Adds up to 100 users, all or none. Existing users are added immediately, and other people are invited.',
+      example: { users: [{ id: 'user_abc', role: 'member' }] },
+      errors: {
+        workspace_not_found: 'the key sees no such workspace',
+        user_not_found: 'no user with this ID shares a workspace with you',
+        members_changed: 'the members were changed at the same time: send the request again',
+        ...memberErrors,
+      },
       ...write,
       responses: { 200: { description: 'Those who were named.', schema: MemberList } },
       ...withInput({ ...all, body: AddMembersRequest }, async ({ body: { users } }, request, response) => {
@@ -286,6 +296,7 @@ export function memberRoutes(deps: StoreDeps): Route[] {
       path,
       operationId: 'listMembers',
       summary: 'List the members of a workspace, those who joined last first',
+      description: 'Includes the role and scopes of each member in this workspace.',
       ...read,
       responses: { 200: { description: 'A page of members.', schema: MemberList } },
       ...withInput(
@@ -302,6 +313,8 @@ export function memberRoutes(deps: StoreDeps): Route[] {
       path: `${path}/:userId`,
       operationId: 'retrieveMember',
       summary: 'Retrieve a member of a workspace',
+      description: 'Includes the role and scopes of the member in this workspace.',
+      errors: { member_not_found: 'the user is not a member' },
       ...read,
       responses: answer,
       ...withInput(one, async ({ params }, request, response) => {
@@ -314,6 +327,9 @@ export function memberRoutes(deps: StoreDeps): Route[] {
       path: `${path}/:userId`,
       operationId: 'updateMember',
       summary: 'Change the role of a member',
+      description: 'The keys of the user follow the new role from the next request on.',
+      example: { role: 'manager' },
+      errors: { member_not_found: 'the user is not a member', ...memberErrors },
       ...write,
       responses: answer,
       ...withInput({ ...one, body: ChangeMemberRequest }, async ({ body: { role } }, request, response) => {
@@ -329,6 +345,12 @@ export function memberRoutes(deps: StoreDeps): Route[] {
       path: `${path}/:userId`,
       operationId: 'removeMember',
       summary: 'Remove a member from a workspace, and revoke the keys that the user has there',
+      description: `Revokes the keys that the user has in the workspace. ${serviceKeysText}`,
+      errors: {
+        ...createdKeyErrors,
+        member_not_found: 'the user is not a member',
+        higher_role: 'the member has more rights than the key of the request',
+      },
       ...write,
       responses: {
         200: {

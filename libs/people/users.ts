@@ -16,6 +16,7 @@ import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
+import { createdKeyErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
 
 /** Times in ISO 8601. */
 export type Membership = { role: WorkspaceRole; created_at: string; updated_at: string };
@@ -43,8 +44,28 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
   noun: 'user',
   idPrefix: 'user_',
   area: 'users',
+  texts: {
+    update: {
+      description:
+        'Changes the name, or the role in the organisation. The keys of the user follow the new role from the next ' +
+        'request on.',
+      example: { role: 'admin' },
+      errors: {
+        last_owner: 'the organisation needs at least one owner',
+        higher_role: 'the role has more rights than the key of the request',
+      },
+    },
+    delete: {
+      description: `Ends the memberships and revokes the keys of the user; the log keeps a record of all changes. ${serviceKeysText}`,
+      errors: {
+        ...createdKeyErrors,
+        last_owner: 'the organisation needs at least one owner',
+        higher_role: 'the user has more rights than the key of the request',
+      },
+    },
+  },
   path: '/v1/admin/users',
-  names: { one: 'user', many: 'users', tag: 'Users' },
+  names: { one: 'user', many: 'users', tag: 'Users', about: 'The people of the organisation.' },
   owner: 'organisation',
   fields: userFields,
   hasCreate: false,

@@ -82,8 +82,25 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   noun: 'workspace',
   idPrefix: 'ws_',
   area: 'workspaces',
+  texts: {
+    create: {
+      description: 'The new workspace starts empty. `users` become its first members.',
+      example: { name: 'Search', defaults: { metadata: { department: 'search' } } },
+    },
+    update: {
+      description:
+        'Defaults, budgets and rates apply to all new calls of the workspace. Members of `defaults` that you leave ' +
+        'out are kept.',
+      example: { usage_limits: [{ type: 'cost', credit_limit: 100_000, periodic_reset: 'monthly' }] },
+    },
+    delete: {
+      description:
+        'Revokes the keys of the workspace, cancels its batches and deletes its recorded bodies. Its events are kept.',
+      errors: { own_workspace: 'the key of the request belongs to this workspace' },
+    },
+  },
   path: '/v1/admin/workspaces',
-  names: { one: 'workspace', many: 'workspaces', tag: 'Workspaces' },
+  names: { one: 'workspace', many: 'workspaces', tag: 'Workspaces', about: 'Workspaces own all other records.' },
   owner: 'itself',
   fields: workspaceFields,
   immutable: ['users'],
@@ -193,6 +210,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
       path: '/v1/admin/guardrails',
       operationId: 'retrieveGuardrails',
       summary: 'Retrieve the guardrails of the workspace',
+      description: 'Returns the guardrails that run for every call of the workspace, in addition to those of configs.',
       tag: 'Workspaces',
       scope: 'workspaces.read',
       responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
@@ -207,6 +225,9 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
       path: '/v1/admin/guardrails',
       operationId: 'setGuardrails',
       summary: 'Set the guardrails of the workspace, which no call can leave out',
+      description:
+        'Replaces both lists; a list that you leave out becomes empty. Calls in progress keep the previous guardrails.',
+      example: { input_guardrails: [{ 'default.contains': { operator: 'none', words: ['password'] }, deny: true }] },
       tag: 'Workspaces',
       scope: 'workspaces.write',
       responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },

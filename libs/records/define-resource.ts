@@ -9,7 +9,7 @@ import type { Upcasts } from '#libs/event-log/upcast.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { PageReads } from '#libs/http/page-reads.ts';
-import type { Route } from '#libs/http/route.ts';
+import type { Route, RouteText } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -68,8 +68,13 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   area: string;
   /** Of the collection; one record lies one segment below. */
   path: `/v1/${string}`;
-  /** For people: `a config`, `configs`, and the heading in the documentation. */
-  names: { one: string; many: string; tag: string };
+  /**
+   * For people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one kind of
+   * each heading has.
+   */
+  names: { one: string; many: string; tag: string; about?: string };
+  /** How its routes are described, in addition to the texts that hold for every kind. */
+  texts?: Partial<Record<'create' | 'list' | 'retrieve' | 'update' | 'delete' | 'publish', RouteText>>;
   /**
    * Who owns the records. `workspace` (default): only its keys see them. `organisation`: only keys of the organisation see
    * them. `itself`: the records are workspaces; keys of the organisation change them, and each workspace sees itself.

@@ -16,6 +16,7 @@ import { listSchemaOf, pageOf, readPage, sendList } from '#libs/records/lists/li
 import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
 import { createResourceStore } from './resource-store.ts';
 import { article, objectOf, viewOf, viewSchemaOf } from './resource-view.ts';
+import { withTexts } from './resource-texts.ts';
 import { versionRoutes } from './version-routes.ts';
 import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
 
@@ -163,7 +164,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     method: 'PUT',
     path: onePath,
     operationId: `update${operation}`,
-    summary: `Change ${article(one)}: what is left out stays`,
+    summary: `Change ${article(one)}`,
     ...write,
     responses: { 200: { description: `The ${one}.`, schema: answerSchema } },
     ...withInput({ params, query: place, body: updateBodySchema(kind) }, async ({ query, body }, request, response) => {
@@ -185,7 +186,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...write,
     responses: {
       200: {
-        description: `The ${one} is gone.`,
+        description: `The ${one} is deleted.`,
         schema: z.object({
           id: z.string(),
           object: z.literal(objectOf(kind)),
@@ -214,18 +215,18 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   }
 
   return [
-    ...(kind.hasCreate === false ? [] : [create]),
-    list,
-    retrieve,
-    ...(kind.hasUpdate === false ? [] : [update]),
-    ...(kind.hasRemove === false ? [] : [remove]),
+    ...(kind.hasCreate === false ? [] : [withTexts(kind, 'create', create)]),
+    withTexts(kind, 'list', list),
+    withTexts(kind, 'retrieve', retrieve),
+    ...(kind.hasUpdate === false ? [] : [withTexts(kind, 'update', update)]),
+    ...(kind.hasRemove === false ? [] : [withTexts(kind, 'delete', remove)]),
     ...(kind.versioned ? versions.routes : []),
     ...(kind.routes?.(store, deps, kit) ?? []),
   ];
 }
 
-/** `ApiKeys` for `API keys`: what operation ids have of a kind's names. */
-export const operationName = (name: string): string =>
+/** `ApiKeys` for `API keys`: the form of a kind's names in operation IDs. */
+const operationName = (name: string): string =>
   name
     .split(/[^A-Za-z]+/)
     .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())

@@ -9,6 +9,7 @@ import { listSchemaOf, pageOf, readPage, sendList } from '#libs/records/lists/li
 import { versionMember } from './resource-model.ts';
 import type { ResourceRow, ResourceVersionRow } from './resource-row.ts';
 import { versionParams } from './resource-schemas.ts';
+import { withTexts } from './resource-texts.ts';
 import { article, versionSchemaOf, versionViewOf, viewSchemaOf } from './resource-view.ts';
 
 type Row = ResourceRow<Record<string, unknown>>;
@@ -96,7 +97,7 @@ export function versionRoutes(
     method: 'PUT',
     path: `${onePath}/makeDefault`,
     operationId: `publish${operation}`,
-    summary: `Put a version of ${article(one)} into use`,
+    summary: `Publish a version of ${article(one)}`,
     tag,
     scope: `${kind.area}.write` as const,
     responses: { 200: { description: `The ${one} with this version.`, schema: viewSchemaOf(kind) } },
@@ -110,7 +111,12 @@ export function versionRoutes(
   };
 
   const isOnRequest = kind.versioned?.publish === 'on_request';
-  return { routes: isOnRequest ? [list, retrieve, publish] : [list, retrieve], viewOf, numberOf };
+  const routes = [
+    withTexts(kind, 'listVersions', list),
+    withTexts(kind, 'retrieveVersion', retrieve),
+    ...(isOnRequest ? [withTexts(kind, 'publish', publish)] : []),
+  ];
+  return { routes, viewOf, numberOf };
 }
 
 /**

@@ -12,6 +12,8 @@ import { requireGuardrails } from './guardrails.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 
+const secretInConfig = { secret_in_config: 'the config contains a credential: store it in a virtual key instead' };
+
 type Document = Record<string, unknown>;
 
 /** As its author wrote it, without its secrets, which are encrypted under the id of the version. */
@@ -39,8 +41,30 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
   noun: 'config',
   idPrefix: 'config_',
   area: 'configs',
+  texts: {
+    create: {
+      description:
+        'Decides where calls go and how they are handled. Calls name the config by its slug in `x-gateway-config`.',
+      example: {
+        name: 'Support',
+        config: { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'main' }, { virtual_key: 'spare' }] },
+      },
+      errors: secretInConfig,
+    },
+    update: {
+      description: 'New calls use the latest version. Batches that have started keep their version.',
+      example: { config: { retry: { attempts: 3 }, targets: [{ virtual_key: 'main' }] } },
+      errors: secretInConfig,
+    },
+    delete: { description: 'New calls that name the config are rejected. Batches that have started keep it.' },
+  },
   path: '/v1/configs',
-  names: { one: 'config', many: 'configs', tag: 'Configs' },
+  names: {
+    one: 'config',
+    many: 'configs',
+    tag: 'Configs',
+    about: 'Where calls go and how they are handled: fallbacks, retries, caching and guardrails.',
+  },
   fields: configFields,
   slug: true,
   countLimit: 'records',

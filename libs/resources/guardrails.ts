@@ -40,8 +40,27 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
   noun: 'guardrail',
   idPrefix: 'guardrail_',
   area: 'guardrails',
+  texts: {
+    create: {
+      description: 'Checks of requests or answers. Configs and workspaces name them by slug.',
+      example: {
+        name: 'No passwords',
+        checks: [{ id: 'default.contains', parameters: { operator: 'none', words: ['password'] } }],
+        actions: { deny: true },
+      },
+    },
+    update: {
+      description: 'Applies to new calls immediately.',
+      example: { actions: { deny: false } },
+      errors: { guardrail_unreadable: 'the stored secrets cannot be decrypted: send all checks again' },
+    },
+    delete: {
+      description: 'A guardrail that is in use cannot be deleted, because calls would continue without it.',
+      errors: { guardrail_in_use: 'a config, workspace or key names the guardrail' },
+    },
+  },
   path: '/v1/guardrails',
-  names: { one: 'guardrail', many: 'guardrails', tag: 'Guardrails' },
+  names: { one: 'guardrail', many: 'guardrails', tag: 'Guardrails', about: 'Checks of requests and answers.' },
   hasShared: true,
   fields: guardrailFields,
   slug: true,

@@ -31,8 +31,25 @@ export const logExportKind = defineResource<typeof logExportFields, LogExportDat
   noun: 'log_export',
   idPrefix: 'export_',
   area: 'logs',
+  texts: {
+    list: { description: 'Includes the status, size and number of records of each export.' },
+    retrieve: {
+      description:
+        'Returns the status, filters and columns, and the number of records written so far. For drafts, `total` is ' +
+        'the number of records that match.',
+    },
+    delete: {
+      description: 'Also deletes the file, and its link stops working.',
+      errors: { log_export_in_progress: 'a worker is writing the export: cancel it first' },
+    },
+  },
   path: '/v1/logs/exports',
-  names: { one: 'log export', many: 'log exports', tag: 'Log exports' },
+  names: {
+    one: 'log export',
+    many: 'log exports',
+    tag: 'Log exports',
+    about: 'Files with records of the request log, written by a worker.',
+  },
   object: 'export',
   fields: logExportFields,
   // Both also count what matches (apps/api/logs/log-export-routes.ts).

@@ -7,6 +7,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
+import { exampleProvider } from '#libs/resources/kind-texts.ts';
 
 export type PriceTableData = { table: PriceTableDocument };
 
@@ -20,8 +21,31 @@ export const priceTableKind = defineResource<typeof priceTableFields, PriceTable
   noun: 'price_table',
   idPrefix: 'price_',
   area: 'prices',
+  texts: {
+    create: {
+      description:
+        'Replaces the whole previous table immediately: models that are not listed have no price. Prices are US ' +
+        'dollars per million tokens, per call or per image. Past calls keep their cost and the version of the table ' +
+        'that determined it.',
+      example: {
+        table: {
+          date: '2026-11-01',
+          providers: {
+            [exampleProvider]: {
+              source: 'https://example.com/prices',
+              as_of: '2026-11-01',
+              models: { 'gpt-5-mini': { input: '0.25', cached_input: '0.025', output: '2' } },
+            },
+          },
+        },
+      },
+    },
+    delete: {
+      description: 'Restores the previous table, or the one that ships with this release. Past calls keep their cost.',
+    },
+  },
   path: '/v1/admin/price-tables',
-  names: { one: 'price table', many: 'price tables', tag: 'Prices' },
+  names: { one: 'price table', many: 'price tables', tag: 'Prices', about: 'Prices of models.' },
   owner: 'organisation',
   fields: priceTableFields,
   hasUpdate: false,

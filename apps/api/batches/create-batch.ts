@@ -16,31 +16,38 @@ import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { batchLimitErrors, repeatErrors, targetErrors } from '../document-texts.ts';
 import { metadataOf, withLocked } from '../calls/call-metadata.ts';
 
 const headers = ['metadata', ...credentialHeaders];
+
+export type CreateBatchDeps = {
+  batches: Batches;
+  files: Files;
+  batchTargets: BatchTargets;
+  /** The scope that a call to the endpoint needs, and thus a batch of such calls. */
+  scopeOf: (endpoint: BatchEndpoint) => string;
+};
+
+/** The example body of POST /v1/batches and its dry run. */
+export const exampleBatch = { input_file_id: 'file-abc', endpoint: '/v1/chat/completions', completion_window: '24h' };
 
 /**
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are checked here (400). Errors of the
  * input file, including an unknown file id, make the batch fail later, like at OpenAI.
  */
-export function createBatch({
-  batches,
-  files,
-  batchTargets,
-  scopeOf,
-}: {
-  batches: Batches;
-  files: Files;
-  batchTargets: BatchTargets;
-  /** The scope that a call to the endpoint needs. */
-  scopeOf: (endpoint: BatchEndpoint) => string;
-}): Route {
+export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBatchDeps): Route {
   return {
     method: 'POST',
     path: '/v1/batches',
     operationId: 'createBatch',
     summary: 'Create a batch from an uploaded file',
+    description:
+      'Returns immediately, regardless of the size of the file. A worker then validates the file and calls its lines. ' +
+      'The result of each line is in either the output file or the error file. If you repeat a request with the same ' +
+      '`Idempotency-Key`, the first batch is returned.',
+    example: exampleBatch,
+    errors: { ...batchLimitErrors, ...targetErrors, ...repeatErrors },
     tag: 'Batches',
     scope: 'batches.write',
     responses: { 200: { description: 'The batch, with status `validating`.', schema: BatchObject } },

@@ -16,7 +16,8 @@ import type { BatchFileValidator } from '#libs/validation/batch-file-validator.t
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
 import { estimateBatch } from './dry-run.ts';
-import { recordable, refuseOtherPurposes, withOptions } from './create-batch.ts';
+import { exampleBatch, recordable, refuseOtherPurposes, withOptions } from './create-batch.ts';
+import { batchLimitErrors, targetErrors } from '../document-texts.ts';
 
 export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
   routing: Routing;
@@ -46,7 +47,17 @@ export function dryRunBatch(deps: DryRunDeps): Route {
     method: 'POST',
     path: '/v1/batches/dry-run',
     operationId: 'dryRunBatch',
-    summary: 'Check an input file and estimate what a batch of it would cost, without creating it',
+    summary: 'Validate an input file and estimate the cost of a batch without creating it',
+    description:
+      'Reports validation errors, the target for each model, the estimated cost, and whether budgets suffice. No batch ' +
+      'is created and no provider is called. Reading stops after 20 seconds; `is_whole` tells you whether the whole ' +
+      'file was read.',
+    example: exampleBatch,
+    errors: {
+      ...batchLimitErrors,
+      ...targetErrors,
+      too_many_queries: 'the workspace has one dry run or retry in progress and two waiting',
+    },
     tag: 'Batches',
     scope: 'batches.write',
     responses: { 200: { description: 'What would happen.', schema: BatchDryRun } },

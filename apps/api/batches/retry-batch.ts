@@ -23,8 +23,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
+import { batchLimitErrors, storageErrors } from '../document-texts.ts';
 
-type Deps = {
+export type RetryDeps = {
   batches: Batches;
   files: Files;
   blobs: BlobStore;
@@ -43,13 +44,25 @@ type Deps = {
  * Errors: not_found; conflict (`batch_not_ended`, `nothing_to_retry`, `input_file_deleted`, `credentials_not_kept`), and
  * those of POST /v1/batches.
  */
-export function retryBatch(deps: Deps): Route {
+export function retryBatch(deps: RetryDeps): Route {
   const { batches, files, blobs, batchTargets, scopeOf, admitUpload, fileReads } = deps;
   return {
     method: 'POST',
     path: '/v1/batches/:batch_id/retry',
     operationId: 'retryBatch',
-    summary: 'Create a batch from the lines of another one that failed or were never called',
+    summary: 'Create a batch from the lines of another one that failed or were not called',
+    description:
+      'Uses the options and target of the original batch unless the request overrides them. The new batch keeps each ' +
+      '`custom_id`, and `retry_of` is the ID of the original batch. Without a body, it retries all failed lines.',
+    example: { lines: 'failed' },
+    errors: {
+      batch_not_ended: 'the batch is still running',
+      nothing_to_retry: 'the batch has no such lines',
+      input_file_deleted: 'the input file or the error file was deleted',
+      credentials_not_kept: 'the credentials sent with the original batch were deleted when it ended: send them again',
+      ...batchLimitErrors,
+      ...storageErrors,
+    },
     tag: 'Batches',
     scope: 'batches.write',
     responses: { 200: { description: 'The new batch; `retry_of` names the first one.', schema: BatchObject } },
@@ -167,7 +180,7 @@ const namesTarget = ({ virtualKey, provider, config, providerKey }: RequestCrede
 type Place = Pick<RequestCredentials, 'virtualKey' | 'provider' | 'customHost'>;
 
 /** Where the first batch went, as credentials of a call. A stored config counts as it is now. Throws conflict. */
-function sameTarget({ snapshot }: Pick<Deps, 'snapshot'>, { target }: BatchRow): Partial<RequestCredentials> {
+function sameTarget({ snapshot }: Pick<RetryDeps, 'snapshot'>, { target }: BatchRow): Partial<RequestCredentials> {
   const lost = (): GatewayError =>
     conflict(
       'credentials_not_kept',

@@ -9,7 +9,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
-import type { Route } from '#libs/http/route.ts';
+import type { Route, RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { liveCallOf, liveCourse } from './live-call.ts';
@@ -33,7 +33,8 @@ type LiveOperation = {
   /** For the document; bodies are checked by the contract of `path`, which is this one. */
   request: z.ZodType<LiveBody>;
   path: BatchEndpoint;
-} & Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
+} & RouteText &
+  Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
 // Tracing, cache, and where the call goes with which credential.
 export const liveHeaders: readonly string[] = [

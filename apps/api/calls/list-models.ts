@@ -13,7 +13,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
-type Deps = {
+export type ModelDeps = {
   routing: Pick<Routing, 'targetOf'>;
   /** Slugs of the workspace's virtual keys and providers. */
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
@@ -33,12 +33,17 @@ const listedWaitMs = 3_000;
  * GET /v1/models. If the call names a provider, it lists that provider's models. Otherwise it lists the models of all virtual
  * keys of the workspace as `@virtual-key/model`, the form that a request's `model` takes.
  */
-export function listModels(deps: Deps): Route {
+export function listModels(deps: ModelDeps): Route {
   return {
     method: 'GET',
     path: '/v1/models',
     operationId: 'listModels',
-    summary: 'List the models of all providers that the key can use',
+    summary: 'List the models that the key can use',
+    description:
+      'Lists the models of all virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With ' +
+      '`x-gateway-virtual-key` or `x-gateway-provider`, it lists the models of that provider under their original ' +
+      'names. Providers that do not answer in time are omitted.',
+    errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
     tag: 'Models',
     scope: 'models.read',
     request: { query: ModelQuery, headers: credentialHeaders },
@@ -50,12 +55,16 @@ export function listModels(deps: Deps): Route {
 }
 
 /** GET /v1/models/{model}: one model of the list. Errors: not_found. */
-export function retrieveModel(deps: Deps): Route {
+export function retrieveModel(deps: ModelDeps): Route {
   return {
     method: 'GET',
     path: '/v1/models/:model',
     operationId: 'retrieveModel',
     summary: 'Retrieve a model',
+    description:
+      'Takes the ID from the list (`@virtual-key/model`) or, with the header `x-gateway-virtual-key`, the name that the ' +
+      'provider uses.',
+    errors: { model_not_found: 'no provider available to the key has this model' },
     tag: 'Models',
     scope: 'models.read',
     responses: { 200: { description: 'The model.', schema: ModelObject } },
@@ -74,7 +83,7 @@ export function retrieveModel(deps: Deps): Route {
 }
 
 async function modelsOf(
-  { calls, storedObjects, logger, ...deps }: Deps,
+  { calls, storedObjects, logger, ...deps }: ModelDeps,
   request: Request,
   response: Response,
 ): Promise<Model[]> {
@@ -102,7 +111,7 @@ const toLogFields = (reason: unknown): Record<string, unknown> =>
 
 type Listed = { target: Target; prefix: string };
 
-async function targetsOf(deps: Pick<Deps, 'routing' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
+async function targetsOf(deps: Pick<ModelDeps, 'routing' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
   const { workspaceId, defaults } = callerOf(request);
   const credentials = credentialsOf(request.headers);
   const named = credentials.virtualKey ?? credentials.provider ?? credentials.config ?? defaults.configId;
@@ -130,7 +139,7 @@ function allowedOf(models: Model[], { models: allowed, provider }: Target): Mode
   ];
 }
 
-async function listOf(calls: Deps['calls'], target: Target, signal: AbortSignal): Promise<Model[]> {
+async function listOf(calls: ModelDeps['calls'], target: Target, signal: AbortSignal): Promise<Model[]> {
   const answer = await calls.listModels(target, signal);
   if (answer.kind === 'failed') throw answer.error;
   const body: unknown = answer.kind === 'json' && answer.status < 400 ? JSON.parse(answer.body.toString('utf8')) : null;

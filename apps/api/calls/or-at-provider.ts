@@ -3,6 +3,10 @@ import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
 
+/** For the descriptions of these routes. */
+export const atProvider =
+  'With a virtual key in the headers, an ID that Sluice does not know is looked up at the provider.';
+
 /**
  * A route of our files, batches and fine-tuning jobs that also serves those which live at a provider, if the headers name
  * one: what is not found here is asked for there, by the same id. Ours always win, and an id that can only be one of ours

@@ -18,7 +18,7 @@ import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import { eventually } from '#test/eventually.ts';
 import { completion, payloads, startForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf } from '#test/upstream.ts';
-import { createChatCompletion } from './create-chat-completion.ts';
+import { liveRoutes } from './routes.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { relayRoute } from './relay-call.ts';
 
@@ -98,7 +98,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
     telemetry: null,
   } as unknown as LiveDeps;
   const routes = [
-    createChatCompletion(deps),
+    ...liveRoutes(deps),
     relayRoute({ ...deps, jsonBody: defaultJsonBodyLimits } as never, {
       area: 'moderations',
       method: 'POST',

@@ -4,7 +4,7 @@ import { credentialHeaders, credentialsOf, slugOfModel } from '#libs/access/requ
 import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
-import type { HttpMethod, Route } from '#libs/http/route.ts';
+import type { HttpMethod, Route, RouteText } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea, ScopedRelayArea } from '#libs/providers/provider.ts';
 import { liveCallOf, liveCourse } from './live-call.ts';
@@ -20,19 +20,20 @@ export type RelayDeps = LiveDeps & RelayBodyLimits;
 type Forwarded = { area: RelayArea; method: Exclude<HttpMethod, 'PUT'>; path: string };
 
 /** One operation of a pass-through area. */
-export type RelayOperation = Forwarded & {
-  area: ScopedRelayArea;
-  operationId: string;
-  summary: string;
-  /** Its body is a form. */
-  isForm: boolean;
-  /** Of its answer. */
-  answers: string;
-};
+export type RelayOperation = Forwarded &
+  RouteText & {
+    area: ScopedRelayArea;
+    operationId: string;
+    summary: string;
+    /** Its body is a form. */
+    isForm: boolean;
+    /** Of its answer. */
+    answers: string;
+  };
 
 /** A route of a pass-through area, which forwards its calls by `relayHandler`. */
 export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
-  const { area, method, path, operationId, summary } = operation;
+  const { area, method, path, operationId, summary, description, example, errors } = operation;
   const streamed =
     method === 'POST' && operation.answers === 'application/json' && streamedPaths.has(path) ? { streams: true } : {};
   return {
@@ -40,6 +41,9 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
     path,
     operationId,
     summary,
+    ...(description === undefined ? {} : { description }),
+    ...(example === undefined ? {} : { example }),
+    ...(errors === undefined ? {} : { errors }),
     tag: tagOfArea(area),
     ...(deprecatedAreas.has(area) ? { deprecated: true } : {}),
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,

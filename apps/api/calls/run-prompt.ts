@@ -22,6 +22,7 @@ import { redactSecrets } from '#libs/credentials/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { z } from 'zod';
+import { callErrors } from '../document-texts.ts';
 import { liveCallOf, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
 import { liveHeaders, type LiveDeps } from './forward-live-call.ts';
@@ -31,6 +32,13 @@ const endpoints = {
   chat: { path: '/v1/chat/completions', scope: 'chat.write' },
   completions: { path: '/v1/completions', scope: 'completions.write' },
 } as const;
+
+const exampleVariables = { variables: { customer: 'Ada', question: 'Where is my order?' } };
+const promptErrors = {
+  prompt_not_found: 'the workspace has no such prompt',
+  prompt_version_not_found: 'the prompt has no such version or label',
+  prompt_too_large: 'with these variables, the prompt exceeds its size limit',
+};
 
 /** POST /v1/prompts/{slug}/render and /completions: a prompt with variables as a request, and that request made. */
 export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
@@ -46,7 +54,13 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     ...shared,
     path: '/v1/prompts/:slug/render',
     operationId: 'renderPrompt',
-    summary: 'Render a prompt with variables, without making the call',
+    summary: 'Render a prompt without making the call',
+    description:
+      'Returns the request that a completion would send. `missing_variables` lists the template variables without a ' +
+      'value. Add `@` and a version number or label to the slug to select a version; the default is the published ' +
+      'version.',
+    example: exampleVariables,
+    errors: promptErrors,
     request,
     responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
     handler: async (request, response) => {
@@ -66,7 +80,17 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
     ...shared,
     path: '/v1/prompts/:slug/completions',
     operationId: 'createPromptCompletion',
-    summary: 'Render a prompt with variables and make the call',
+    summary: 'Render a prompt and make the call',
+    description:
+      'Replaces the names in double braces with your variables. The answer is a chat completion, as JSON or as a ' +
+      'stream.',
+    example: exampleVariables,
+    errors: {
+      ...promptErrors,
+      ...callErrors,
+      missing_variables:
+        'the template needs variables that the request does not include; send `null` to leave one empty',
+    },
     request: { ...request, headers: liveHeaders },
     responses: {
       200: {

@@ -25,7 +25,11 @@ export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventP
   method: 'GET',
   path: '/v1/audit-logs',
   operationId: 'listAuditLogs',
-  summary: 'List who changed what, when and from where, newest first; refused requests of known keys too',
+  summary: 'List who changed what, when and from where, newest first',
+  description:
+    'Contains the changes of all records, and requests of known keys that were refused. You can filter by time, ' +
+    'person, method, resource and status, and select a page with `current_page` and `page_size`. Organisation keys ' +
+    'see all workspaces and the records of the organisation; pass `workspace_id` to limit the list to one workspace.',
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'A page of records.', schema: AuditLogList } },

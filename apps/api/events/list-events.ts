@@ -10,6 +10,8 @@ import { sendPieces } from '#libs/http/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
+export const unknownCursor = { invalid_value: '`after` is not the ID of a retained event' };
+
 const upcasts = upcastsOf(inlineModels);
 
 type Deps = { db: Kysely<Database>; eventPages: PageReads; stallTimeoutMs: number };
@@ -20,6 +22,9 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   path: '/v1/events',
   operationId: 'listEvents',
   summary: 'List the events of the log, oldest first; a reader that continues after the last one misses none',
+  description:
+    'Every change is an event. Read on with `after` set to the ID of the last event, and you will not miss any.',
+  errors: unknownCursor,
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'A page of events.', schema: EventList } },

@@ -22,7 +22,11 @@ export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: P
   method: 'GET',
   path: '/v1/events/replay',
   operationId: 'replayEvents',
-  summary: 'Say what a record was at a moment, by replaying its events',
+  summary: 'Show a record at an earlier moment by replaying its events',
+  description:
+    'Folds the events of the record with the same code that wrote its row. `version` or `at` select the moment; the ' +
+    'default is the latest event. Reading stops after 20 seconds.',
+  errors: { replay_too_long: 'the record has too many events: choose an earlier moment' },
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'The record as it was.', schema: RecordState } },

@@ -11,6 +11,7 @@ import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { EventStreams } from './event-streams.ts';
 import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
+import { tooManyStreams } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
 
@@ -36,7 +37,12 @@ export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   method: 'GET',
   path: '/v1/session/changes',
   operationId: 'streamChanges',
-  summary: 'Follow which records change, as far as the key of this request may read them',
+  summary: 'Follow which records change, limited to those that the key can read',
+  description:
+    'Server-sent events for pages that reload changed records: `event: change` with `{"noun": "batch", "id": ' +
+    '"batch_…"}`, and `event: calls` when the request log has new records. Events have no IDs, so reload everything ' +
+    'after a reconnect.',
+  errors: { too_many_streams: tooManyStreams },
   tag: 'Sessions',
   scope: 'public',
   responses: {

@@ -11,7 +11,8 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from './event-streams.ts';
 import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
-import { toEventText } from './list-events.ts';
+import { toEventText, unknownCursor } from './list-events.ts';
+import { tooManyStreams } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams; eventPages: PageReads };
 
@@ -28,7 +29,12 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
   method: 'GET',
   path: '/v1/events/stream',
   operationId: 'streamEvents',
-  summary: 'Follow the events of the log as they happen; a client that connects again misses none',
+  summary: 'Follow the event log as events happen',
+  description:
+    'Server-sent events, each with its ID. When you reconnect, send the last ID as `Last-Event-ID` to miss no event; ' +
+    'browsers do this automatically. With `calls=true`, the stream also has `event: calls` when the request log has ' +
+    'new records.',
+  errors: { ...unknownCursor, too_many_streams: tooManyStreams },
   tag: 'Audit',
   scope: 'audit.read',
   responses: {

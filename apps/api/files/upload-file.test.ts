@@ -17,7 +17,7 @@ async function blobsAfter(failure: Error): Promise<number> {
   const blobs = await createDiskBlobStore({ folder });
   const files = { upload: () => Promise.reject(failure) } as unknown as Files;
   await using server = await serveForTest([
-    uploadFile({ files, blobs, sizeBytesMax: 1_000, uploadRate: defaultUploadRate, admitUpload: async () => {} }),
+    uploadFile({ files, blobs, uploadBytesMax: 1_000, uploadRate: defaultUploadRate, admitUpload: async () => {} }),
   ]);
   const form = new FormData();
   form.set('purpose', 'batch');

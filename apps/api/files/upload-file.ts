@@ -8,6 +8,7 @@ import { receiveUpload } from '#libs/http/multipart-upload.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { repeatErrors, storageErrors } from '../document-texts.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 // Forms have no nested members: SDKs send `expires_after[anchor]` and `expires_after[seconds]`.
@@ -21,26 +22,22 @@ const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
   return nested;
 });
 
+export type UploadFileDeps = {
+  files: Files;
+  blobs: BlobStore;
+  uploadBytesMax: number;
+  uploadRate: UploadRate;
+  /** Throws when the workspace has reached its storage limit. */
+  admitUpload: (workspaceId: string) => Promise<void>;
+};
+
 /**
  * POST /v1/files: streams the file to the blob store and then records it. Parts may come in any order.
  * Errors: invalid_request, payload_too_large, quota_exceeded, storage_full. If the call is rejected, the received bytes are
  * removed. If it failed in the database, its COMMIT may have succeeded, and a repeated call would return the file; the
  * bytes are then left to the sweeper, which removes them if no file refers to them.
  */
-export function uploadFile({
-  files,
-  blobs,
-  sizeBytesMax,
-  uploadRate,
-  admitUpload,
-}: {
-  files: Files;
-  blobs: BlobStore;
-  sizeBytesMax: number;
-  uploadRate: UploadRate;
-  /** Throws if the workspace may not store more. */
-  admitUpload: (workspaceId: string) => Promise<void>;
-}): Route {
+export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUpload }: UploadFileDeps): Route {
   // Uploads leave disk space for the results of running batches.
   const store: Pick<BlobStore, 'put' | 'remove'> = {
     put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
@@ -51,13 +48,25 @@ export function uploadFile({
     path: '/v1/files',
     operationId: 'uploadFile',
     summary: 'Upload a file',
+    description:
+      'Send a multipart form with `purpose` (`batch`, `fine-tune`, …) and `file`. Files are stored unchanged and can be ' +
+      'as large as `SLUICE_UPLOAD_MAX`. If you repeat a request with the same `Idempotency-Key`, no second file is ' +
+      'created.',
+    example: { purpose: 'batch', file: 'requests.jsonl' },
+    errors: {
+      ...storageErrors,
+      file_too_large: 'the file exceeds `SLUICE_UPLOAD_MAX`',
+      invalid_multipart: 'the form is malformed',
+      unsupported_media_type: 'the body is not a multipart form',
+      ...repeatErrors,
+    },
     tag: 'Files',
     scope: 'files.write',
     request: { body: 'multipart', bodySchema: FileUpload },
     responses: { 200: { description: 'The file.', schema: FileObject } },
     handler: async (request, response) => {
       const identity = callIdentityOf(request);
-      const limits = { fileSizeBytesMax: sizeBytesMax, rate: uploadRate };
+      const limits = { fileSizeBytesMax: uploadBytesMax, rate: uploadRate };
       await admitUpload(identity.workspaceId);
       const upload = await receiveUpload(request, response, { store, fields: UploadForm, limits });
       try {

@@ -15,19 +15,20 @@ import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import type { Uploads } from '#libs/files/uploads.ts';
+import { storageErrors } from '../document-texts.ts';
 import { mayBeRecorded, refuseForeignExtension } from './upload-file.ts';
 
-type Deps = { uploads: Uploads; blobs: BlobStore; uploadBytesMax: number; uploadRate: UploadRate };
+export type UploadDeps = { uploads: Uploads; blobs: BlobStore; uploadBytesMax: number; uploadRate: UploadRate };
 
 /** Of one part, as at OpenAI. */
 const partBytesMax = 64 * 1_048_576;
 const Params = z.object({ upload_id: z.string() });
 
 /**
- * Files in parts, by the Uploads API of OpenAI (https://platform.openai.com/docs/api-reference/uploads), so that one that breaks goes
- * on. Errors: those of `Uploads`, and of `receiveUpload` for a part.
+ * Files in parts, like the Uploads API of OpenAI (https://platform.openai.com/docs/api-reference/uploads), so that an
+ * interrupted upload can resume. Errors: those of `Uploads`, and of `receiveUpload` for a part.
  */
-export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Deps): Route[] {
+export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: UploadDeps): Route[] {
   const write = { method: 'POST', tag: 'Uploads', scope: 'files.write' } as const;
   // Uploads leave disk space for the results of running batches.
   const store: Pick<BlobStore, 'put' | 'remove'> = {
@@ -40,7 +41,17 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
       ...write,
       path: '/v1/uploads',
       operationId: 'createUpload',
-      summary: 'Begin an upload whose parts are sent one by one',
+      summary: 'Start an upload in parts',
+      description:
+        'Uploads a large file in parts, so that you can resume after a lost connection. An upload expires one hour after ' +
+        'its latest part, and 24 hours after its creation at the latest. If you send `sha256` and an upload of the same ' +
+        'file was interrupted or has just completed, that upload is returned with its `parts` instead of a new one.',
+      example: { filename: 'in.jsonl', purpose: 'batch', bytes: 52_428_800, mime_type: 'application/jsonl' },
+      errors: {
+        too_many_uploads: 'the workspace has reached its limit of incomplete uploads',
+        storage_quota_exceeded:
+          'the file would exceed the storage limit of the workspace, which includes announced uploads',
+      },
       responses: answer,
       ...withInput({ body: CreateUploadRequest }, async ({ body }, request, response) => {
         const { filename, purpose, bytes, mime_type, sha256 = null, expires_after: expiresAfter } = body;
@@ -55,6 +66,13 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
       path: '/v1/uploads/:upload_id/parts',
       operationId: 'addUploadPart',
       summary: 'Add a part to an upload',
+      description:
+        'Send a multipart form with `data` of at most 64 MiB. You can send parts in parallel and in any order.',
+      example: { data: '(the bytes of the part)' },
+      errors: {
+        upload_not_pending: 'the upload is completed, cancelled or expired',
+        storage_full: storageErrors.storage_full,
+      },
       request: { body: 'multipart', bodySchema: UploadPartForm },
       responses: { 200: { description: 'The part.', schema: UploadPartObject } },
       handler: async (request, response) => {
@@ -77,7 +95,15 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
       ...write,
       path: '/v1/uploads/:upload_id/complete',
       operationId: 'completeUpload',
-      summary: 'Make a file of the parts of an upload',
+      summary: 'Complete an upload',
+      description:
+        'List the parts in the order of the file. Their total size must equal the announced size and, if you send `md5` ' +
+        'or `sha256`, their content must match it. Repeating the request returns the same file.',
+      example: { part_ids: ['part_abc', 'part_def'] },
+      errors: {
+        upload_not_pending: 'the upload is cancelled or expired',
+        invalid_value: 'the parts do not add up to the announced file',
+      },
       responses: answer,
       ...withInput({ params: Params, body: CompleteUploadRequest }, async ({ params, body }, request, response) => {
         const wanted = { partIds: body.part_ids, md5: body.md5 ?? null };
@@ -89,7 +115,9 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
       ...write,
       path: '/v1/uploads/:upload_id/cancel',
       operationId: 'cancelUpload',
-      summary: 'Cancel an upload; its parts are removed',
+      summary: 'Cancel an upload',
+      description: 'Deletes the parts. Repeating the request has no effect.',
+      errors: { upload_not_pending: 'the upload is completed: delete its file instead' },
       responses: answer,
       ...withInput({ params: Params }, async ({ params }, request, response) => {
         response.json(await uploads.cancel(callerOf(request).workspaceId, params.upload_id));
@@ -102,6 +130,8 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
       path: '/v1/uploads/:upload_id',
       operationId: 'retrieveUpload',
       summary: 'Retrieve an upload with the parts that it has',
+      description:
+        'Returns the status, the received parts with their SHA-256, and the file once the upload is completed.',
       responses: answer,
       ...withInput({ params: Params }, async ({ params }, request, response) => {
         response.json(await uploads.retrieve(callerOf(request).workspaceId, params.upload_id));

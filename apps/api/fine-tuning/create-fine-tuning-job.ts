@@ -18,7 +18,16 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { repeatErrors } from '../document-texts.ts';
 import { metadataOf } from '../calls/call-metadata.ts';
+
+export type CreateJobDeps = {
+  fineTuningJobs: FineTuningJobs;
+  files: Files;
+  fineTuningTargets: BatchTargets;
+  admission: Admission;
+  storedObjects: Pick<StoredObjects, 'requireModel'>;
+};
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or
@@ -27,21 +36,27 @@ import { metadataOf } from '../calls/call-metadata.ts';
 export function createFineTuningJob({
   fineTuningJobs,
   files,
-  targets,
+  fineTuningTargets: targets,
   admission,
   storedObjects,
-}: {
-  fineTuningJobs: FineTuningJobs;
-  files: Files;
-  targets: BatchTargets;
-  admission: Admission;
-  storedObjects: Pick<StoredObjects, 'requireModel'>;
-}): Route {
+}: CreateJobDeps): Route {
   return {
     method: 'POST',
     path: '/v1/fine_tuning/jobs',
     operationId: 'createFineTuningJob',
     summary: 'Create a fine-tuning job at a provider',
+    description:
+      'Upload the training file with the purpose `fine-tune` first. A worker sends it to the provider and follows the ' +
+      'job until it ends. If you repeat a request with the same `Idempotency-Key`, the first job is returned.',
+    example: { model: '@main/gpt-4o-mini', training_file: 'file-abc' },
+    errors: {
+      file_not_found: '`training_file` or `validation_file` is not a file of this workspace',
+      missing_credentials: 'the request does not name a provider; configs are not supported here',
+      virtual_key_not_found: 'the virtual key does not exist in this workspace',
+      model_not_allowed: 'the credential does not allow this model',
+      unsupported_operation: 'the provider does not support fine-tuning',
+      ...repeatErrors,
+    },
     tag: 'Fine-tuning',
     scope: 'fine_tuning.write',
     responses: { 200: { description: 'The job, with status `validating_files`.', schema: FineTuningJobObject } },

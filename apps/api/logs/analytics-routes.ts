@@ -25,6 +25,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
+import { workspaceErrors } from '../document-texts.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
 
@@ -99,6 +100,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...describe(
       `graphs/${path}`,
       `Graph of ${graphRoutes[name].shows}${path === name ? '' : ` (the same as ${name})`}`,
+      graphText(name),
     ),
     ...(path === name ? {} : { deprecated: true, operationId: `${describe(`graphs/${path}`, '').operationId}Alias` }),
     responses: { 200: { description: 'The graph.', schema: AnalyticsAnswers[graphRoutes[name].answer] } },
@@ -119,7 +121,12 @@ export function analyticsRoutes(deps: Deps): Route[] {
   const groupResponses = { 200: { description: 'A page of groups.', schema: AnalyticsAnswers.groups } };
 
   const group = (name: GroupingName): Route => ({
-    ...describe(`groups/${name}`, `Calls by ${groupings[name].member.replaceAll('_', ' ')}`),
+    ...describe(
+      `groups/${name}`,
+      `Calls by ${groupings[name].member.replaceAll('_', ' ')}`,
+      groupText,
+      notesOfGroup(name),
+    ),
     responses: groupResponses,
     ...withInput({ query: AnalyticsGroupQuery }, async ({ query }, request, response) => {
       const { workspaceId, answer: page } = await runFor(request, query, (tx, wanted) =>
@@ -136,7 +143,11 @@ export function analyticsRoutes(deps: Deps): Route[] {
   });
 
   const metadataGroup: Route = {
-    ...describe('groups/metadata/:metadataKey', 'Calls by the values of a metadata key, with their feedback'),
+    ...describe(
+      'groups/metadata/:metadataKey',
+      'Calls by the values of a metadata key, with their feedback',
+      groupText,
+    ),
     responses: groupResponses,
     ...withInput(
       { params: z.object({ metadataKey: z.string().min(1).max(128) }), query: AnalyticsGroupQuery },
@@ -150,7 +161,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
   };
 
   const cacheSummary: Route = {
-    ...describe('summary/cache', 'What the response cache did'),
+    ...describe('summary/cache', 'Summary of the response cache', 'Returns one object for the whole period.'),
     responses: { 200: { description: 'The summary.', schema: AnalyticsAnswers.cacheSummary } },
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
       const { answer: summary } = await runFor(request, query, readCacheSummary);
@@ -168,13 +179,49 @@ export function analyticsRoutes(deps: Deps): Route[] {
   ];
 }
 
+const errors = {
+  invalid_value: 'a filter is invalid, or the period is missing or too long; `param` is its name',
+  ...workspaceErrors,
+  query_too_broad: 'the query takes too long: choose a shorter period or fewer filters',
+  too_many_queries: 'the workspace has reached its limit of concurrent queries',
+};
+
+const periodText =
+  'Requires `time_of_generation_min` and `time_of_generation_max`, at most 400 days apart. All filters must match. Read from ' +
+  'rollups of the request log, which are a few seconds old.';
+const groupText =
+  'Returns requests, costs, tokens, errors and durations for each value, most requests first or by `order_by`, in pages of ' +
+  '`page_size`. `columns` selects columns and adds quantiles (`p50_latency`, `p95_latency`, `p99_latency`). Values that are not ' +
+  'counted individually are combined in the last entry (`is_other`).';
+
+/** Graphs with a point for each value instead of each time. */
+const withoutTimes: ReadonlySet<GraphName> = new Set([
+  'errors/status-codes',
+  'feedbacks/scores',
+  'feedbacks/ai-models',
+]);
+
+const graphText = (name: GraphName): string =>
+  withoutTimes.has(name)
+    ? 'Returns a summary, and an entry in `data_points` for each value.'
+    : 'Returns a summary and points in time, each with its `timestamp`. Points without calls are zero.';
+
+const notesOfGroup = (name: GroupingName): string =>
+  name === 'users' || name === 'ai-models'
+    ? '`requests` and `cost` are strings here.'
+    : name.startsWith('workspace')
+      ? 'Organisation keys see all workspaces unless the query selects one.'
+      : '';
+
 /** `graphs/errors/rate` is the operation `graphErrorsRate`. */
-const describe = (path: string, summary: string) =>
+const describe = (path: string, summary: string, ...texts: readonly string[]) =>
   ({
     method: 'GET',
     path: `/v1/analytics/${path}`,
     operationId: `read${path.replaceAll(/(?:^|[/:_-]+)(\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
     summary,
+    description: [...texts, periodText].filter((text) => text !== '').join(' '),
+    errors,
     tag: 'Analytics',
     scope: 'analytics.read',
   }) as const;

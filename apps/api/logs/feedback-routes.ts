@@ -29,7 +29,12 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
       method: 'POST',
       path: '/v1/feedback',
       operationId: 'createFeedback',
-      summary: 'Give feedback on a trace, or a list of up to 100 items on several',
+      summary: 'Give feedback on one or more traces',
+      description:
+        'Takes values from -10 to 10 for the calls of a trace, one item or up to 100. A list is stored completely or not ' +
+        'at all. If you repeat a request with the same `Idempotency-Key`, no feedback is added.',
+      example: { trace_id: '01a209afc07470008001885eb92291f8', value: 1, weight: 1 },
+      errors: { too_much_feedback: 'the trace has reached its limit of feedback' },
       ...about,
       ...withInput({ body: FeedbackBody }, async ({ body }, request, response) => {
         const { workspaceId, keyId } = callerOf(request);
@@ -53,7 +58,12 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
       method: 'PUT',
       path: '/v1/feedback/:id',
       operationId: 'updateFeedback',
-      summary: 'Change feedback: what is left out stays',
+      summary: 'Change feedback',
+      description:
+        'Takes the ID from the answer to its creation. Analytics show the new value at the time of the original feedback. ' +
+        'Members that you leave out stay unchanged.',
+      example: { value: -1, weight: 0.5 },
+      errors: { feedback_not_found: 'the workspace has no feedback with this ID' },
       ...about,
       ...withInput(
         { params: z.object({ id: z.string() }), body: FeedbackChange },

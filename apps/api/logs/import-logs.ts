@@ -14,6 +14,7 @@ import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 import { refuseWhenUnlogged, type RecordDeps } from '../calls/record-call.ts';
 import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import { toImportedCall } from '#libs/request-log/record/imported-call.ts';
+import { workspaceErrors } from '../document-texts.ts';
 
 const writtenWithinMs = 10_000;
 
@@ -25,7 +26,20 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
   method: 'POST',
   path: '/v1/logs',
   operationId: 'createLogs',
-  summary: 'Add calls that were made elsewhere to the request log: one, or a list of up to 1,000',
+  summary: 'Add calls made elsewhere to the request log',
+  description:
+    'Takes one record or a list of up to 1,000 records, 4 MiB and 60,000 JSON members. Sluice prices them and ' +
+    'includes them in analytics, but they do not count towards budgets or rates. A list is stored completely or not ' +
+    'at all. Repeating the request adds the records again.',
+  example: {
+    request: { url: 'https://api.openai.com/v1/chat/completions', body: { model: 'gpt-4o-mini' } },
+    response: {
+      status: 200,
+      response_time: 840,
+      body: { model: 'gpt-4o-mini', usage: { prompt_tokens: 20, completion_tokens: 300 } },
+    },
+  },
+  errors: { request_log_full: 'the log cannot be written at the moment', ...workspaceErrors },
   tag: 'Logs',
   scope: 'logs.write',
   responses: { 200: { description: 'The records were taken.', schema: ImportedLogsAnswer } },

@@ -18,6 +18,10 @@ export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route
   path: '/v1/logs',
   operationId: 'listLogs',
   summary: 'List the records of live calls and batch lines, newest first',
+  description:
+    'Listing, time filters and trace filters are fast. Other filters search backwards through the log for up to ten ' +
+    'seconds.',
+  errors: { search_too_broad: 'the search took too long because few records match: choose a shorter time' },
   tag: 'Logs',
   scope: 'logs.read',
   responses: { 200: { description: 'A page of the request log.', schema: LogList } },

@@ -25,6 +25,11 @@ import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import { viewOf, viewSchemaOf } from '#libs/records/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
+import { repeatErrors, workspaceErrors } from '../document-texts.ts';
+
+const exportErrors = { log_export_not_found: 'the key sees no export with this ID' };
+const stateErrors = { ...exportErrors, log_export_wrong_state: 'the status of the export does not allow this' };
+const expiredText = 'the file was deleted after its retention period';
 
 type Deps = {
   db: Kysely<Database>;
@@ -46,6 +51,18 @@ const countMax = 1_000_000;
 const place = { workspace_id: z.string().max(200).optional() };
 const Params = z.object({ id: z.string() });
 const Message = z.object({ object: z.literal('export'), message: z.string(), id: z.string(), status: z.string() });
+
+const startText = {
+  summary: 'Start an export',
+  description:
+    'A worker writes the file with the records up to now, and resumes after a crash. Repeating the request has no effect.',
+  errors: { ...stateErrors, too_many_log_exports: 'the limit of exports in progress is reached' },
+};
+const cancelText = {
+  summary: 'Cancel an export and delete its unfinished file',
+  description: 'Repeating the request has no effect. An export that has ended cannot be cancelled.',
+  errors: stateErrors,
+};
 
 /** Creating, changing, starting, cancelling and downloading exports; libs/resources has the routes that every kind has. */
 export function logExportRoutes(deps: Deps): Route[] {
@@ -83,6 +100,19 @@ export function logExportRoutes(deps: Deps): Route[] {
     path: '/v1/logs/exports',
     operationId: 'createLogExport',
     summary: 'Create an export of the request log as a draft',
+    description:
+      'Start it with a separate request. `total` is the number of records that match now. The columns `request` and ' +
+      '`response` require the scope `bodies.read`, both here and for the download.',
+    example: {
+      filters: { status_code: '429,500' },
+      requested_data: ['id', 'created_at', 'ai_model', 'cost'],
+      format: 'csv',
+    },
+    errors: {
+      too_many_log_exports: 'the workspace has reached its limit of exports',
+      ...workspaceErrors,
+      idempotency_key_reused: repeatErrors.idempotency_key_reused,
+    },
     ...about,
     responses: { 200: { description: 'The export.', schema } },
     ...withInput({ body: z.strictObject({ ...logExportFields, ...place }) }, async ({ body }, request, response) => {
@@ -106,7 +136,12 @@ export function logExportRoutes(deps: Deps): Route[] {
     method: 'PUT',
     path: '/v1/logs/exports/:id',
     operationId: 'updateLogExport',
-    summary: 'Change a draft: what is left out stays',
+    summary: 'Change a draft',
+    description:
+      'Changes the filters and columns of an export that has not been started. Members that you leave out stay ' +
+      'unchanged.',
+    example: { filters: { status_code: '500,503' }, requested_data: ['id', 'created_at', 'response_status_code'] },
+    errors: { ...exportErrors, log_export_not_draft: 'the export has been started' },
     ...about,
     responses: { 200: { description: 'The export.', schema } },
     ...withInput({ params: Params, body: z.strictObject(fields) }, async ({ body }, request, response) => {
@@ -130,14 +165,14 @@ export function logExportRoutes(deps: Deps): Route[] {
 
   const act = (
     verb: 'start' | 'cancel',
-    summary: string,
+    text: Pick<Route, 'summary' | 'description' | 'errors'>,
     run: (record: RecordName, request: Request) => Promise<string>,
   ) =>
     ({
       method: 'POST',
       path: `/v1/logs/exports/:id/${verb}`,
       operationId: `${verb}LogExport`,
-      summary,
+      ...text,
       ...about,
       responses: { 200: { description: 'It was done.', schema: Message } },
       ...withInput(
@@ -150,7 +185,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       ),
     }) satisfies Route;
 
-  const start = act('start', 'Start an export: a worker writes its file', async (record, request) => {
+  const start = act('start', startText, async (record, request) => {
     await store.change(record, eventMetadataOf(request), async (unit, row) => {
       if (row.data.status === 'in_progress') return [];
       if (row.data.status !== undefined) throw wrongState(row.id, row.data.status, 'started');
@@ -169,7 +204,7 @@ export function logExportRoutes(deps: Deps): Route[] {
     return 'Export started';
   });
 
-  const cancel = act('cancel', 'Cancel an export; what was written of it is deleted', async (record, request) => {
+  const cancel = act('cancel', cancelText, async (record, request) => {
     await store.change(record, eventMetadataOf(request), (_unit, row) => {
       if (row.data.status === 'stopped') return [];
       if (row.data.status === 'success' || row.data.status === 'failed')
@@ -183,7 +218,11 @@ export function logExportRoutes(deps: Deps): Route[] {
     method: 'GET',
     path: '/v1/logs/exports/:id/download',
     operationId: 'downloadLogExport',
-    summary: 'Get a link to the file of an export, which works for a short time and needs no key',
+    summary: 'Get a temporary link to the file of an export',
+    description:
+      'The link works without a key and gives access to anyone who has it until it expires (`SLUICE_EXPORT_LINK_TTL`, ' +
+      '15 minutes by default).',
+    errors: { ...stateErrors, log_export_expired: expiredText },
     tag: 'Log exports',
     scope: 'logs.read',
     optionalScopes: ['bodies.read'],
@@ -213,7 +252,9 @@ export function logExportRoutes(deps: Deps): Route[] {
     method: 'GET',
     path: '/v1/logs/exports/:id/content',
     operationId: 'readLogExport',
-    summary: 'The file of an export, by the link of its download',
+    summary: 'Download the file of an export by its link',
+    description: 'The target of the link from the download operation. A signature in the query replaces the key.',
+    errors: { invalid_link: 'the link is invalid or has expired', log_export_expired: expiredText },
     tag: 'Log exports',
     scope: 'public',
     responses: { 200: { description: 'The file.', contentType: 'application/octet-stream' } },

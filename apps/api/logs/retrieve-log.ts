@@ -8,7 +8,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
 import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
-import type { ReadLineBodies } from '../batches/batch-line-routes.ts';
+import type { ReadLineBodies } from '../batches/line-routes.ts';
 import type { ReadBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { toLogId } from '#libs/request-log/row/log-id.ts';
 import { findLog, type LogListRow } from '#libs/request-log/read/read-log.ts';
@@ -34,7 +34,10 @@ export const retrieveLog = (deps: Deps): Route => ({
   method: 'GET',
   path: '/v1/logs/:log_id',
   operationId: 'retrieveLog',
-  summary: 'Retrieve one record of the request log',
+  summary: 'Retrieve a record of the request log',
+  description:
+    'Includes the `steps` of the call. Recorded bodies require the scope `bodies.read` (`batches.read` for batch ' +
+    'lines) and are null without it. Reading recorded bodies is itself recorded as an event.',
   tag: 'Logs',
   scope: 'logs.read',
   optionalScopes: ['bodies.read'],

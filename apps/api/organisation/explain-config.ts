@@ -20,7 +20,12 @@ export const explainConfig = (deps: {
   method: 'POST',
   path: '/v1/configs/explain',
   operationId: 'explainConfig',
-  summary: 'Say what a call with a config would do, without making it',
+  summary: 'Explain what a call with a config would do, without making it',
+  description:
+    'Shows which conditions match, which target is selected, and why a target would be refused. Uses the real routing ' +
+    'code; no provider is called.',
+  example: { config: 'support', body: { model: 'gpt-4o-mini' }, metadata: { tier: 'gold' } },
+  errors: { config_not_found: 'the config does not exist' },
   tag: 'Configs',
   scope: 'configs.read',
   responses: { 200: { description: 'The steps of the call.', schema: ConfigExplanation } },

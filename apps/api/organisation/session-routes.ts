@@ -78,7 +78,11 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       ...common,
       method: 'GET',
       operationId: 'retrieveSession',
-      summary: 'Who the key, token or session of this request acts as, and what it may do',
+      summary: 'Show the identity and permissions of the key, token or session of this request',
+      description:
+        'Works with any key, token or cookie and requires no scope. Returns the workspace, the user or key, the scopes, ' +
+        'and the expiry.',
+      errors: { invalid_api_key: 'the key does not exist or was revoked' },
       responses: { 200: { description: 'Who this request acts as.', schema: SessionObject } },
       handler: async (request, response) => {
         const caller = await identify(request);
@@ -89,7 +93,17 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       ...common,
       method: 'POST',
       operationId: 'createSession',
-      summary: 'Begin a session of a browser with the gateway key or token of this request: answers with a cookie',
+      summary: 'Start a browser session with the gateway key or token of this request',
+      description:
+        'The cookie is HttpOnly and SameSite=Strict, contains the encrypted key, and expires with it. With the cookie, ' +
+        'requests that change data also need the header `x-sluice-console`. The cookie works for requests made by ' +
+        'scripts, not for addresses opened in the browser (`not_a_page`), and not for calls that relay the answer of a ' +
+        'provider (`use_a_key`).',
+      errors: {
+        invalid_api_key: 'the key does not exist or was revoked',
+        foreign_page: 'the request came from a page of another origin',
+        too_many_sessions: 'the user or key started more than 30 sessions within a minute',
+      },
       responses: { 200: { description: 'Who the session acts as.', schema: SessionObject } },
       handler: async (request, response) => {
         const caller = await signIn(request);
@@ -107,6 +121,9 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       method: 'DELETE',
       operationId: 'deleteSession',
       summary: 'End the session of this browser, or all sessions of its user or key',
+      description:
+        'Deletes the cookie; copies of it stop working within a second. The key itself stays valid. With ' +
+        '`everywhere=true`, all sessions of the same user or key end.',
       responses: { 200: { description: 'The cookie is deleted and no longer works.', schema: SessionEnded } },
       ...withInput({ query: EndSessionQuery }, async ({ query }, request, response) => {
         const ended = await end(request, query.everywhere === 'true');

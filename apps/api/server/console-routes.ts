@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { RequestHandler } from 'express';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Route } from '#libs/http/route.ts';
-import { serveFile } from './static-files.ts';
+import { assetText, pageText, serveFile } from './static-files.ts';
 
 /** Where `npm run build:console` puts the built console. */
 const consoleFolder = path.join(import.meta.dirname, '../../console/dist');
@@ -43,6 +43,7 @@ export function consoleRoutes(folder = consoleFolder): Route[] {
       path: '/console/assets/:file',
       operationId: 'getConsoleAsset',
       summary: 'A script or style of the console',
+      description: assetText,
       responses: { 200: { description: 'The file.', contentType: 'text/javascript' } },
       handler: (request, response, next) => {
         const asset = assets.get(String(request.params['file']));
@@ -55,6 +56,7 @@ export function consoleRoutes(folder = consoleFolder): Route[] {
       path: pagePath,
       operationId: ['getConsole', 'getConsolePage', 'getConsoleRecord', 'getConsolePart'][index] ?? '',
       summary: 'The console, a web page',
+      description: pageText,
       responses: { 200: { description: 'The page.', contentType: 'text/html' } },
       handler: page,
     })),

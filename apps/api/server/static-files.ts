@@ -3,6 +3,10 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { RequestHandler } from 'express';
 
+/** How the OpenAPI document describes pages and their files. */
+export const pageText = 'For browsers. Its content security policy only allows requests to this server.';
+export const assetText = 'Loaded by the page. Its name changes with its content, or it is revalidated.';
+
 const compress = promisify(gzip);
 
 /** A file of a page that the API serves. `cacheSeconds`: how long a browser may use it without asking again. */

@@ -19,6 +19,7 @@ import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
 import type { EventStreams } from '../events/event-streams.ts';
 import { openEventStream, type EventStreamDeps } from '../events/open-event-stream.ts';
+import { organisationErrors } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; queue: JobQueue; eventStreams: EventStreams };
 
@@ -40,6 +41,11 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
       path: '/v1/admin/system',
       operationId: 'retrieveSystem',
       summary: 'Retrieve the state of this installation: processes, queues, subscribers, database',
+      description:
+        'Returns processes with their heartbeats, queued jobs, the lag of subscribers and rollups, the size of the ' +
+        'database, versions, and the last check of the read models. With `Accept: text/event-stream`, it is sent again ' +
+        'every few seconds. Every process returns the same state.',
+      errors: { ...organisationErrors, too_many_streams: 'the limit of open streams is reached' },
       tag: 'Administration',
       scope: 'workspaces.read',
       responses: {
@@ -82,6 +88,10 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
       path: '/v1/admin/system/checks',
       operationId: 'createSystemCheck',
       summary: 'Compare all read models with the event log, in a worker',
+      description:
+        'A worker computes every record from the events and compares it with the stored one. Records are not changed. If ' +
+        'a check is already waiting or running, it is returned instead of a new one.',
+      errors: organisationErrors,
       tag: 'Administration',
       scope: 'workspaces.write',
       responses: {

@@ -33,6 +33,7 @@ export function invitePageRoutes(accept: Accept): Route[] {
       path,
       operationId: 'showInvite',
       summary: 'The page of an invite, where a person accepts it; needs no key',
+      description: 'A page for people. Opening it does not accept the invite.',
       responses: page,
       ...withInput({}, (_input, _request, response) => {
         send(response, 200, form);
@@ -44,6 +45,9 @@ export function invitePageRoutes(accept: Accept): Route[] {
       path: `${path}/form`,
       operationId: 'submitInvite',
       summary: 'Accept an invite with the form of its page; programs send JSON to the operation acceptInvite',
+      description: 'Sent by the form on the page, and answered with a page.',
+      example: { token: 'inv_…', first_name: 'Ada', last_name: 'Lovelace' },
+      errors: { invalid_form: 'the form lacks a field' },
       request: { body: 'relayed', bodySchema: AcceptInviteRequest, isForm: 'urlencoded' },
       responses: page,
       async handler(request, response) {

@@ -38,6 +38,13 @@ import {
 import { invitePageRoutes } from './invite-page.ts';
 import { refuseLimited } from '#libs/resources/api-keys/refuse-limited.ts';
 import { findUserByEmail, isEmail, peopleLock } from '#libs/people/users.ts';
+import { keyErrors, memberErrors } from '#libs/resources/kind-texts.ts';
+
+const endedInvite = {
+  invite_not_found: 'no invite has this ID',
+  invite_accepted: 'the invite was accepted',
+  invite_cancelled: 'the invite was cancelled',
+};
 
 /**
  * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
@@ -47,8 +54,21 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
   noun: 'invite',
   idPrefix: 'invite_',
   area: 'users',
+  texts: {
+    create: {
+      description: 'The answer contains a link with a token that works once and expires. Sluice sends no mail.',
+      example: { email: 'ada@example.com', role: 'member', workspaces: [{ id: 'ws_abc', role: 'member' }] },
+      errors: {
+        invite_pending: 'the address already has a pending invite: resend that one',
+        too_many_invites: 'too many invites are pending',
+        higher_role: memberErrors.higher_role,
+        insufficient_scope: keyErrors.insufficient_scope,
+      },
+    },
+    list: { description: 'Does not include the tokens. Invites that were not accepted in time are `expired`.' },
+  },
   path: '/v1/admin/users/invites',
-  names: { one: 'invite', many: 'invites', tag: 'Invites' },
+  names: { one: 'invite', many: 'invites', tag: 'Invites', about: 'Links that make people users.' },
   owner: 'organisation',
   fields: inviteFields,
   hasUpdate: false,
@@ -116,6 +136,8 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       path: '/v1/admin/users/invites/:id',
       operationId: 'cancelInvite',
       summary: 'Cancel an invite: its link ends',
+      description: 'The link stops working.',
+      errors: endedInvite,
       tag: 'Invites',
       scope: 'users.write',
       responses: { 200: { description: 'The invite.', schema: CancelledInvite } },
@@ -134,6 +156,13 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       path: '/v1/admin/users/invites/:id/resend',
       operationId: 'resendInvite',
       summary: 'Make a new link for an invite; the old one ends',
+      description:
+        'The new link is only in this answer. The previous link stops working, and the invite expires later accordingly.',
+      errors: {
+        ...endedInvite,
+        higher_role: memberErrors.higher_role,
+        insufficient_scope: keyErrors.insufficient_scope,
+      },
       tag: 'Invites',
       scope: 'users.write',
       responses: { 200: { description: 'The invite and its new link.', schema: ResentInvite } },
@@ -159,6 +188,20 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       path: '/v1/admin/users/invites/accept',
       operationId: 'acceptInvite',
       summary: 'Accept an invite with the token of its link; needs no key',
+      description:
+        'Creates the user, or adds the workspaces to an existing user with this address. Keys of the invite are only in ' +
+        'this answer.',
+      example: { token: 'inv_…', first_name: 'Ada', last_name: 'Lovelace' },
+      errors: {
+        ...endedInvite,
+        invite_not_found: 'no invite has this token',
+        invite_expired: 'the invite has expired: ask for a new one',
+        too_many_users: 'the organisation has reached its limit of users',
+        too_many_members: 'a workspace has reached its limit of members',
+        user_changing: 'the user with this address is being changed: send the request again',
+        inviter_gone: 'the person who created the invite no longer has permission to',
+        key_of_other_user: 'the invite has keys, and the address belongs to an existing user',
+      },
       tag: 'Invites',
       scope: 'public',
       responses: { 200: { description: 'The user, and the keys that were asked for.', schema: AcceptedInvite } },

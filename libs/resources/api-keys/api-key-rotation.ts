@@ -107,6 +107,15 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: StoreDeps, k
   path: '/v1/api-keys/:id/rotate',
   operationId: 'rotateApiKey',
   summary: 'Replace the value of an API key; the one before works for a transition time',
+  description:
+    'The new value is only in this answer. The previous value works until the transition period has passed; with 0, ' +
+    'it stops immediately. `made_with_previous` lists what earlier values created. With 0, pending invites among them ' +
+    'are cancelled; otherwise their links stop working at the end of the transition.',
+  example: { key_transition_period_ms: 3_600_000 },
+  errors: {
+    too_many_rotations: 'earlier values still work',
+    insufficient_scope: 'the key has more rights than the key of the request',
+  },
   tag: 'API keys',
   scope: 'api_keys.write',
   responses: { 200: { description: 'The new key, shown once.', schema: RotatedApiKey } },

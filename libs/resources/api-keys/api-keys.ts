@@ -17,6 +17,7 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { reportLeakedKeyRoute } from './report-leaked-key.ts';
 import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
+import { keyErrors } from '#libs/resources/kind-texts.ts';
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
 export type RequestRefused = {
@@ -38,8 +39,26 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   noun: 'api_key',
   idPrefix: 'key_',
   area: 'api_keys',
+  texts: {
+    create: {
+      description: 'The value is only in this answer. `scopes` can only include scopes that the calling key has.',
+      example: { name: 'search service', scopes: ['chat.write', 'batches.write', 'batches.read'] },
+      errors: { ...keyErrors, user_not_found: '`user_id` is not a member of this workspace' },
+    },
+    update: {
+      description: 'The value stays the same. Every process applies the change within about a second.',
+      example: { name: 'search service', rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+      errors: keyErrors,
+    },
+    delete: { description: 'Every process rejects the key within a second. Its log records are kept.' },
+  },
   path: '/v1/api-keys',
-  names: { one: 'API key', many: 'API keys', tag: 'API keys' },
+  names: {
+    one: 'API key',
+    many: 'API keys',
+    tag: 'API keys',
+    about: 'Keys that clients send, with their scopes and limits.',
+  },
   fields: apiKeyFields,
   immutable: ['type', 'organisation_id', 'user_id'],
   updateFields: apiKeyUpdateFields,
@@ -199,6 +218,10 @@ const createTypedRoute = (kit: RouteKit): Route => ({
   path: '/v1/api-keys/:type/:sub_type',
   operationId: 'createApiKeyOfType',
   summary: 'Create an API key of the organisation, of a service, or of a user',
+  description:
+    'Like `POST /v1/api-keys` with `type`, but `scopes` is required. An organisation key works in every workspace.',
+  example: { name: 'search service', workspace_id: 'ws_abc', scopes: ['chat.write'] },
+  errors: { ...keyErrors, organisation_key_required: 'only organisation keys and owners can create organisation keys' },
   tag: 'API keys',
   scope: 'api_keys.write',
   responses: { 200: { description: 'The API key. `key` is shown once.', schema: ApiKeyObject } },

@@ -26,6 +26,11 @@ export const reportLeakedKeyRoute = (deps: StoreDeps, model: () => Model): Route
   path: '/v1/api-keys/leaked',
   operationId: 'reportLeakedApiKey',
   summary: 'Report a leaked API key, which is revoked at once',
+  description:
+    'For secret scanners and anyone who finds a key. The complete value is the proof. A known key is revoked within a ' +
+    'second. For a rotated key, reporting an earlier value ends only that value. Unknown keys get the same answer.',
+  example: { key: 'slk_…', url: 'https://git.example/project/commit/1' },
+  errors: { invalid_value: 'the value is not a complete API key of Sluice' },
   tag: 'API keys',
   scope: 'public',
   responses: { 200: { description: 'The report was accepted.', schema: LeakedKeyReport } },

@@ -17,6 +17,12 @@ import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { storedLimits } from '#libs/resources/limits/shown-limits.ts';
 
+const integrationErrors = { integration_not_found: 'the key sees no integration with this slug or ID' };
+const changeErrors = {
+  ...integrationErrors,
+  organisation_key_required: 'only organisation keys and owners can change shared records',
+};
+
 const tag = 'Integrations';
 const params = z.object({ slug: z.string() });
 const place = z.object({ workspace_id: z.string().max(200).optional() });
@@ -36,6 +42,9 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       method: 'GET',
       operationId: 'listIntegrationModels',
       summary: 'List the models of an integration',
+      description:
+        'Lists the models that are allowed, excluded or priced individually. `allow_all_models` applies to all others.',
+      errors: integrationErrors,
       ...withInput({ params, query: place }, async ({ query }, request, response) => {
         response.json(modelsOf(await store.get(await kit.recordOf(request, query))));
       }),
@@ -47,6 +56,10 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       method: 'PUT',
       operationId: 'setIntegrationModels',
       summary: 'Allow and exclude models of an integration: those that are left out stay',
+      description:
+        'Applies to every route and to batch lines. Add custom and fine-tuned models with `is_custom` and `is_finetune`.',
+      example: { allow_all_models: false, models: [{ slug: 'gpt-5-mini', enabled: true }] },
+      errors: { ...changeErrors, limit_exceeded: 'an integration lists at most 1,000 models' },
       ...withInput({ params, query: place, body: SetModelsRequest }, async ({ query, body }, request, response) => {
         const record = await kit.recordOf(request, query);
         await kit.requireWrite(request, record);
@@ -67,6 +80,8 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       method: 'DELETE',
       operationId: 'deleteIntegrationModels',
       summary: 'Remove models from the list of an integration',
+      description: 'Pass the models as `slugs` in the query. Afterwards, `allow_all_models` applies to them.',
+      errors: changeErrors,
       ...withInput(
         { params, query: place.extend({ slugs: z.string().min(1).max(100_000) }) },
         async ({ query }, request, response) => {
@@ -88,6 +103,10 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       method: 'GET',
       operationId: 'listIntegrationWorkspaces',
       summary: 'List the workspaces that an integration is shared with',
+      description:
+        'Includes the budgets and rates of each workspace, and the default access of all others. Workspace keys only see ' +
+        'their own workspace.',
+      errors: integrationErrors,
       ...withInput({ params, query: place }, async ({ query }, request, response) => {
         const record = await kit.recordOf(request, query);
         const row = await store.get(record);
@@ -101,6 +120,22 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
       method: 'PUT',
       operationId: 'setIntegrationWorkspaces',
       summary: 'Share an integration of the organisation with workspaces: those that are left out stay',
+      description: 'Each enabled workspace gets its own provider unless `create_default_provider` is false.',
+      example: {
+        workspaces: [
+          {
+            id: 'ws_abc',
+            enabled: true,
+            usage_limits: [{ type: 'cost', credit_limit: 10_000, periodic_reset: 'monthly' }],
+          },
+        ],
+      },
+      errors: {
+        ...changeErrors,
+        workspace_not_found: 'one of `workspaces` does not exist',
+        integration_of_workspace: 'the integration belongs to one workspace',
+        limit_exceeded: 'an integration is shared with at most 1,000 workspaces individually',
+      },
       ...withInput({ params, query: place, body: SetWorkspacesRequest }, async ({ query, body }, request, response) => {
         const record = await kit.recordOf(request, query);
         await kit.requireWrite(request, record);

@@ -28,6 +28,7 @@ import {
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
 import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
+import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
 
@@ -39,8 +40,30 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   noun: 'integration',
   idPrefix: 'int_',
   area: 'integrations',
+  texts: {
+    create: {
+      description:
+        'Stores the credential of a provider for the whole organisation or for one workspace. For a single workspace, ' +
+        'a provider is created as well unless `create_default_provider` is false.',
+      example: { name: 'Company account', ai_provider_id: exampleProvider, key: 'sk-your-key' },
+      errors: mappingErrors,
+    },
+    update: {
+      description: 'The next call in every workspace uses the new credential.',
+      example: { description: 'Paid by the search department' },
+      errors: { credential_required: 'the stored credential would be sent to another server', ...mappingErrors },
+    },
+    delete: {
+      description: 'Deletes the credential. Calls with its providers are rejected with `integration_deleted`.',
+    },
+  },
   path: '/v1/integrations',
-  names: { one: 'integration', many: 'integrations', tag: 'Integrations' },
+  names: {
+    one: 'integration',
+    many: 'integrations',
+    tag: 'Integrations',
+    about: 'Credentials that the organisation stores once and shares with workspaces.',
+  },
   hasShared: true,
   isOrganisationFirst: true,
   sharedWith: isSharedWith,

@@ -61,8 +61,25 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
   noun: 'provider',
   idPrefix: providerIdPrefix,
   area: 'providers',
+  texts: {
+    create: {
+      description:
+        'Adds an integration to the workspace, with a slug, budgets and rates. Calls name it as `@slug/model`.',
+      example: { name: 'Search', integration_id: 'company-account' },
+      errors: { integration_not_found: 'the integration does not exist or is not shared with the workspace' },
+    },
+    update: {
+      description: '`reset_usage` restarts the budget.',
+      example: { rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+    },
+  },
   path: '/v1/providers',
-  names: { one: 'provider', many: 'providers', tag: 'Providers' },
+  names: {
+    one: 'provider',
+    many: 'providers',
+    tag: 'Providers',
+    about: 'The integrations that a workspace uses, with their budgets and rates.',
+  },
   fields: providerFields,
   immutable: ['integration_id'],
   updateFields: providerUpdateFields,

@@ -3,6 +3,7 @@ import { rateLimitPolicyFields, RateLimitPolicyObject } from '#libs/contracts/po
 import { rateRule } from '#libs/limits/limit-rule.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
+import { archivedText, policyErrors } from '#libs/resources/kind-texts.ts';
 
 type RateLimitPolicyData = PolicyData & RateLimit;
 
@@ -13,6 +14,22 @@ export const rateLimitPolicyKind = defineResource<typeof rateLimitPolicyFields, 
   noun,
   idPrefix: 'policy_',
   area: 'policies',
+  texts: {
+    create: {
+      description: 'Limits the calls or tokens in a minute, hour or day for calls that match the conditions.',
+      example: {
+        name: 'Each key',
+        type: 'requests',
+        unit: 'rpm',
+        value: 600,
+        conditions: [],
+        group_by: [{ key: 'api_key' }],
+      },
+      errors: policyErrors,
+    },
+    update: { description: 'Every process applies the change within about a second.', example: { value: 1_200 } },
+    delete: { description: archivedText },
+  },
   path: '/v1/policies/rate-limits',
   names: { one: 'rate-limit policy', many: 'rate-limit policies', tag: 'Policies' },
   fields: rateLimitPolicyFields,

@@ -14,6 +14,7 @@ import { defineResource, type StoreDeps } from '#libs/records/define-resource.ts
 import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
+import { archivedText, policyErrors } from '#libs/resources/kind-texts.ts';
 
 /** `credit_limit` is exact: a decimal as text. */
 type UsageLimitPolicyData = PolicyData &
@@ -35,8 +36,35 @@ export const usageLimitPolicyKind = defineResource<typeof usageLimitPolicyFields
   noun: usageLimitPolicyNoun,
   idPrefix: 'policy_',
   area: 'policies',
+  texts: {
+    create: {
+      description:
+        'A budget in US cents or tokens for calls that match the conditions, with a separate counter for each value ' +
+        'of `group_by`. It is checked before a call and charged after it.',
+      example: {
+        name: 'A team a month',
+        type: 'cost',
+        credit_limit: 10_000,
+        periodic_reset: 'monthly',
+        conditions: [{ key: 'metadata.team', value: '*' }],
+        group_by: [{ key: 'metadata.team' }],
+      },
+      errors: policyErrors,
+    },
+    update: {
+      description: 'Counters keep their values. `reset_usage_for_value` sets one counter to 0.',
+      example: { credit_limit: 20_000 },
+      errors: { policy_entity_not_found: 'the policy has no counter for `reset_usage_for_value`' },
+    },
+    delete: { description: archivedText },
+  },
   path: '/v1/policies/usage-limits',
-  names: { one: 'usage-limit policy', many: 'usage-limit policies', tag: 'Policies' },
+  names: {
+    one: 'usage-limit policy',
+    many: 'usage-limit policies',
+    tag: 'Policies',
+    about: 'Budgets and rates for calls with common properties.',
+  },
   fields: usageLimitPolicyFields,
   immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
   updateFields: { reset_usage_for_value: text({ min: 1, max: 4_000 }).optional() },
@@ -106,6 +134,8 @@ export const usageLimitPolicyKind = defineResource<typeof usageLimitPolicyFields
       path: '/v1/policies/usage-limits/:id/entities',
       operationId: 'listUsageLimitPolicyEntities',
       summary: 'List what a usage-limit policy has counted, for each value that it groups by',
+      description: 'Returns the usage of each counter in the current period, and the number of calls without a price.',
+      errors: { usage_limit_policy_not_found: 'the key sees no policy with this ID' },
       tag: 'Policies',
       scope: 'policies.read',
       responses: {
@@ -149,6 +179,11 @@ export const usageLimitPolicyKind = defineResource<typeof usageLimitPolicyFields
       path: '/v1/policies/usage-limits/:id/entities/:entityId/reset',
       operationId: 'resetUsageLimitPolicyEntity',
       summary: 'Set one counter of a usage-limit policy to 0',
+      description: 'Takes effect in all processes within about a second.',
+      errors: {
+        usage_limit_policy_not_found: 'the key sees no policy with this ID',
+        policy_entity_not_found: 'the policy has no such counter',
+      },
       tag: 'Policies',
       scope: 'policies.write',
       responses: { 200: { description: 'The policy.', schema: UsageLimitPolicyObject } },

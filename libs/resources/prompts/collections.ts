@@ -25,8 +25,23 @@ export const collectionKind = defineResource<typeof collectionFields, Collection
   noun: 'collection',
   idPrefix,
   area: 'collections',
+  texts: {
+    create: {
+      description: 'A folder of prompts and partials. You can nest folders up to five levels deep.',
+      example: { name: 'Support' },
+      errors: { collection_not_found: 'the parent does not exist' },
+    },
+    update: { description: 'Changes the name. A collection cannot be moved.', example: { name: 'Customers' } },
+    delete: {
+      description: 'Only empty collections can be deleted, and never the default one.',
+      errors: {
+        default_collection: 'this is the default collection',
+        collection_not_empty: 'the collection is not empty',
+      },
+    },
+  },
   path: '/v1/collections',
-  names: { one: 'collection', many: 'collections', tag: 'Collections' },
+  names: { one: 'collection', many: 'collections', tag: 'Collections', about: 'Folders of prompts and partials.' },
   fields: collectionFields,
   immutable: ['parent_collection_id'],
   slug: true,

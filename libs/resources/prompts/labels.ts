@@ -7,6 +7,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 
+const labelExists = { label_exists: 'another label has this name' };
+
 type LabelData = { name: string; description?: string | null; color_code?: string | null };
 
 export type LiveLabel = { readonly id: string; readonly workspaceId: string; readonly name: string };
@@ -16,8 +18,23 @@ export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel
   noun: 'label',
   idPrefix: 'label_',
   area: 'labels',
+  texts: {
+    create: {
+      description:
+        'A name for a version of a prompt, as in `support@production`. With `organisation_id`, every workspace sees ' +
+        'the label.',
+      example: { name: 'production', color_code: '#2e7d32' },
+      errors: labelExists,
+    },
+    update: {
+      description: 'Versions keep the label under its new name.',
+      example: { color_code: '#1565c0' },
+      errors: labelExists,
+    },
+    delete: { description: 'Removes the label from all versions.' },
+  },
   path: '/v1/labels',
-  names: { one: 'label', many: 'labels', tag: 'Labels' },
+  names: { one: 'label', many: 'labels', tag: 'Labels', about: 'Names for versions of prompts.' },
   hasShared: true,
   fields: labelFields,
   countLimit: 'prompts',

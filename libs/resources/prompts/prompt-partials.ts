@@ -10,6 +10,7 @@ import { idOfName } from '#libs/records/find-by-name.ts';
 import { refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { templateErrors } from '#libs/resources/kind-texts.ts';
 
 export type PartialData = {
   name: string;
@@ -41,6 +42,20 @@ export const partialKind = defineResource<typeof partialFields, PartialData, Liv
   object: 'partial',
   idPrefix: 'partial_',
   area: 'prompts',
+  texts: {
+    create: {
+      description: 'A text that prompts include with `{{>slug}}`.',
+      example: { name: 'Closing', string: 'Kind regards, {{team}}' },
+      errors: templateErrors,
+    },
+    update: {
+      description: 'The new version is used after you publish it with `makeDefault`.',
+      example: { string: 'Yours, {{team}}' },
+      errors: templateErrors,
+    },
+    delete: { description: 'Calls of prompts that include the partial fail from then on.' },
+    publish: { description: 'Prompts include this version from then on.', example: { version: 2 } },
+  },
   path: '/v1/prompts/partials',
   names: { one: 'partial', many: 'partials', tag: 'Prompts' },
   fields: partialFields,

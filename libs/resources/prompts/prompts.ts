@@ -18,6 +18,7 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { versionParams } from '#libs/records/resource-schemas.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
 import { versionNumber } from '#libs/records/version-routes.ts';
+import { templateErrors } from '#libs/resources/kind-texts.ts';
 
 /** What one version says, never changed. */
 export type PromptVersion = {
@@ -85,8 +86,36 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
   noun: 'prompt',
   idPrefix: 'prompt_',
   area: 'prompts',
+  texts: {
+    create: {
+      description:
+        'A template with variables in double braces. Its versions are numbered, and one of them is published.',
+      example: {
+        name: 'Support reply',
+        virtual_key: 'main',
+        model: 'gpt-5-mini',
+        parameters: { temperature: 0.2 },
+        string: '[{"role":"user","content":"Answer {{customer}} kindly: {{question}}"}]',
+      },
+      errors: templateErrors,
+    },
+    update: {
+      description:
+        'The new version is used after you publish it with `makeDefault`. Unless `patch` is true, `functions`, ' +
+        '`tools`, `tool_choice` and `template_metadata` become empty if you leave them out.',
+      example: { patch: true, parameters: { temperature: 0 }, version_description: 'colder' },
+      errors: templateErrors,
+    },
+    delete: { description: 'Batches that have started keep their versions.' },
+    publish: { description: 'Calls that do not name a version use this one from then on.', example: { version: 2 } },
+  },
   path: '/v1/prompts',
-  names: { one: 'prompt', many: 'prompts', tag: 'Prompts' },
+  names: {
+    one: 'prompt',
+    many: 'prompts',
+    tag: 'Prompts',
+    about: 'Templates in numbered versions, their partials, and calls that use them.',
+  },
   fields: promptFields,
   updateFields: promptUpdateFields,
   slug: true,
@@ -174,6 +203,14 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
       path: '/v1/prompts/:slug/versions/:version',
       operationId: 'labelPromptVersion',
       summary: 'Put a label on a version of a prompt, and take it from the one that had it',
+      description:
+        'Each label marks one version of a prompt, and each version has at most one label. Send null to remove the label.',
+      example: { label_id: 'production' },
+      errors: {
+        label_not_found: 'the label does not exist',
+        prompt_not_found: 'the key sees no prompt with this slug or ID',
+        prompt_version_not_found: 'the prompt has no such version',
+      },
       tag: 'Prompts',
       scope: 'prompts.write',
       responses: { 200: { description: 'The prompt with this version.', schema: PromptObject.loose() } },

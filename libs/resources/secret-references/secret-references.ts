@@ -40,8 +40,39 @@ export const secretReferenceKind = defineResource<
   noun: 'secret_reference',
   idPrefix: 'sref_',
   area: 'secret_references',
+  texts: {
+    create: {
+      description:
+        'Names a credential in HashiCorp Vault, AWS Secrets Manager, Azure Key Vault, an environment variable or a ' +
+        'file. It is read when a call needs it and refreshed every few minutes, so you can rotate it without a ' +
+        'restart.',
+      example: {
+        name: 'Main',
+        manager_type: 'hashicorp_vault',
+        auth_config: { vault_auth_type: 'token', vault_addr: 'https://vault.example.com', vault_token: 'hvs.…' },
+        secret_path: 'secret/data/llm',
+        secret_key: 'api_key',
+      },
+      errors: { limit_exceeded: 'the limit of secret references is reached' },
+    },
+    update: {
+      description:
+        'Takes effect the next time the credential is read. Secrets in `auth_config` that you leave out are kept ' +
+        'unless the address changes.',
+      example: { secret_path: 'secret/data/llm-2026' },
+    },
+    delete: {
+      description: 'A reference that is in use cannot be deleted.',
+      errors: { secret_reference_in_use: 'a virtual key or an integration reads a credential from the reference' },
+    },
+  },
   path: '/v1/secret-references',
-  names: { one: 'secret reference', many: 'secret references', tag: 'Secret references' },
+  names: {
+    one: 'secret reference',
+    many: 'secret references',
+    tag: 'Secret references',
+    about: 'Credentials that are stored outside Sluice.',
+  },
   hasShared: true,
   isOrganisationFirst: true,
   sharedWith: isReferenceFor,

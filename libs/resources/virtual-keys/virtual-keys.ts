@@ -22,6 +22,7 @@ import {
   type StoredCredential,
 } from '#libs/resources/stored-credential.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
+import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 
 export type VirtualKeyData = StoredCredential & {
   name: string;
@@ -46,8 +47,25 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
   noun: 'virtual_key',
   idPrefix: 'vk_',
   area: 'virtual_keys',
+  texts: {
+    create: {
+      description:
+        'The credential is encrypted and never shown again. Calls name it as `@slug/model`. Virtual keys and ' +
+        'providers share one set of slugs.',
+      example: { name: 'Main', slug: 'main', provider: exampleProvider, key: 'sk-your-key' },
+      errors: mappingErrors,
+    },
+    update: {
+      description:
+        'The next call uses the new credential, also in running batches. To change the host, send the credential ' +
+        'again.',
+      example: { note: 'of the search team', rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+      errors: { credential_required: 'the stored credential would be sent to another server', ...mappingErrors },
+    },
+    delete: { description: 'Deletes the credential, but running batches keep it until they end.' },
+  },
   path: '/v1/virtual-keys',
-  names: { one: 'virtual key', many: 'virtual keys', tag: 'Virtual keys' },
+  names: { one: 'virtual key', many: 'virtual keys', tag: 'Virtual keys', about: 'Stored credentials of providers.' },
   fields: virtualKeyFields,
   immutable: ['provider'],
   updateFields: virtualKeyUpdateFields,

@@ -38,7 +38,8 @@ export const batchSteps: readonly Step[] = [
     varies: ['content', 'cost_usd'],
   },
   { id: 'listLogs', query: { limit: '1', batch_id: 'batch_abc' }, until: isFull, varies: ['cost_usd'] },
-  { id: 'retrieveLog', params: { log_id: 'log_abc' }, varies: ['content', 'cost_usd'] },
+  // Only slow calls have steps.
+  { id: 'retrieveLog', params: { log_id: 'log_abc' }, varies: ['content', 'cost_usd'], differs: ['steps'] },
   { id: 'deleteFile', params: { file_id: 'file-abc' } },
   { id: 'uploadFile', form: { purpose: 'batch', file: jsonl(slow) }, name: 'file-slow' },
   { id: 'createBatch', changes: { input_file_id: 'file-slow' }, name: 'batch_slow' },

@@ -1,36 +1,12 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { sendPieces } from '#libs/http/send-pieces.ts';
-import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 
 export type FileContentDeps = { files: Files; blobs: BlobStore; stallTimeoutMs: number };
-
-/**
- * GET /v1/files/{file_id}/content: streams the bytes of the file, or one range of them (RFC 9110, section 14). Errors:
- * not_found; range_not_satisfiable.
- */
-export function retrieveFileContent(deps: FileContentDeps): Route {
-  return {
-    method: 'GET',
-    path: '/v1/files/:file_id/content',
-    operationId: 'retrieveFileContent',
-    summary: 'Download the content of a file',
-    tag: 'Files',
-    scope: 'files.read',
-    responses: {
-      200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' },
-      206: { description: 'The bytes that `Range` asks for.', contentType: 'application/octet-stream' },
-    },
-    ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
-      await sendFileContent(deps, params.file_id, request, response);
-    }),
-  };
-}
 
 /**
  * Streams a file of the caller's workspace as a download, with its SHA-256 as ETag and Repr-Digest (RFC 9530). Throws
@@ -76,8 +52,8 @@ export async function sendFileContent(
 }
 
 /**
- * The one range of a Range header; null for the whole file, which is also the answer to what is no range of bytes and to
- * several ranges (RFC 9110, section 14.2 allows it); 'beyond' when the file has none of the bytes.
+ * The range of a Range header. Returns null for the whole file, also when the header is invalid or has several ranges (RFC
+ * 9110, section 14.2 allows it), and 'beyond' when the range starts after the end of the file.
  */
 function rangeOf(header: string | undefined, size: number): { offset: number; length: number } | 'beyond' | null {
   const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header ?? '') ?? [];

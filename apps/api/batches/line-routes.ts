@@ -18,7 +18,9 @@ import { findLineLog } from '#libs/request-log/read/read-log.ts';
 import type { RecordedTexts } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
 
-type Deps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
+export type BatchLineDeps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
+
+const resultErrors = { results_not_kept: 'the results of the batch are no longer kept; download its files instead' };
 
 /** What lines are read with; the input of a batch is gone when its file was deleted. */
 export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
@@ -35,7 +37,7 @@ export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs
  * are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors: not_found, conflict
  * (`results_not_kept`), rate_limited (searches).
  */
-export function batchLineRoutes({ db, batches, lines, searches }: Deps): Route[] {
+export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps): Route[] {
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
   return [
     {
@@ -43,6 +45,10 @@ export function batchLineRoutes({ db, batches, lines, searches }: Deps): Route[]
       path: '/v1/batches/:batch_id/lines',
       operationId: 'listBatchLines',
       summary: 'List and search the lines of a batch',
+      description:
+        'Ordered by line number, while the batch runs and after it has ended, for as long as its results are kept. A ' +
+        'search scans a limited number of lines for each page; continue it with `after`.',
+      errors: resultErrors,
       responses: { 200: { description: 'A page of lines, by number.', schema: BatchLineList } },
       ...withInput(
         { params: z.object({ batch_id: z.string() }), query: BatchLineListQuery },
@@ -67,7 +73,9 @@ export function batchLineRoutes({ db, batches, lines, searches }: Deps): Route[]
       ...about,
       path: '/v1/batches/:batch_id/lines/:line',
       operationId: 'retrieveBatchLine',
-      summary: 'Retrieve one line of a batch with its request, its result and its record in the request log',
+      summary: 'Retrieve a line of a batch with its request, result and log record',
+      description: 'Returns the line of the input file, its result, and a summary of its record in the request log.',
+      errors: resultErrors,
       responses: { 200: { description: 'The line.', schema: BatchLineDetails } },
       ...withInput(
         { params: z.object({ batch_id: z.string(), line: z.string() }) },
@@ -98,7 +106,10 @@ export function batchLineRoutes({ db, batches, lines, searches }: Deps): Route[]
       ...about,
       path: '/v1/batches/:batch_id/failures',
       operationId: 'listBatchFailures',
-      summary: 'Count the failed lines of a batch by what made them fail',
+      summary: 'Count the failed lines of a batch by cause',
+      description:
+        'Returns up to 50 causes, most frequent first, each with the number of failed lines and the message of the first ' +
+        'one.',
       responses: { 200: { description: 'The causes, most lines first.', schema: BatchFailures } },
       ...withInput({ params: z.object({ batch_id: z.string() }) }, async ({ params }, request, response) => {
         const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
@@ -123,7 +134,7 @@ export type ReadLineBodies = (caller: Caller, place: LinePlace) => Promise<Recor
  * not read batches, or it is no longer there.
  */
 export const createLineBodiesReader =
-  ({ batches, lines }: Pick<Deps, 'batches' | 'lines'>): ReadLineBodies =>
+  ({ batches, lines }: Pick<BatchLineDeps, 'batches' | 'lines'>): ReadLineBodies =>
   async ({ scopes }, { workspaceId, batchId, line }) => {
     if (batchId === null || line === null || (scopes !== 'all' && !scopes.has('batches.read'))) return null;
     try {

@@ -1,6 +1,6 @@
 import type OpenAI from 'openai';
 import { expectTypeOf, test } from 'vitest';
-import type { forwardedExamples } from './forwarded-examples.ts';
+import type { relayExamples } from './relay-examples.ts';
 
 /** Parameters as they are in a body: without those of the path, and with the names of files in the place of their bytes. */
 type Body<Params> = Params extends unknown
@@ -46,7 +46,7 @@ type Contracts = {
   createFileBatch: OpenAI.VectorStores.FileBatchCreateParams;
 };
 
-type Examples = typeof forwardedExamples;
+type Examples = typeof relayExamples;
 /** Operations whose example is none of the client's type, and members that it does not have. */
 type Wrong = {
   [Name in keyof Contracts]: Examples[Name] extends Body<Contracts[Name]>

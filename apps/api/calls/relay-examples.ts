@@ -1,7 +1,7 @@
 const model = '@main/gpt-5-mini';
 
 /** A body to send to each operation of the areas that are forwarded whole. The provider decides what is valid. */
-export const forwardedExamples = {
+export const relayExamples = {
   createModeration: {
     model: '@main/omni-moderation-latest',
     input: 'I like the sea.',

@@ -1,0 +1,22 @@
+import type { Route } from '#libs/http/route.ts';
+import { listAuditLogs } from './list-audit-logs.ts';
+import { listEvents } from './list-events.ts';
+import { replayEvents } from './replay-events.ts';
+import { streamChanges } from './stream-changes.ts';
+import { streamEvents } from './stream-events.ts';
+
+export const eventTags = { Audit: 'Who changed what, and the event log itself.' };
+
+type Deps = Parameters<typeof listAuditLogs>[0] &
+  Parameters<typeof listEvents>[0] &
+  Parameters<typeof streamEvents>[0] &
+  Parameters<typeof replayEvents>[0] &
+  Parameters<typeof streamChanges>[0];
+
+export const eventRoutes = (deps: Deps): Route[] => [
+  listAuditLogs(deps),
+  listEvents(deps),
+  streamEvents(deps),
+  replayEvents(deps),
+  streamChanges(deps),
+];
