@@ -39,7 +39,8 @@ import { createKeyGuard } from './organisation/guard-keys.ts';
 import { createLargeBodies } from './server/large-bodies.ts';
 import { createRoutes } from './routes.ts';
 import type { SessionDeps } from './organisation/session-routes.ts';
-import { createEventStreams } from './events/event-streams.ts';
+import { createEventStreams } from '#libs/activity/event-streams.ts';
+import { newestLogs } from '#libs/request-log/read/read-log.ts';
 import { createSignIn } from './organisation/sign-in.ts';
 
 export type ApiProcess = {
@@ -151,6 +152,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const eventStreams = createEventStreams({
     db,
     logger,
+    newestLogs,
     accessVersion: snapshot.version,
     streamsMax: config.SLUICE_EVENT_STREAMS_MAX,
     workspaceStreamsMax: config.SLUICE_EVENT_STREAMS_OF_WORKSPACE,

@@ -29,7 +29,7 @@ import { createBodiesReader } from '#libs/request-log/bodies/recorded-bodies.ts'
 import type { StoreDeps } from '#libs/records/define-resource.ts';
 import type { Access } from '../platform/access.ts';
 import { operationalRoutes, type Readiness } from '../platform/operational-routes.ts';
-import type { DryRunDeps } from './batches/dry-run-batch.ts';
+import type { DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
 import { createLineBodiesReader, createLineDeps } from './batches/line-routes.ts';
 import { batchRoutes, batchTags } from './batches/routes.ts';
 import type { LiveDeps } from './calls/forward-live-call.ts';
@@ -37,7 +37,7 @@ import { relayRoutes, relayTags } from './calls/relay-routes.ts';
 import { callTags, liveRoutes, modelRoutes } from './calls/routes.ts';
 import { runPrompt } from './calls/run-prompt.ts';
 import { documentText } from './document-texts.ts';
-import type { EventStreams } from './events/event-streams.ts';
+import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { eventRoutes, eventTags } from './events/routes.ts';
 import { fileRoutes, fileTags } from './files/routes.ts';
 import { fineTuningRoutes, fineTuningTags } from './fine-tuning/routes.ts';

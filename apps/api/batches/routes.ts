@@ -12,13 +12,13 @@ import { atProvider, orAtProvider } from '../calls/or-at-provider.ts';
 import type { RelayDeps } from '../calls/relay-call.ts';
 import { sendFileContent, type FileContentDeps } from '../files/file-content.ts';
 import { createBatch, type CreateBatchDeps } from './create-batch.ts';
-import { dryRunBatch, type DryRunDeps } from './dry-run-batch.ts';
+import { dryRunBatch, type DryRunRouteDeps } from './dry-run-batch.ts';
 import { batchLineRoutes, type BatchLineDeps } from './line-routes.ts';
 import { retryBatch, type RetryDeps } from './retry-batch.ts';
 
 export const batchTags = { Batches: 'Many calls in one file, run in the background.' };
 
-type Deps = CreateBatchDeps & DryRunDeps & RetryDeps & BatchLineDeps & RelayDeps & FileContentDeps;
+type Deps = CreateBatchDeps & DryRunRouteDeps & RetryDeps & BatchLineDeps & RelayDeps & FileContentDeps;
 
 const read = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
 const write = { method: 'POST', tag: 'Batches', scope: 'batches.write' } as const;

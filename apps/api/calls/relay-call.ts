@@ -215,9 +215,6 @@ function pathAtProvider(path: string, request: Request): string {
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
 }
 
-/**
- * `vector_stores`: Vector stores.
- * @testOnly
- */
+/** `vector_stores`: Vector stores. */
 export const tagOfArea = (area: RelayArea): string =>
   `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;

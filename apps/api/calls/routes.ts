@@ -1,12 +1,17 @@
 import { z } from 'zod';
-import { credentialHeaders } from '#libs/access/request-credentials.ts';
+import type { Request, Response } from 'express';
+import { listModels, type ModelDeps } from '#libs/access/list-models.ts';
+import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
 import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/chat.ts';
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/embeddings.ts';
-import type { Route } from '#libs/http/route.ts';
+import { ModelList, ModelObject } from '#libs/contracts/models.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { callErrors } from '../document-texts.ts';
 import { liveRoute, type LiveDeps } from './forward-live-call.ts';
-import { listModels, retrieveModel, type ModelDeps } from './list-models.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
 
 export const callTags = {
@@ -79,11 +84,56 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
   }),
 ];
 
-export const modelRoutes = (deps: ModelDeps & RelayDeps): Route[] => [
-  listModels(deps),
-  retrieveModel(deps),
-  deleteModel(deps),
-];
+export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
+  const read = { method: 'GET', tag: 'Models', scope: 'models.read' } as const;
+  const modelsFor = (request: Request, response: Response) => {
+    const { workspaceId, defaults } = callerOf(request);
+    const wanted = { workspaceId, credentials: credentialsOf(request.headers), defaults };
+    return listModels(deps, wanted, abortWhenClientLeaves(response).signal);
+  };
+  const list: Route = {
+    ...read,
+    path: '/v1/models',
+    operationId: 'listModels',
+    summary: 'List the models that the key can use',
+    description:
+      'Lists the models of all virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With ' +
+      '`x-gateway-virtual-key` or `x-gateway-provider`, it lists the models of that provider under their original names. ' +
+      'Providers that do not answer in time are omitted.',
+    errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
+    request: { query: ModelQuery, headers: credentialHeaders },
+    responses: { 200: { description: 'The models.', schema: ModelList } },
+    handler: async (request, response) => {
+      response.json({ object: 'list', data: await modelsFor(request, response) });
+    },
+  };
+  const retrieve: Route = {
+    ...read,
+    path: '/v1/models/:model',
+    operationId: 'retrieveModel',
+    summary: 'Retrieve a model',
+    description:
+      'Takes the ID from the list (`@virtual-key/model`) or, with the header `x-gateway-virtual-key`, the name that the ' +
+      'provider uses.',
+    errors: { model_not_found: 'no provider available to the key has this model' },
+    responses: { 200: { description: 'The model.', schema: ModelObject } },
+    ...withInput(
+      { params: z.object({ model: z.string() }), headers: credentialHeaders },
+      async ({ params }, request, response) => {
+        const model = (await modelsFor(request, response)).find(({ id }) => id === params.model);
+        if (!model) {
+          const message = `The model '${params.model}' does not exist or you do not have access to it.`;
+          throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
+        }
+        response.json(model);
+      },
+    ),
+  };
+  return [list, retrieve, deleteModel(deps)];
+}
+
+/** Codex sends its version, which the answer does not depend on. */
+const ModelQuery = z.object({ client_version: z.string().optional().describe('Ignored; sent by some clients.') });
 
 function deleteModel(deps: RelayDeps): Route {
   const operation = { area: 'stored_objects', method: 'DELETE', path: '/v1/models/:model' } as const;

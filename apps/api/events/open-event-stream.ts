@@ -3,7 +3,7 @@ import type { Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { drained } from '#libs/http/send-pieces.ts';
-import type { EventWatch } from './event-streams.ts';
+import type { EventWatch } from '#libs/activity/event-streams.ts';
 
 export type EventStreamDeps = {
   /** Throws when the key or session of the stream has been revoked or has expired. */

@@ -9,7 +9,7 @@ import { contextOf } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import type { EventStreams } from './event-streams.ts';
+import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
 import { tooManyStreams } from '../document-texts.ts';
 

@@ -9,7 +9,7 @@ import { hasScope } from '#libs/http/require-scope.ts';
 import type { PageReads } from '#libs/http/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
-import type { EventStreams } from './event-streams.ts';
+import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
 import { toEventText, unknownCursor } from './list-events.ts';
 import { tooManyStreams } from '../document-texts.ts';

@@ -17,7 +17,7 @@ import { listProcesses, type ListedProcess } from '#libs/request-log/write/proce
 import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
-import type { EventStreams } from '../events/event-streams.ts';
+import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { openEventStream, type EventStreamDeps } from '../events/open-event-stream.ts';
 import { organisationErrors } from '../document-texts.ts';
 

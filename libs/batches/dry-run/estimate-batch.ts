@@ -3,7 +3,7 @@ import type { Kysely } from 'kysely';
 import { explainPlan, describeSteps } from '#libs/access/explain-plan.ts';
 import type { RequestCredentials } from '#libs/access/request-credentials.ts';
 import type { FoundPlan, Routing } from '#libs/access/routing.ts';
-import { operationOf } from '#libs/batches/endpoint-operation.ts';
+import { operationOf } from '../endpoint-operation.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import type { Target } from '#libs/calls/call.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';

@@ -6,7 +6,6 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { newestLogs } from '#libs/request-log/read/read-log.ts';
 
 /** What one open stream listens to. */
 export type EventWatch = {
@@ -46,13 +45,15 @@ const eventsPerPoll = 1_000;
 export function createEventStreams(deps: {
   db: Kysely<Database>;
   logger: Logger;
+  /** The ID of the newest record in the request log of each workspace. */
+  newestLogs: (db: Kysely<Database>, workspaceIds: readonly string[]) => Promise<ReadonlyMap<string, string>>;
   /** Changes with every key, session and right that this process learns of. */
   accessVersion: () => number;
   streamsMax: number;
   workspaceStreamsMax: number;
   pollMs?: number;
 }): EventStreams {
-  const { db, logger, accessVersion, streamsMax, workspaceStreamsMax, pollMs = 500 } = deps;
+  const { db, logger, newestLogs, accessVersion, streamsMax, workspaceStreamsMax, pollMs = 500 } = deps;
   const keyStreamsMax = Math.max(1, Math.floor(workspaceStreamsMax / 2));
   const listeners = new Set<Listener>();
   const stopping = new AbortController();

@@ -1,15 +1,10 @@
-import type { Request, Response } from 'express';
-import { z } from 'zod';
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
-import type { Routing } from '#libs/access/routing.ts';
+import type { z } from 'zod';
+import type { Routing } from './routing.ts';
 import { ModelList, ModelObject } from '#libs/contracts/models.ts';
 import { allows } from '#libs/calls/allowed-models.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { Target } from '#libs/calls/call.ts';
 import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
-import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf } from '#libs/http/request-context.ts';
-import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
@@ -22,78 +17,27 @@ export type ModelDeps = {
   logger: Logger;
 };
 type Model = z.output<typeof ModelObject>;
-
-/** Codex sends its version when it lists models; the answer does not depend on it. */
-const ModelQuery = z.object({ client_version: z.string().optional().describe('Ignored; sent by some clients.') });
+type WantedModels = Pick<Parameters<Routing['targetOf']>[0], 'workspaceId' | 'credentials' | 'defaults'>;
 
 /** Working providers return their list within a second. */
 const listedWaitMs = 3_000;
 
 /**
- * GET /v1/models. If the call names a provider, it lists that provider's models. Otherwise it lists the models of all virtual
- * keys of the workspace as `@virtual-key/model`, the form that a request's `model` takes.
+ * The models that a call with these credentials can use: those of the provider that it names, under their own names, or of
+ * all virtual keys and providers of the workspace as `@virtual-key/model`. A provider that does not answer in time is left
+ * out, unless no provider answers.
  */
-export function listModels(deps: ModelDeps): Route {
-  return {
-    method: 'GET',
-    path: '/v1/models',
-    operationId: 'listModels',
-    summary: 'List the models that the key can use',
-    description:
-      'Lists the models of all virtual keys and providers of the workspace, with IDs like `@virtual-key/model`. With ' +
-      '`x-gateway-virtual-key` or `x-gateway-provider`, it lists the models of that provider under their original ' +
-      'names. Providers that do not answer in time are omitted.',
-    errors: { upstream_invalid_response: 'no provider returned a valid list of models' },
-    tag: 'Models',
-    scope: 'models.read',
-    request: { query: ModelQuery, headers: credentialHeaders },
-    responses: { 200: { description: 'The models.', schema: ModelList } },
-    handler: async (request, response) => {
-      response.json({ object: 'list', data: await modelsOf(deps, request, response) });
-    },
-  };
-}
-
-/** GET /v1/models/{model}: one model of the list. Errors: not_found. */
-export function retrieveModel(deps: ModelDeps): Route {
-  return {
-    method: 'GET',
-    path: '/v1/models/:model',
-    operationId: 'retrieveModel',
-    summary: 'Retrieve a model',
-    description:
-      'Takes the ID from the list (`@virtual-key/model`) or, with the header `x-gateway-virtual-key`, the name that the ' +
-      'provider uses.',
-    errors: { model_not_found: 'no provider available to the key has this model' },
-    tag: 'Models',
-    scope: 'models.read',
-    responses: { 200: { description: 'The model.', schema: ModelObject } },
-    ...withInput(
-      { params: z.object({ model: z.string() }), headers: credentialHeaders },
-      async ({ params }, request, response) => {
-        const model = (await modelsOf(deps, request, response)).find(({ id }) => id === params.model);
-        if (!model) {
-          const message = `The model '${params.model}' does not exist or you do not have access to it.`;
-          throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
-        }
-        response.json(model);
-      },
-    ),
-  };
-}
-
-async function modelsOf(
+export async function listModels(
   { calls, storedObjects, logger, ...deps }: ModelDeps,
-  request: Request,
-  response: Response,
+  wanted: WantedModels,
+  left: AbortSignal,
 ): Promise<Model[]> {
-  const left = abortWhenClientLeaves(response).signal;
-  const targets = await targetsOf(deps, request);
+  const targets = await targetsOf(deps, wanted);
   // A call for one provider waits for it. In a list, one hanging provider must not delay all the others.
   const signal = targets.length > 1 ? AbortSignal.any([left, AbortSignal.timeout(listedWaitMs)]) : left;
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
-      const place = { workspaceId: callerOf(request).workspaceId, credential: target };
+      const place = { workspaceId: wanted.workspaceId, credential: target };
       const models = await storedObjects.withoutForeign(place, await listOf(calls, target, signal));
       return models.map((model) => ({ ...model, id: `${prefix}${model.id}` }));
     }),
@@ -111,9 +55,10 @@ const toLogFields = (reason: unknown): Record<string, unknown> =>
 
 type Listed = { target: Target; prefix: string };
 
-async function targetsOf(deps: Pick<ModelDeps, 'routing' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
-  const { workspaceId, defaults } = callerOf(request);
-  const credentials = credentialsOf(request.headers);
+async function targetsOf(
+  deps: Pick<ModelDeps, 'routing' | 'virtualKeySlugs'>,
+  { workspaceId, credentials, defaults }: WantedModels,
+): Promise<Listed[]> {
   const named = credentials.virtualKey ?? credentials.provider ?? credentials.config ?? defaults.configId;
   if (named !== null) {
     const { target } = await deps.routing.targetOf({ workspaceId, credentials, model: null, defaults });
@@ -128,7 +73,7 @@ async function targetsOf(deps: Pick<ModelDeps, 'routing' | 'virtualKeySlugs'>, r
   return usable.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
 }
 
-/** Of the models that a provider lists those that the credential is for, and those that the provider does not list. */
+/** The listed models that the credential allows, and its custom models that the provider does not list. */
 function allowedOf(models: Model[], { models: allowed, provider }: Target): Model[] {
   if (allowed === undefined) return models;
   const listed = new Set(models.map(({ id }) => id));

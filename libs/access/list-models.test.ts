@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest';
 import type { Target } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
-import { createTestLogger, serveForTest } from '#libs/http/http-test-kit.ts';
+import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { listModels } from './list-models.ts';
+import { noDefaults } from './config-override.ts';
+import { listModels, type ModelDeps } from './list-models.ts';
+import { credentialsOf } from './request-credentials.ts';
 
 /** The warnings about a list of the models of `away`, whose call fails so, and of `well`. */
 async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
@@ -16,7 +18,7 @@ async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
       return { kind: 'json', status: 200, body };
     },
   } as unknown as Calls;
-  const route = listModels({
+  const deps: ModelDeps = {
     calls,
     storedObjects: { withoutForeign: async (_place, models) => [...models] },
     logger,
@@ -27,10 +29,9 @@ async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
         model: null,
       }),
     },
-  });
-  await using server = await serveForTest([route]);
-  const response = await fetch(`${server.url}/v1/models`, { headers: { authorization: 'Bearer all' } });
-  expect(await response.json()).toMatchObject({ data: [{ id: '@well/one' }] });
+  };
+  const wanted = { workspaceId: 'ws_1', credentials: credentialsOf({}), defaults: noDefaults };
+  expect(await listModels(deps, wanted, new AbortController().signal)).toMatchObject([{ id: '@well/one' }]);
   return lines.filter(({ msg }) => msg === 'a provider did not list its models');
 }
 

@@ -1,0 +1,109 @@
+import type { Credential } from '#libs/access/choose-credential.ts';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
+import type { BatchError, CreateBatchRequest } from '#libs/contracts/batches.ts';
+import type { FileRow } from '#libs/files/file-model.ts';
+import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
+import type { ModelUsage } from '#libs/validation/slice-task.ts';
+import { lineRulesOf, readInput, type VirtualKey } from '../line-rules.ts';
+import { estimateBatch, type DryRunCall } from './estimate-batch.ts';
+
+export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
+  blobs: BlobStore;
+  validator: BatchFileValidator;
+  /** The virtual keys of a workspace. */
+  virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
+  /** The prompts of a workspace that lines can use, by slug and ID. */
+  knownPrompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
+  limits: { linesMax: number | null };
+};
+
+/** A batch that was not created. */
+export type DryRunBatch = {
+  request: CreateBatchRequest;
+  /** Undefined: the workspace has no such file. */
+  file: FileRow | undefined;
+  /** The credential that the request selects, and whether it also selects a config. */
+  credential: Credential;
+  hasConfig: boolean;
+  call: Omit<DryRunCall, 'endpoint' | 'model'>;
+};
+
+/** Reading stops after this time, and the answer covers the lines read by then. */
+const readingMsMax = 20_000;
+
+/** What would happen to a batch: the errors of its file, where its lines would go, and what they may cost. */
+export async function dryRun(
+  deps: DryRunDeps,
+  { request, file, credential, hasConfig, call }: DryRunBatch,
+): Promise<BatchDryRun> {
+  if (file === undefined) return toDryRun([missingFile(request.input_file_id)], null, null);
+  const { workspaceId, signal } = call;
+  const { endpoint } = request;
+  const model = request.gateway_options.provider_model ?? null;
+  const place = {
+    endpoint,
+    hasConfig,
+    hasTarget: hasConfig || credential.type !== 'none',
+    provider:
+      credential.type === 'none'
+        ? null
+        : credential.type === 'provider'
+          ? credential.provider
+          : credential.key.provider,
+    model,
+  };
+  const checked = await deps.validator.validate({
+    open: () => readInput(deps.blobs, file.blob),
+    ...lineRulesOf(place, hasConfig ? [] : await deps.virtualKeys(workspaceId)),
+    prompts: await deps.knownPrompts(workspaceId),
+    linesMax: deps.limits.linesMax,
+    // Nothing is cut into chunks.
+    linesPerChunk: Number.MAX_SAFE_INTEGER,
+    chunkBytesMax: Number.MAX_SAFE_INTEGER,
+    estimatesUsage: true,
+    enough: AbortSignal.timeout(readingMsMax),
+    signal,
+  });
+  const estimate = await estimateBatch(deps, { ...call, endpoint, model }, ofOneModel(checked.usage, model));
+  return toDryRun(checked.valid ? [] : checked.errors, checked, estimate);
+}
+
+/** With a model for all lines, those of the lines do not matter. */
+function ofOneModel(usages: readonly ModelUsage[], model: string | null): readonly ModelUsage[] {
+  const [first, ...others] = usages;
+  if (model === null || first === undefined) return usages;
+  const sum = { ...first, model };
+  for (const { lines, inputTokens, outputTokensMax, unboundedLines } of others) {
+    sum.lines += lines;
+    sum.inputTokens += inputTokens;
+    sum.outputTokensMax += outputTokensMax;
+    sum.unboundedLines += unboundedLines;
+  }
+  return [sum];
+}
+
+/** As the batch would fail. */
+const missingFile = (fileId: string): BatchError => ({
+  code: 'invalid_request',
+  message: `Cannot find file ${fileId}, or this workspace does not have access to it.`,
+  param: 'file_id',
+  line: null,
+});
+
+const toDryRun = (
+  errors: readonly BatchError[],
+  checked: { lineCount: number; isWhole: boolean } | null,
+  estimate: Awaited<ReturnType<typeof estimateBatch>> | null,
+): BatchDryRun => ({
+  object: 'batch.dry_run',
+  valid: errors.length === 0,
+  is_whole: checked?.isWhole ?? true,
+  request_counts: { total: checked?.lineCount ?? 0 },
+  errors: errors.length === 0 ? null : { object: 'list', data: [...errors] },
+  models: estimate?.models ?? [],
+  cost_of_input_usd: estimate?.cost_of_input_usd ?? null,
+  cost_max_usd: estimate?.cost_max_usd ?? null,
+  limits: estimate?.limits ?? [],
+});
