@@ -34,8 +34,8 @@ import { createBodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { registerBodyMetrics, registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
-import { createBrowserSessions } from './organisation/browser-sessions.ts';
-import { createKeyGuard } from './organisation/guard-keys.ts';
+import { createBrowserSessions, type BrowserSessions } from './organisation/browser-sessions.ts';
+import { createKeyGuard, type KeyGuard } from './organisation/guard-keys.ts';
 import { createLargeBodies } from './server/large-bodies.ts';
 import { createRoutes } from './routes.ts';
 import type { SessionDeps } from './organisation/session-routes.ts';
@@ -134,21 +134,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     ttlMs: config.SLUICE_SESSION_TTL,
     isSecure: config.SLUICE_PUBLIC_URL?.startsWith('https:') === true,
   });
-  const authenticate: SessionDeps['authenticate'] = (request) => {
-    if (phase === 'starting') throw notStartedYet();
-    browserSessions.admit(request);
-    const caller = keys.authenticate(request);
-    const session = browserSessions.sessionOf(request);
-    return session === null || isLiveSession(session) ? caller : ofLiveSession(session, caller);
-  };
-  /** For a session that this process does not know: it has just begun elsewhere, or it was ended. */
-  const ofLiveSession = async (session: string, caller: Caller | Promise<Caller>): Promise<Caller> => {
-    const known = await caller;
-    if (!snapshot.absent.has(session)) await snapshot.refresh();
-    if (isLiveSession(session)) return known;
-    snapshot.absent.add(session);
-    throw new GatewayError('unauthenticated', 'session_ended', 'This session has ended. Sign in again.');
-  };
+  const authenticate = createAuthentication({
+    isStarting: () => phase === 'starting',
+    keys,
+    browserSessions,
+    snapshot,
+    isLiveSession,
+  });
   const eventStreams = createEventStreams({
     db,
     logger,
@@ -302,25 +294,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await server.stop(config.SLUICE_STOP_DEADLINE, wasReady ? config.SLUICE_STOP_DELAY : 0);
     },
   };
-  const firstKey: Part = {
-    name: 'first key',
-    async start() {
-      const key = config.SLUICE_BOOTSTRAP_KEY;
-      // Without a given key, an empty database stays empty: nobody would see a key that is generated here.
-      const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
-      if (key === undefined && known === undefined) return;
-      const { workspaceId } = await bootstrap(
-        { db, eventLog },
-        key === undefined ? null : new Secret(key),
-        config.SLUICE_OWNER_EMAIL,
-      );
-      if (simulator !== undefined) {
-        await keepVirtualKey({ db, eventLog, secrets }, workspaceId, simulator);
-        await keepVirtualKeys({ db, eventLog, secrets }, simulator);
-      }
-      await access.snapshot.refresh();
-    },
-  };
+  const firstKey = createFirstKey({ config, db, eventLog, access, simulator });
   const parts = [
     operations,
     listener,
@@ -338,6 +312,69 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     eventStreams,
   ];
   return { parts, platform, refusals: keys.refusals, url };
+}
+
+/** Authenticates requests by a key, a token or the cookie of a session. */
+function createAuthentication({
+  isStarting,
+  keys,
+  browserSessions,
+  snapshot,
+  isLiveSession,
+}: {
+  isStarting: () => boolean;
+  keys: Pick<KeyGuard, 'authenticate'>;
+  browserSessions: BrowserSessions;
+  snapshot: Platform['access']['snapshot'];
+  isLiveSession: (id: string) => boolean;
+}): SessionDeps['authenticate'] {
+  /** Handles a session that this process does not know: it has just started elsewhere, or it has ended. */
+  const ofLiveSession = async (session: string, caller: Caller | Promise<Caller>): Promise<Caller> => {
+    const known = await caller;
+    if (!snapshot.absent.has(session)) await snapshot.refresh();
+    if (isLiveSession(session)) return known;
+    snapshot.absent.add(session);
+    throw new GatewayError('unauthenticated', 'session_ended', 'This session has ended. Sign in again.');
+  };
+  return (request) => {
+    if (isStarting()) throw notStartedYet();
+    browserSessions.admit(request);
+    const caller = keys.authenticate(request);
+    const session = browserSessions.sessionOf(request);
+    return session === null || isLiveSession(session) ? caller : ofLiveSession(session, caller);
+  };
+}
+
+type Simulator = Parameters<typeof keepVirtualKey>[2];
+
+/** Creates the first workspace and key, and the virtual keys of the simulator. */
+function createFirstKey({
+  config,
+  db,
+  eventLog,
+  access,
+  simulator,
+}: Pick<Platform, 'db' | 'eventLog' | 'access'> & { config: ApiConfig; simulator: Simulator | undefined }): Part {
+  const deps = { db, eventLog, secrets: access.secrets };
+  return {
+    name: 'first key',
+    async start() {
+      const key = config.SLUICE_BOOTSTRAP_KEY;
+      // Without a given key, an empty database stays empty: nobody would see a key that is generated here.
+      const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
+      if (key === undefined && known === undefined) return;
+      const { workspaceId } = await bootstrap(
+        { db, eventLog },
+        key === undefined ? null : new Secret(key),
+        config.SLUICE_OWNER_EMAIL,
+      );
+      if (simulator !== undefined) {
+        await keepVirtualKey(deps, workspaceId, simulator);
+        await keepVirtualKeys(deps, simulator);
+      }
+      await access.snapshot.refresh();
+    },
+  };
 }
 
 /**
