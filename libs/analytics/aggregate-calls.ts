@@ -230,12 +230,13 @@ function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<
     key: sql`key`,
     failed: sql`failed`,
     cache_status: sql`case when ${isHit} then 'HIT' end`,
-    status: sql`null::int`,
     retries: sql`0`,
     fallback: sql`false`,
     other: sql`true`,
   };
-  const folded = keysOf(cube).map((name) => sql`${kept[name] ?? sql`null::text`} as ${sql.ref(name)}`);
+  const folded = keysOf(cube).map(
+    (name) => sql`${kept[name] ?? sql`null::${sql.raw(valueColumns[name] ?? 'text')}`} as ${sql.ref(name)}`,
+  );
   const sums = list([...sumsOf(cube).map(([name]) => name), 'latency', 'first_at', 'last_at']);
   return sql`
     with ranked as materialized (

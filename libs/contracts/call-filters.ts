@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { columnList, type ColumnName, type Columns } from '#libs/request-log/columns.ts';
 import { timestamp } from './access-fields.ts';
 import { wholeNumberText } from './lists.ts';
 import { addBreach, isStorable, text } from './scalars.ts';
@@ -101,6 +102,15 @@ export const workspaceChoice = {
     .describe('the organisation of this installation; no other value is accepted'),
 };
 
+/** The filters that take a list of the values of a column. */
+export type ListFilterName = Extract<Columns[ColumnName], { filter: { list: string } }>['filter']['list'];
+const listFilters = Object.fromEntries(
+  columnList.flatMap(([, { filter }]) => {
+    if (filter?.list === undefined) return [];
+    return [[filter.list, filter.description === undefined ? textList() : textList().describe(filter.description)]];
+  }),
+) as Record<ListFilterName, ReturnType<typeof textList>>;
+
 /** The filters on calls, which must all match. */
 export const callFilters = {
   total_units_min: amount().describe('tokens of a call, input and output'),
@@ -114,16 +124,9 @@ export const callFilters = {
   weighted_feedback_min: score().describe('of the trace of a call: Σ value·weight ÷ Σ weight'),
   weighted_feedback_max: score(),
   status_code: statusList().describe('such as 200,429'),
-  virtual_keys: textList().describe('slugs'),
-  configs: textList().describe('slugs'),
-  api_key_ids: textList(),
   metadata: metadataFilter().describe('a JSON object; all of its members must match'),
   ai_org_model: textList().describe('provider__model, such as openai__gpt-5; also a provider or a model alone'),
-  ai_model: textList().describe('requested models'),
-  trace_id: textList(),
-  span_id: textList(),
-  prompt_slug: textList(),
-  cache_status: textList().describe('such as HIT or MISS'),
+  ...listFilters,
 };
 
 const CallFilters = z.object(callFilters);

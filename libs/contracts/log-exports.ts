@@ -1,33 +1,30 @@
 import { z } from 'zod';
+import { columnList, type ColumnName, type Columns } from '#libs/request-log/columns.ts';
 import { callFilters, moment } from './call-filters.ts';
 import { optionalInteger } from './lists.ts';
 import { text } from './scalars.ts';
 
 // /logs/exports: the request log as files.
 
-export const exportFields = [
+/** Those that are computed for an export. */
+const computedFields = [
   'id',
-  'trace_id',
   'created_at',
   'request',
   'response',
   'is_success',
-  'ai_org',
   'ai_model',
-  'req_units',
-  'res_units',
   'total_units',
-  'request_url',
-  'cost',
   'cost_currency',
   'response_time',
-  'response_status_code',
-  'mode',
-  'config',
-  'prompt_slug',
-  'metadata',
 ] as const;
-export type ExportField = (typeof exportFields)[number];
+export type ComputedField = (typeof computedFields)[number];
+export type ExportField = ComputedField | Extract<Columns[ColumnName], { exportedAs: string }>['exportedAs'];
+
+const exportFields: readonly ExportField[] = [
+  ...computedFields,
+  ...columnList.flatMap(([, { exportedAs }]) => (exportedAs === undefined ? [] : [exportedAs as ExportField])),
+];
 
 /** In a JSON body a filter may also be a number, a list or an object, where a query string has text. */
 const asQueryText = (value: unknown): unknown => {

@@ -1,11 +1,28 @@
 import { z } from 'zod';
+import {
+  columnList,
+  type Column,
+  type ColumnName,
+  type Columns,
+  type NamesWith,
+  type RequestLogTable,
+} from '#libs/request-log/columns.ts';
 import { callFilters, moment, workspaceChoice } from './call-filters.ts';
 import { cursor, listOf, queryInteger, wholeNumberText } from './lists.ts';
 import { integer, text } from './scalars.ts';
 
 // GET /logs and /logs/{id}: the request log. Prompts and answers are in it only where a workspace or key asks for it.
 
-const filter = () => text({ min: 1, max: 200 }).optional();
+/** The columns that the list can be filtered by one value of. */
+export type ExactFilterName = NamesWith<{ filter: { isExact: true } }>;
+type ExactFilters = { [Name in ExactFilterName]: z.ZodType<NonNullable<RequestLogTable[Name]> | undefined> };
+const exactFilters = Object.fromEntries(
+  columnList.flatMap(([name, { filter, shown }]) => {
+    if (filter?.isExact !== true) return [];
+    const shape = (shown?.schema ?? text({ min: 1, max: 200 })).optional();
+    return [[name, shown?.description === undefined ? shape : shape.describe(shown.description)]];
+  }),
+) as unknown as ExactFilters;
 
 /** A moment in whole Unix seconds, up to the year 9999. */
 const unixSeconds = () =>
@@ -26,17 +43,53 @@ export const LogListQuery = z.object({
     .describe(
       'a status like 429, a class like 5xx, `error` (400 and above, an error code, or no answer), or one of its parts: `refused` by this gateway, `failed` at the provider',
     ),
-  kind: z.enum(['live', 'batch', 'imported']).optional(),
-  model: filter().describe('the requested model'),
-  provider: filter(),
-  virtual_key: filter(),
-  batch_id: filter(),
+  ...exactFilters,
   created_after: unixSeconds().describe('recorded at or after this second'),
   created_before: unixSeconds().describe('recorded before this second'),
 });
 export type LogListQuery = z.output<typeof LogListQuery>;
 
-const tokens = () => z.int().nullable();
+/** How the API shows the columns of each type. */
+const shapes: Readonly<Record<Column['type'], () => z.ZodType>> = {
+  text: z.string,
+  uuid: z.string,
+  date: z.string,
+  time: z.string,
+  cents: z.string,
+  integer: z.int,
+  float: z.number,
+  boolean: z.boolean,
+  json: () => z.record(z.string(), z.unknown()),
+};
+
+type MemberName<Name extends ColumnName, Place> = Columns[Name] extends { shown: infer Shown }
+  ? (Shown extends { in: infer Other } ? Other : 'record') extends Place
+    ? Shown extends { name: infer Other extends string }
+      ? Other
+      : Name
+    : never
+  : never;
+type MemberValue<Name extends ColumnName> = Columns[Name] extends { shown: { schema: infer Schema extends z.ZodType } }
+  ? z.output<Schema> | Extract<RequestLogTable[Name], null>
+  : RequestLogTable[Name] extends Date
+    ? string
+    : RequestLogTable[Name];
+/** The members that show columns of the request log, by where they are: in the record itself, or in its `usage`. */
+export type ColumnMembers = {
+  record: { [Name in ColumnName as MemberName<Name, 'record'>]: MemberValue<Name> };
+  usage: { [Name in ColumnName as MemberName<Name, 'usage'>]: MemberValue<Name> };
+};
+type Shapes<Members> = { [Name in keyof Members]: z.ZodType<Members[Name]> };
+
+function columnShapes<Place extends keyof ColumnMembers>(place: Place) {
+  const entries = columnList.flatMap(([name, { type, isRequired, shown }]) => {
+    if (shown === undefined || (shown.in ?? 'record') !== place) return [];
+    const shape = shown.schema ?? shapes[type]();
+    const member = isRequired === true ? shape : shape.nullable();
+    return [[shown.name ?? name, shown.description === undefined ? member : member.describe(shown.description)]];
+  });
+  return Object.fromEntries(entries) as Shapes<ColumnMembers[Place]>;
+}
 
 /** What answers have beside the record itself. */
 const keyName = {
@@ -50,81 +103,21 @@ export const LogRecord = z.object({
   id: z.string(),
   object: z.literal('log'),
   created_at: z.string().describe('ISO 8601: when the request had ended and was recorded'),
-  started_at: z.string().describe('ISO 8601 with milliseconds'),
-  kind: z.enum(['live', 'batch', 'imported']),
-  operation: z.string(),
-  request_id: z.string(),
-  trace_id: z.string().nullable(),
-  span_id: z.string().nullable(),
-  parent_span_id: z.string().nullable(),
-  span_name: z.string().nullable(),
-  metadata: z.record(z.string(), z.string()).nullable(),
-  api_key_id: z.string().nullable(),
-  user_id: z.string().nullable(),
-  virtual_key: z.string().nullable(),
-  integration: z.string().nullable(),
+  ...columnShapes('record'),
   config: z
     .object({ id: z.string(), slug: z.string().nullable(), version: z.int().nullable() })
     .nullable()
     .describe('the stored config, as it was'),
-  mode: z.string().nullable().describe('how the config chooses: single, fallback, loadbalance or conditional'),
-  prompt_slug: z.string().nullable(),
-  prompt_version: z.int().nullable(),
-  method: z.string().nullable(),
-  path: z.string().nullable(),
-  provider: z.string().nullable(),
-  model: z.string().nullable().describe('the requested model'),
-  response_model: z.string().nullable().describe('the model that the provider says it used'),
-  provider_request_id: z.string().nullable(),
-  stream: z.boolean(),
-  status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
-  error_code: z.string().nullable(),
   outcome: z
     .enum(['succeeded', 'refused', 'failed'])
     .describe('refused: by this gateway, such as by a budget or a guardrail; failed: at the provider'),
-  finish_reason: z.string().nullable(),
-  attempts: z.int().describe('calls made to providers'),
-  retries: z.int().nullable().describe('attempts that repeated another one at the same target'),
-  fallbacks: z.int().nullable().describe('targets that were left for another one'),
-  cache_status: z.string().nullable().describe('HIT, MISS or REFRESH of a call that may be answered from the cache'),
-  duration_ms: z.number(),
-  upstream_ms: z.number().nullable().describe('the part of it that providers took'),
-  gateway_ms: z.number().nullable().describe('the rest: this gateway, and its waits before retries'),
-  first_event_ms: z.number().nullable().describe('milliseconds until the first event of a stream'),
+  gateway_ms: z
+    .number()
+    .describe('the part of duration_ms that providers did not take: this gateway, and its waits before retries'),
   usage: z
-    .object({
-      input_tokens: tokens(),
-      cached_tokens: tokens(),
-      cache_write_tokens: tokens(),
-      audio_input_tokens: tokens(),
-      output_tokens: tokens(),
-      reasoning_tokens: tokens(),
-      audio_output_tokens: tokens(),
-      details: z
-        .record(z.string(), z.unknown())
-        .nullable()
-        .describe(
-          'images, seconds, characters, searches, other tokens and the class of service, where there are any; `usage_implausible` is true if the provider reported more than the request can have used, and the tokens are an estimate',
-        ),
-    })
+    .object(columnShapes('usage'))
     .nullable()
-    .describe('as counted by the provider; null if it did not say'),
-  cost_usd: z
-    .string()
-    .nullable()
-    .describe(
-      'US dollars as a decimal, of all attempts; 0 for an answer from the cache, null if the price or the usage is not known',
-    ),
-  saved_cost_usd: z.string().nullable().describe('US dollars that an answer from the cache would have cost'),
-  is_estimate: z
-    .boolean()
-    .describe('usage and cost are estimates by length, or an attempt without an answer may have cost something'),
-  price_version: z.string().nullable().describe('the prices that counted: the same version gives the same cost'),
-  batch_id: z.string().nullable(),
-  batch_line: z.int().nullable(),
-  last_used_option: z.string().nullable().describe('the target of the config that answered, like config.targets[1]'),
-  process_id: z.string().describe('the gateway process that recorded it'),
-  sequence: z.int().describe('numbers the records of that process from 1; a missing number means a lost record'),
+    .describe('as counted by the provider; null if it did not report it'),
 });
 export type LogRecord = z.output<typeof LogRecord>;
 

@@ -1,5 +1,6 @@
 import type { ColumnType, Generated, GeneratedAlways, JSONColumnType } from 'kysely';
 import type { Usage } from '#libs/prices/usage.ts';
+import type { RequestLogTable } from '#libs/request-log/columns.ts';
 
 /** A jsonb column: read as the parsed value, written as JSON text (Postgres arrays and JSON arrays would be mixed up). */
 type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
@@ -248,72 +249,6 @@ export type FineTuningJobTable = StreamFold & {
   created_at: Date;
   accepted_at: Date | null;
   finished_at: Date | null;
-};
-
-export type RequestLogTable = {
-  recorded_on: string;
-  id: string;
-  workspace_id: string;
-  key_id: string | null;
-  kind: 'live' | 'batch' | 'imported';
-  operation: string;
-  request_id: string;
-  trace_id: string | null;
-  span_id: string | null;
-  parent_span_id: string | null;
-  span_name: string | null;
-  metadata: NullableJson<Record<string, string>>;
-  provider: string | null;
-  virtual_key: string | null;
-  model: string | null;
-  response_model: string | null;
-  provider_request_id: string | null;
-  stream: boolean;
-  status: number | null;
-  error_code: string | null;
-  finish_reason: string | null;
-  attempts: number;
-  started_at: Date;
-  duration_ms: number;
-  first_event_ms: number | null;
-  input_tokens: number | null;
-  cached_tokens: number | null;
-  output_tokens: number | null;
-  reasoning_tokens: number | null;
-  batch_id: string | null;
-  batch_line: number | null;
-  last_used_option: string | null;
-  process_id: string;
-  sequence: number;
-  user_id: string | null;
-  method: string | null;
-  path: string | null;
-  mode: string | null;
-  config_id: string | null;
-  /** Its slug when the call was made. */
-  config: string | null;
-  config_version: number | null;
-  integration: string | null;
-  prompt_slug: string | null;
-  prompt_version: number | null;
-  cache_status: string | null;
-  /** Attempts that repeated another one at the same target. */
-  retries: number | null;
-  /** Targets that were left for another one. */
-  fallbacks: number | null;
-  upstream_ms: number | null;
-  cache_write_tokens: number | null;
-  audio_input_tokens: number | null;
-  audio_output_tokens: number | null;
-  usage_details: NullableJson<Record<string, unknown>>;
-  /** US cents as a decimal; null: not known. */
-  cost: string | null;
-  saved_cost: string | null;
-  is_estimate: boolean | null;
-  price_version: string | null;
-  bodies_blob: string | null;
-  /** The attempts and guardrails of a call (libs/request-log/record/call-steps.ts); null: one attempt and nothing else. */
-  steps: NullableJson<readonly object[]>;
 };
 
 /** What a process said of its rows in the request log, at `heard_at` for the last time (libs/request-log). */

@@ -1,5 +1,6 @@
 import { sql, type RawBuilder } from 'kysely';
-import type { CallFilters } from '#libs/contracts/call-filters.ts';
+import type { CallFilters, ListFilterName } from '#libs/contracts/call-filters.ts';
+import { columnList } from '../columns.ts';
 
 // The filters on calls as SQL, for the request log and for the rollups of it.
 
@@ -12,23 +13,19 @@ export const and = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unkn
 export const workspaceCondition = (workspaceId: string | null): RawBuilder<unknown>[] =>
   workspaceId === null ? [] : [sql`workspace_id = ${workspaceId}`];
 
-/** Lists of texts, by the column that has to be one of them. */
-const textLists = (filters: CallFilters): [column: string, values: readonly string[]][] => {
-  const { virtual_keys, configs, api_key_ids, ai_model, prompt_slug, cache_status } = filters;
-  const lists = {
-    virtual_key: virtual_keys,
-    config: configs,
-    key_id: api_key_ids,
-    model: ai_model,
-    prompt_slug,
-    cache_status,
-  };
-  return Object.entries(lists).flatMap(([column, values]) => (values === undefined ? [] : [[column, values]]));
-};
+/** Lists of texts, by the column that has to be one of them: columns that rollups have as well, or only the log. */
+const textLists = (filters: CallFilters, isRolledUp: boolean): [column: string, values: readonly string[]][] =>
+  columnList.flatMap(([name, { filter, ...column }]) => {
+    const values = filter?.list === undefined ? undefined : filters[filter.list as ListFilterName];
+    return values === undefined || (column.isRolledUp === true) !== isRolledUp ? [] : [[name, values]];
+  });
+
+const listConditions = (filters: CallFilters, isRolledUp: boolean): RawBuilder<unknown>[] =>
+  textLists(filters, isRolledUp).map(([column, values]) => sql`${sql.ref(column)} = any(${[...values]}::text[])`);
 
 /** The columns that `rollupConditions` are about. */
 export const filteredColumns = (filters: CallFilters): string[] => [
-  ...textLists(filters).map(([column]) => column),
+  ...textLists(filters, true).map(([column]) => column),
   ...(filters.status_code === undefined ? [] : ['status']),
   ...(filters.ai_org_model === undefined ? [] : ['provider', 'model']),
 ];
@@ -36,9 +33,7 @@ export const filteredColumns = (filters: CallFilters): string[] => [
 /** Filters on columns that rollups and the log both have. */
 export function rollupConditions(filters: CallFilters): RawBuilder<unknown>[] {
   const { status_code, ai_org_model } = filters;
-  const conditions = textLists(filters).map(
-    ([column, values]) => sql`${sql.ref(column)} = any(${[...values]}::text[])`,
-  );
+  const conditions = listConditions(filters, true);
   if (status_code !== undefined) conditions.push(sql`status = any(${status_code}::int[])`);
   if (ai_org_model !== undefined) {
     const pairs = ai_org_model.map((name) => {
@@ -54,8 +49,7 @@ export function rollupConditions(filters: CallFilters): RawBuilder<unknown>[] {
 
 /** Whether only rows of the log know what is filtered by. */
 export function needsLog(filters: CallFilters): boolean {
-  const { trace_id, span_id } = filters;
-  return trace_id !== undefined || span_id !== undefined || rangesOf(filters).length > 0 || hasScore(filters);
+  return textLists(filters, false).length > 0 || rangesOf(filters).length > 0 || hasScore(filters);
 }
 
 const hasScore = ({ weighted_feedback_min, weighted_feedback_max }: CallFilters): boolean =>
@@ -79,12 +73,10 @@ function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
 
 /** Filters that only the log answers, and those on metadata, for rows of the log. */
 export function logConditions(filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] {
-  const { metadata = {}, trace_id, span_id, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
-  const conditions = rangesOf(filters);
+  const { metadata = {}, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
+  const conditions = [...rangesOf(filters), ...listConditions(filters, false)];
   for (const [key, values] of Object.entries(metadata))
     conditions.push(sql`metadata ->> ${key} = any(${values}::text[])`);
-  if (trace_id !== undefined) conditions.push(sql`trace_id = any(${trace_id}::text[])`);
-  if (span_id !== undefined) conditions.push(sql`span_id = any(${span_id}::text[])`);
   if (hasScore(filters)) {
     conditions.push(sql`(workspace_id, trace_id) in (
       select workspace_id, trace_id from feedback where ${and(workspaceCondition(workspaceId))} group by 1, 2

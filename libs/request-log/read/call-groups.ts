@@ -1,9 +1,10 @@
-import { sql, type Kysely, type Selectable } from 'kysely';
-import type { Database, RequestLogTable } from '#libs/database/schema.ts';
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { RequestLogTable } from '../columns.ts';
 import { lowestLogUuid, utcDay } from '../row/log-id.ts';
 
 type CallGroup = Pick<
-  Selectable<RequestLogTable>,
+  RequestLogTable,
   'key_id' | 'provider' | 'virtual_key' | 'model' | 'config_id' | 'config' | 'prompt_slug' | 'metadata'
 > & { cost: string; tokens: string; unpriced: number };
 

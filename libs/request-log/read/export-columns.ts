@@ -1,49 +1,60 @@
-import type { ExportField } from '#libs/contracts/log-exports.ts';
-import { toLogId } from '../row/log-id.ts';
+import type { ComputedField, ExportField } from '#libs/contracts/log-exports.ts';
+import { columnList, type Column } from '../columns.ts';
+import { outcomeOf } from '../row/call-outcome.ts';
+import { timeOfLogUuid, toLogId } from '../row/log-id.ts';
 import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
-import { bodyOf, isSuccessful } from './to-log-details.ts';
-import { toLogRecord } from './to-log-record.ts';
+import { bodyOf } from './to-log-details.ts';
 
 /** A record with its bodies, where they were recorded and a column asks for them. */
 export type ExportedRow = LogListRow & { bodies?: RecordedTexts | null };
 
-type Column = {
+type ExportColumn = {
   /** How a format with types stores it. JSON is an object. */
   type: 'STRING' | 'BOOLEAN' | 'DOUBLE' | 'JSON';
   read: (row: ExportedRow) => unknown;
 };
 
-/** The columns that an export may have. Numbers are DOUBLE: token counts are exact up to 2^53. */
-export const exportColumns: Readonly<Record<ExportField, Column>> = {
+const computed: Readonly<Record<ComputedField, ExportColumn>> = {
   id: { type: 'STRING', read: ({ id }) => toLogId(id) },
-  trace_id: { type: 'STRING', read: ({ trace_id }) => trace_id },
-  created_at: { type: 'STRING', read: (row) => toLogRecord(row).created_at },
+  created_at: { type: 'STRING', read: ({ id }) => new Date(timeOfLogUuid(id)).toISOString() },
   request: { type: 'JSON', read: ({ method, path, bodies }) => ({ method, url: path, body: bodyOf(bodies?.request) }) },
   response: {
     type: 'JSON',
     read: ({ status, error_code, bodies }) => ({ status, error_code, body: bodyOf(bodies?.response) }),
   },
-  is_success: { type: 'BOOLEAN', read: isSuccessful },
-  ai_org: { type: 'STRING', read: ({ provider }) => provider },
+  is_success: { type: 'BOOLEAN', read: (row) => outcomeOf(row) === 'succeeded' },
   ai_model: { type: 'STRING', read: ({ response_model, model }) => response_model ?? model },
-  req_units: { type: 'DOUBLE', read: ({ input_tokens }) => input_tokens },
-  res_units: { type: 'DOUBLE', read: ({ output_tokens }) => output_tokens },
   total_units: {
     type: 'DOUBLE',
     read: ({ input_tokens, output_tokens }) =>
       input_tokens === null && output_tokens === null ? null : (input_tokens ?? 0) + (output_tokens ?? 0),
   },
-  request_url: { type: 'STRING', read: ({ path }) => path },
-  cost: { type: 'DOUBLE', read: ({ cost }) => (cost === null ? null : Number(cost)) },
   cost_currency: { type: 'STRING', read: () => 'USD' },
   response_time: { type: 'DOUBLE', read: ({ duration_ms }) => Math.round(duration_ms) },
-  response_status_code: { type: 'DOUBLE', read: ({ status }) => status },
-  mode: { type: 'STRING', read: ({ mode }) => mode },
-  config: { type: 'STRING', read: ({ config }) => config },
-  prompt_slug: { type: 'STRING', read: ({ prompt_slug }) => prompt_slug },
-  metadata: { type: 'JSON', read: ({ metadata }) => metadata },
 };
+
+/** The types of columns that are not exported as texts. */
+const types: Partial<Record<Column['type'], ExportColumn['type']>> = {
+  integer: 'DOUBLE',
+  float: 'DOUBLE',
+  cents: 'DOUBLE',
+  boolean: 'BOOLEAN',
+  json: 'JSON',
+};
+
+/** The columns that an export can have. Numbers are DOUBLE: token counts are exact up to 2^53. */
+export const exportColumns = {
+  ...computed,
+  ...Object.fromEntries(
+    columnList.flatMap(([name, { type, exportedAs }]) => {
+      if (exportedAs === undefined) return [];
+      const read = ({ [name]: value }: ExportedRow): unknown =>
+        type === 'cents' && value !== null ? Number(value) : value;
+      return [[exportedAs, { type: types[type] ?? 'STRING', read }]];
+    }),
+  ),
+} as Readonly<Record<ExportField, ExportColumn>>;
 
 /** Columns that hold bodies. */
 export const bodyFields: readonly ExportField[] = ['request', 'response'];

@@ -1,13 +1,14 @@
-import { sql, type Kysely, type SelectQueryBuilder, type Selectable } from 'kysely';
+import { sql, type Kysely, type SelectQueryBuilder } from 'kysely';
 import { sqlStateOf } from '#libs/database/database-error.ts';
-import type { Database, RequestLogTable } from '#libs/database/schema.ts';
-import type { LogListQuery } from '#libs/contracts/logs.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { ExactFilterName, LogListQuery } from '#libs/contracts/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { columnList, type RequestLogTable } from '../columns.ts';
 import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';
 import { logConditions, rollupConditions } from './call-conditions.ts';
 import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from '../row/log-id.ts';
 
-export type LogListRow = Selectable<RequestLogTable>;
+export type LogListRow = RequestLogTable;
 type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
 
 // A search for something rare reads far back. It is ended before it costs more than the answer is worth.
@@ -99,9 +100,9 @@ export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number
  */
 export function pageStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
   let page = db.selectFrom('request_log').selectAll().where('workspace_id', '=', workspaceId);
-  for (const column of ['kind', 'model', 'provider', 'virtual_key', 'batch_id'] as const) {
-    const value = query[column];
-    if (value !== undefined) page = page.where(column, '=', value);
+  for (const [name, { filter }] of columnList) {
+    const value = filter?.isExact === true ? query[name as ExactFilterName] : undefined;
+    if (value !== undefined) page = page.where(sql.ref(name), '=', value);
   }
   for (const condition of [...rollupConditions(query), ...logConditions(query, workspaceId)])
     page = page.where(sql<boolean>`${condition}`);

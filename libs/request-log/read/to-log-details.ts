@@ -25,7 +25,7 @@ export function toLogDetails(
   const { id, created_at, usage } = record;
   const inputTokens = usage?.input_tokens ?? 0;
   const outputTokens = usage?.output_tokens ?? 0;
-  const isSuccess = isSuccessful(row);
+  const isSuccess = record.outcome === 'succeeded';
   const url = urlOf(row, baseUrl);
   const metadata = Object.entries(row.metadata ?? {});
   return {
@@ -36,7 +36,7 @@ export function toLogDetails(
     organisation_id: organisationId,
     request: {
       url,
-      method: row.method ?? 'POST',
+      method: row.method,
       headers: {},
       body: bodyOf(bodies?.request),
       gatewayHeaders: gatewayHeadersOf(row),
@@ -77,7 +77,7 @@ export function toLogDetails(
       cache_status: row.cache_status,
       cache_type: row.cache_status === null ? null : 'simple',
       stream_mode: row.stream ? 1 : 0,
-      retry_success_count: isSuccess ? (row.retries ?? 0) : 0,
+      retry_success_count: isSuccess ? row.retries : 0,
       trace_id: row.trace_id,
       span_id: row.span_id,
       span_name: row.span_name,
@@ -98,8 +98,8 @@ export function toLogDetails(
       pre_processing_time: null,
       cache_processing_time: row.cache_status === 'HIT' ? Math.round(row.duration_ms) : null,
       response_parsing_time: null,
-      gateway_processing_time: record.gateway_ms === null ? null : Math.round(record.gateway_ms),
-      upstream_response_time: row.upstream_ms === null ? null : Math.round(row.upstream_ms),
+      gateway_processing_time: Math.round(record.gateway_ms),
+      upstream_response_time: Math.round(row.upstream_ms),
     },
   };
 }
@@ -125,12 +125,8 @@ export function bodyOf(text: string | null | undefined): Record<string, unknown>
   return { text };
 }
 
-/** A call fails when its status says so, when it got none, or when it broke off after a good status. */
-export const isSuccessful = ({ status, error_code }: LogListRow): boolean =>
-  status !== null && status < 400 && error_code === null;
-
 /** Of a call through here, the path at this gateway. */
-const urlOf = ({ path }: LogListRow, baseUrl: string): string => new URL(path ?? '/', baseUrl).href;
+const urlOf = ({ path }: LogListRow, baseUrl: string): string => new URL(path, baseUrl).href;
 
 /** The headers of the gateway that the record says the request had. */
 function gatewayHeadersOf(row: LogListRow): Record<string, string> {

@@ -4,19 +4,8 @@ import type { Attempt, Target } from '#libs/calls/call.ts';
 import type { Price } from '#libs/prices/price-usage.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
+import type { CallCost } from '../columns.ts';
 import type { LoggedCall } from './logged-call.ts';
-
-/** What a call cost, in cents as decimals. */
-export type CallCost = {
-  /** null: not known. 0 of an answer from the cache, and of a call that no provider answered. */
-  cents: string | null;
-  /** What an answer from the cache would have cost. */
-  savedCents: string | null;
-  /** The prices that counted; null: none did. */
-  version: string | null;
-  /** Usage or cost are estimates, or an attempt may have cost something that nobody knows. */
-  isEstimate: boolean;
-};
 
 /** Prices calls, and counts those whose cost is not known. */
 export type CallCosts = {

@@ -1,59 +1,26 @@
-import type { Selectable } from 'kysely';
-import type { RequestLogTable } from '#libs/database/schema.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
+import { columnList, type Column, type NamesWith, type RequestLogTable } from '../columns.ts';
 
 /**
  * One live request or batch line in the log, under the names of its columns: who called what, how it ended, how long it took
  * and what it used. Never a body, a prompt or a secret. The log adds id, day and sequence.
  */
-export type RequestLogEntry = Omit<
-  Selectable<RequestLogTable>,
-  'recorded_on' | 'id' | 'process_id' | 'sequence' | 'metadata'
-> & { metadata: Readonly<Record<string, string>> | null };
+export type RequestLogEntry = { -readonly [Name in NamesWith<{ from: unknown }>]: RequestLogTable[Name] };
 
 /** An entry with its position in the log. */
-export type LogRow = RequestLogEntry & { recorded_on: string; id: string; sequence: number };
+export type LogRow = RequestLogEntry & Pick<RequestLogTable, 'recorded_on' | 'id' | 'sequence'>;
+
+/** The columns of a `LogRow`, in the order in which rows are written. */
+export const rowColumns = columnList.filter(([name]) => name !== 'process_id') as [keyof LogRow, Column][];
+export const logColumns = rowColumns.map(([name]) => name);
 
 /** The most characters of one text: as long as a tracing header may be. An indexed text must also fit an index page. */
 export const logTextMax = 256;
 
-const textColumns = [
-  'operation',
-  'request_id',
-  'trace_id',
-  'span_id',
-  'parent_span_id',
-  'span_name',
-  'provider',
-  'virtual_key',
-  'model',
-  'response_model',
-  'provider_request_id',
-  'error_code',
-  'finish_reason',
-  'last_used_option',
-  'path',
-  'config',
-  'integration',
-  'prompt_slug',
-] as const satisfies (keyof RequestLogEntry)[];
-
-const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([
-  'status',
-  'attempts',
-  'input_tokens',
-  'cached_tokens',
-  'output_tokens',
-  'reasoning_tokens',
-  'batch_line',
-  'retries',
-  'fallbacks',
-  'cache_write_tokens',
-  'audio_input_tokens',
-  'audio_output_tokens',
-]);
-
-const objectColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>(['metadata', 'usage_details']);
+const textColumns = columnList.flatMap(([name, { type, from }]) =>
+  type === 'text' && from !== undefined ? [name] : [],
+) as TextColumn[];
+type TextColumn = NamesWith<{ type: 'text'; from: unknown }>;
 
 /**
  * Cuts texts longer than `logTextMax`: some come from a provider or caller, and thousands of entries wait in memory while the
@@ -68,15 +35,15 @@ export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
 }
 
 function cutTexts(entry: RequestLogEntry): RequestLogEntry {
-  const bounded = { ...entry };
+  const cut: Partial<Record<keyof RequestLogEntry, string>> = {};
   for (const column of textColumns) {
     const text = entry[column];
     // Copied through bytes: a plain slice would keep the long text in memory, and might end in half a character.
     if (text !== null && text.length > logTextMax) {
-      bounded[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
+      cut[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
     }
   }
-  return bounded;
+  return { ...entry, ...cut } as RequestLogEntry;
 }
 
 /** About how many bytes of memory a waiting entry holds. */
@@ -92,24 +59,22 @@ export function entrySizeBytes({ metadata, steps }: RequestLogEntry): number {
  * name, or with half a token, must not keep a call out of the log.
  */
 export function cleanRow(row: LogRow): LogRow {
-  const clean = Object.entries(row).map(([column, value]) => [column, cleanValue(column, value)]);
-  return Object.fromEntries(clean) as LogRow;
+  return Object.fromEntries(rowColumns.map(([name, column]) => [name, cleanValue(column, row[name])])) as LogRow;
 }
 
-function cleanValue(column: string, value: unknown): unknown {
+function cleanValue({ type, isRequired }: Column, value: unknown): unknown {
   if (typeof value === 'string') return toStorableText(value);
-  if (typeof value === 'number') return cleanNumber(column, value);
-  if (!objectColumns.has(column) || typeof value !== 'object' || value === null) return value;
+  if (typeof value === 'number') {
+    const number = type === 'integer' ? Math.trunc(value) : value;
+    if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
+    return isRequired === true ? 0 : null;
+  }
+  // A list is that of the steps, whose texts are storable.
+  if (type !== 'json' || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(
-    Object.entries(value).map(([name, each]) => [
+    Object.entries(value as object).map(([name, each]: [string, unknown]) => [
       toStorableText(name),
       typeof each === 'number' ? each : toStorableText(typeof each === 'string' ? each : JSON.stringify(each)),
     ]),
   );
-}
-
-function cleanNumber(column: string, value: number): number | null {
-  const number = integerColumns.has(column) ? Math.trunc(value) : value;
-  if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
-  return column === 'attempts' || column === 'duration_ms' ? 0 : null;
 }

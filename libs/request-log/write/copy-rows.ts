@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { isConnectionLost } from '#libs/database/database-error.ts';
 import { acquireClient } from '#libs/database/pool.ts';
-import { logColumns } from './insert-rows.ts';
+import { logColumns } from '../row/log-entry.ts';
 import { changeOf } from './log-change.ts';
 import { copyDataOf, type SealedRows } from './sealed-rows.ts';
 

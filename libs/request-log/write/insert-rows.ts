@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { isPartitionMissing, sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { changeOf, idRangeOf } from './log-change.ts';
-import type { LogRow } from '../row/log-entry.ts';
+import { logColumns, type LogRow } from '../row/log-entry.ts';
 
 /** Writes rows, all or none. */
 export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
@@ -37,68 +37,6 @@ function encode(rows: readonly LogRow[]): string {
     throw new NotEncodableError('a row of the request log cannot be written as JSON', { cause: error });
   }
 }
-
-// A record of all columns, so that a new one cannot be forgotten. New columns go to the end, because rows that a process of
-// another release left on disk have theirs in this order.
-export const logColumns = Object.keys({
-  recorded_on: true,
-  id: true,
-  workspace_id: true,
-  key_id: true,
-  kind: true,
-  operation: true,
-  request_id: true,
-  trace_id: true,
-  span_id: true,
-  parent_span_id: true,
-  span_name: true,
-  metadata: true,
-  provider: true,
-  virtual_key: true,
-  model: true,
-  response_model: true,
-  provider_request_id: true,
-  stream: true,
-  status: true,
-  error_code: true,
-  finish_reason: true,
-  attempts: true,
-  started_at: true,
-  duration_ms: true,
-  first_event_ms: true,
-  input_tokens: true,
-  cached_tokens: true,
-  output_tokens: true,
-  reasoning_tokens: true,
-  batch_id: true,
-  batch_line: true,
-  last_used_option: true,
-  sequence: true,
-  user_id: true,
-  method: true,
-  path: true,
-  mode: true,
-  config_id: true,
-  config: true,
-  config_version: true,
-  integration: true,
-  prompt_slug: true,
-  prompt_version: true,
-  cache_status: true,
-  retries: true,
-  fallbacks: true,
-  upstream_ms: true,
-  cache_write_tokens: true,
-  audio_input_tokens: true,
-  audio_output_tokens: true,
-  usage_details: true,
-  cost: true,
-  saved_cost: true,
-  is_estimate: true,
-  price_version: true,
-  bodies_blob: true,
-  steps: true,
-} satisfies Record<keyof LogRow, true>) as (keyof LogRow)[];
 
 /** `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are fine. */
 export type InsertFailure = 'no_partition' | 'bad_row' | 'away';

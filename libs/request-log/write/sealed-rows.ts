@@ -1,6 +1,7 @@
-import { logColumns, NotEncodableError } from './insert-rows.ts';
+import { NotEncodableError } from './insert-rows.ts';
 import { idRangeOf, type IdRange } from './log-change.ts';
-import type { LogRow } from '../row/log-entry.ts';
+import type { Column } from '../columns.ts';
+import { logColumns, rowColumns, type LogRow } from '../row/log-entry.ts';
 
 /**
  * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to reach the old
@@ -103,42 +104,20 @@ function decodeRows(text: string): LogRow[] {
     .split('\n')
     .map((line) => {
       const [, ...fields] = line.split('\t');
-      const values = logColumns.map((column, index) => [column, decodeField(column, fields[index] ?? '\\N')]);
+      const values = rowColumns.map(([name, column], index) => [name, decodeField(column, fields[index] ?? '\\N')]);
       return Object.fromEntries(values) as LogRow;
     });
 }
 
-const numberColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>([
-  'status',
-  'attempts',
-  'duration_ms',
-  'first_event_ms',
-  'input_tokens',
-  'cached_tokens',
-  'output_tokens',
-  'reasoning_tokens',
-  'batch_line',
-  'sequence',
-  'config_version',
-  'prompt_version',
-  'retries',
-  'fallbacks',
-  'upstream_ms',
-  'cache_write_tokens',
-  'audio_input_tokens',
-  'audio_output_tokens',
-]);
-
-const jsonColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>(['metadata', 'usage_details', 'steps']);
-
-function decodeField(column: keyof LogRow, field: string): unknown {
-  // These are never null: it was no number, and what is made of that is for the one who cleans the row.
-  if (field === '\\N') return column === 'attempts' || column === 'duration_ms' ? Number.NaN : null;
-  if (numberColumns.has(column)) return Number(field);
-  if (column === 'stream' || column === 'is_estimate') return field === 't';
-  if (column === 'started_at') return new Date(field);
+function decodeField({ type, isRequired }: Column, field: string): unknown {
+  const isNumber = type === 'integer' || type === 'float';
+  // A number that is never null was not finite. Whoever cleans the row decides what becomes of it.
+  if (field === '\\N') return isNumber && isRequired === true ? Number.NaN : null;
+  if (isNumber) return Number(field);
+  if (type === 'boolean') return field === 't';
+  if (type === 'time') return new Date(field);
   const text = unescapeText(field);
-  return jsonColumns.has(column) ? JSON.parse(text) : text;
+  return type === 'json' ? JSON.parse(text) : text;
 }
 
 /** The CopyData messages of a group. Throws NotEncodableError. */

@@ -39,8 +39,8 @@ function randomCall(): Partial<RequestLogEntry> & { at: number } {
     status: pick([null, 200, 200, 200, 429, 500]),
     error_code: pick([null, null, null, 'broken_off']),
     attempts: pick([0, 1, 1, 2, 3]),
-    retries: pick([null, 0, 0, 1]),
-    fallbacks: pick([null, 0, 0, 1]),
+    retries: pick([0, 0, 1]),
+    fallbacks: pick([0, 0, 1]),
     config: pick([null, 'routing', 'cheap']),
     prompt_slug: pick([null, 'greeting']),
     cache_status: pick([null, 'HIT', 'MISS']),
@@ -250,7 +250,7 @@ test('every total of random times and filters is that of the log', async () => {
     const retried = await countByPoint(db, wanted, 'retries');
     const fallen = await countByPoint(db, wanted, 'fallback');
     const { rows: rescued } = await sql<{ retried: number; fallen: number }>`
-      select count(*) filter (where coalesce(retries, attempts - 1) > 0) as retried,
+      select count(*) filter (where retries > 0) as retried,
         count(*) filter (where fallbacks > 0) as fallen
       from request_log where not ${failed} and ${where}`.execute(db);
     const sumOf = (counts: typeof retried): number => counts.reduce((sum, { requests }) => sum + requests, 0);

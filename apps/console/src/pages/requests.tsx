@@ -157,8 +157,7 @@ const columns: readonly Column<LogRecord>[] = [
   { head: 'Cost', cell: ({ cost_usd: cost, provider }) => usdOf(cost, provider === 'simulator'), isNumber: true },
   {
     head: 'Attempts',
-    cell: ({ attempts, fallbacks }) =>
-      `${attempts}${fallbacks === null || fallbacks === 0 ? '' : `, ${fallbacks} fallbacks`}`,
+    cell: ({ attempts, fallbacks }) => `${attempts}${fallbacks === 0 ? '' : `, ${fallbacks} fallbacks`}`,
     isNumber: true,
   },
   { head: 'Key', cell: ({ api_key_name: name, api_key_id: id }) => name ?? id ?? '–' },

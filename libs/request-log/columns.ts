@@ -1,0 +1,405 @@
+import { z } from 'zod';
+import type { Units, Usage } from '#libs/prices/usage.ts';
+
+// The columns of the request log. The type of the table, the way rows are written and read, the filters, the API, exports
+// and rollups all derive from this list. A new column needs an entry here and a migration.
+
+/** What the log reads of a call that has ended. */
+export type EndedCall = {
+  kind: 'live' | 'batch' | 'imported';
+  operation: string;
+  method: string;
+  /** For an imported call: where it went. */
+  url?: string;
+  requestId: string;
+  userId: string | null;
+  trace: { traceId: string | null; spanId: string | null; parentSpanId: string | null; spanName: string | null };
+  call: {
+    workspaceId: string;
+    keyId: string | null;
+    metadata: Readonly<Record<string, string>> | null;
+    pathname: string;
+    /** Absent for a call that never had a plan. */
+    plan?: { root: { kind: string } };
+    target: { provider: string; label: string; integration?: string | undefined } | null;
+    model: string | null;
+    config?: Version | null;
+    prompt?: Version | null;
+    earlierAttempts: readonly { durationMs: number }[];
+    fallbacks?: number;
+    retries?: number;
+  };
+  stream: boolean;
+  /** The target of the config that answered; null without a config. */
+  option: string | null;
+  /** Only for a batch line. */
+  batch: { id: string; line: number } | null;
+  startedAtMs: number;
+  durationMs: number;
+  /** How it ended. `attempts` has those of the last target. */
+  end: {
+    /** null: there was no answer. */
+    status: number | null;
+    errorCode: string | null;
+    attempts: readonly { durationMs: number }[];
+    usage?: Usage | null;
+    finishReason?: string | null;
+    responseModel?: string | null;
+    providerRequestId?: string | null;
+    firstEventMs?: number;
+    /** `HIT`, `MISS` or `REFRESH` if the cache could have answered the call. */
+    cacheStatus?: string | undefined;
+    /** How long the rest of the answer took after its last attempt had begun it, in milliseconds. */
+    streamedMs?: number;
+  };
+};
+type Version = { id: string; slug: string; version: number };
+
+/** What a call cost, in cents as decimals. */
+export type CallCost = {
+  /** null: not known. 0 for an answer from the cache, and for a call that no provider answered. */
+  cents: string | null;
+  /** What an answer from the cache would have cost. */
+  savedCents: string | null;
+  /** The version of the prices that were used; null if none were. */
+  version: string | null;
+  /** Usage or cost are estimates, or an attempt may have had a cost that is not known. */
+  isEstimate: boolean;
+};
+
+/** A call, and what is computed from it once for several columns. */
+export type CallFacts = { ended: EndedCall; units: Units | null; cost: CallCost; steps: readonly object[] | null };
+
+/** The JavaScript type of each type of column. `cents` are US cents as a decimal, which the API shows as US dollars. */
+type Values = {
+  text: string;
+  uuid: string;
+  date: string;
+  time: Date;
+  integer: number;
+  float: number;
+  cents: string;
+  boolean: boolean;
+  json: object;
+};
+
+type ColumnOf<Type extends keyof Values> = {
+  /** How it is stored. A `text` longer than `logTextMax` is cut. */
+  type: Type;
+  /** Never null. */
+  isRequired?: true;
+  /** The value for a call. Absent: the log itself adds it. */
+  from?: (facts: CallFacts) => Values[Type] | null;
+  /**
+   * How the API shows it, in the record itself or in its `usage`. `name` and `schema` are only needed where they do not follow
+   * from the name and type of the column.
+   */
+  shown?: { in?: 'usage'; name?: string; schema?: z.ZodType; description?: string };
+  /** Filters on it: `list` names the one that takes several values; `isExact` adds one by its own name to the list of logs. */
+  filter?: { list?: string; description?: string; isExact?: true };
+  /** Its name in exports. */
+  exportedAs?: string;
+  /** Whether rollups keep calls with different values apart. */
+  isRolledUp?: true;
+};
+export type Column = { [Type in keyof Values]: ColumnOf<Type> }[keyof Values];
+
+/** Rows that wait on disk have these columns in this order, so a new one is added at the end. The day and the id come first. */
+export const columns = {
+  recorded_on: { type: 'date', isRequired: true },
+  id: { type: 'uuid', isRequired: true },
+  workspace_id: { type: 'text', isRequired: true, from: ({ ended }) => ended.call.workspaceId },
+  started_at: {
+    type: 'time',
+    isRequired: true,
+    from: ({ ended }) => new Date(ended.startedAtMs),
+    shown: { description: 'ISO 8601 with milliseconds' },
+  },
+  kind: {
+    type: 'text',
+    isRequired: true,
+    from: ({ ended }) => ended.kind,
+    shown: { schema: z.enum(['live', 'batch', 'imported']) },
+    filter: { isExact: true },
+  },
+  operation: { type: 'text', isRequired: true, from: ({ ended }) => ended.operation, shown: {} },
+  request_id: { type: 'text', isRequired: true, from: ({ ended }) => ended.requestId, shown: {} },
+  trace_id: {
+    type: 'text',
+    from: ({ ended }) => ended.trace.traceId,
+    shown: {},
+    filter: { list: 'trace_id' },
+    exportedAs: 'trace_id',
+  },
+  span_id: { type: 'text', from: ({ ended }) => ended.trace.spanId, shown: {}, filter: { list: 'span_id' } },
+  parent_span_id: { type: 'text', from: ({ ended }) => ended.trace.parentSpanId, shown: {} },
+  span_name: { type: 'text', from: ({ ended }) => ended.trace.spanName, shown: {} },
+  metadata: {
+    type: 'json',
+    from: ({ ended }) => ended.call.metadata,
+    shown: { schema: z.record(z.string(), z.string()) },
+    exportedAs: 'metadata',
+  },
+  key_id: {
+    type: 'text',
+    from: ({ ended }) => ended.call.keyId,
+    shown: { name: 'api_key_id' },
+    filter: { list: 'api_key_ids' },
+    isRolledUp: true,
+  },
+  user_id: { type: 'text', from: ({ ended }) => ended.userId, shown: {} },
+  virtual_key: {
+    type: 'text',
+    // An imported call used no virtual key of this installation.
+    from: ({ ended: { kind, call } }) => (kind === 'imported' ? null : (call.target?.label ?? null)),
+    shown: {},
+    filter: { list: 'virtual_keys', description: 'slugs', isExact: true },
+    isRolledUp: true,
+  },
+  integration: { type: 'text', from: ({ ended }) => ended.call.target?.integration ?? null, shown: {} },
+  config_id: { type: 'text', from: ({ ended }) => ended.call.config?.id ?? null },
+  // The slug and version that the config had when the call was made.
+  config: {
+    type: 'text',
+    from: ({ ended }) => ended.call.config?.slug ?? null,
+    filter: { list: 'configs', description: 'slugs' },
+    exportedAs: 'config',
+    isRolledUp: true,
+  },
+  config_version: { type: 'integer', from: ({ ended }) => ended.call.config?.version ?? null },
+  mode: {
+    type: 'text',
+    isRequired: true,
+    from: ({ ended }) => modeOf(ended),
+    shown: { description: 'how the config chooses: single, fallback, loadbalance or conditional' },
+    exportedAs: 'mode',
+  },
+  prompt_slug: {
+    type: 'text',
+    from: ({ ended }) => ended.call.prompt?.slug ?? null,
+    shown: {},
+    filter: { list: 'prompt_slug' },
+    exportedAs: 'prompt_slug',
+    isRolledUp: true,
+  },
+  prompt_version: { type: 'integer', from: ({ ended }) => ended.call.prompt?.version ?? null, shown: {} },
+  method: { type: 'text', isRequired: true, from: ({ ended }) => ended.method, shown: {} },
+  path: {
+    type: 'text',
+    isRequired: true,
+    from: ({ ended }) => ended.url ?? ended.call.pathname,
+    shown: {},
+    exportedAs: 'request_url',
+  },
+  provider: {
+    type: 'text',
+    from: ({ ended }) => ended.call.target?.provider ?? null,
+    shown: {},
+    filter: { isExact: true },
+    exportedAs: 'ai_org',
+    isRolledUp: true,
+  },
+  model: {
+    type: 'text',
+    from: ({ ended }) => ended.call.model,
+    shown: { description: 'the requested model' },
+    filter: { list: 'ai_model', description: 'requested models', isExact: true },
+    isRolledUp: true,
+  },
+  response_model: {
+    type: 'text',
+    from: ({ ended }) => ended.end.responseModel ?? null,
+    shown: { description: 'the model that the provider says it used' },
+  },
+  provider_request_id: { type: 'text', from: ({ ended }) => ended.end.providerRequestId ?? null, shown: {} },
+  stream: { type: 'boolean', isRequired: true, from: ({ ended }) => ended.stream, shown: {} },
+  status: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.status,
+    shown: { description: 'HTTP status of the answer; null if there was none' },
+    exportedAs: 'response_status_code',
+    isRolledUp: true,
+  },
+  error_code: { type: 'text', from: ({ ended }) => ended.end.errorCode, shown: {} },
+  finish_reason: { type: 'text', from: ({ ended }) => ended.end.finishReason ?? null, shown: {} },
+  attempts: {
+    type: 'integer',
+    isRequired: true,
+    from: ({ ended: { call, end } }) => call.earlierAttempts.length + end.attempts.length,
+    shown: { description: 'calls made to providers' },
+  },
+  retries: {
+    type: 'integer',
+    isRequired: true,
+    from: ({ ended: { call, end } }) => (call.retries ?? 0) + Math.max(0, end.attempts.length - 1),
+    shown: { description: 'attempts that repeated another one at the same target' },
+  },
+  fallbacks: {
+    type: 'integer',
+    isRequired: true,
+    from: ({ ended }) => ended.call.fallbacks ?? 0,
+    shown: { description: 'targets that were given up for another one' },
+  },
+  cache_status: {
+    type: 'text',
+    from: ({ ended }) => ended.end.cacheStatus ?? null,
+    shown: { description: 'HIT, MISS or REFRESH if the cache could have answered the call' },
+    filter: { list: 'cache_status', description: 'such as HIT or MISS' },
+    isRolledUp: true,
+  },
+  duration_ms: { type: 'float', isRequired: true, from: ({ ended }) => ended.durationMs, shown: {} },
+  upstream_ms: {
+    type: 'float',
+    isRequired: true,
+    from: ({ ended: { call, end } }) =>
+      upstreamMs(call.earlierAttempts) + upstreamMs(end.attempts) + (end.streamedMs ?? 0),
+    shown: { description: 'the part of it that providers took' },
+  },
+  first_event_ms: {
+    type: 'float',
+    from: ({ ended: { end } }) => end.firstEventMs ?? null,
+    shown: { description: 'milliseconds until the first event of a stream' },
+  },
+  input_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.inputTokens ?? null,
+    shown: { in: 'usage' },
+    exportedAs: 'req_units',
+  },
+  cached_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.cachedTokens ?? null,
+    shown: { in: 'usage' },
+  },
+  cache_write_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.cacheWriteTokens ?? null,
+    shown: { in: 'usage' },
+  },
+  audio_input_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.audioInputTokens ?? null,
+    shown: { in: 'usage' },
+  },
+  output_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.outputTokens ?? null,
+    shown: { in: 'usage' },
+    exportedAs: 'res_units',
+  },
+  reasoning_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.reasoningTokens ?? null,
+    shown: { in: 'usage' },
+  },
+  audio_output_tokens: {
+    type: 'integer',
+    from: ({ ended }) => ended.end.usage?.audioOutputTokens ?? null,
+    shown: { in: 'usage' },
+  },
+  usage_details: {
+    type: 'json',
+    from: ({ ended, units }) => detailsOf(ended.end.usage ?? null, units),
+    shown: {
+      in: 'usage',
+      name: 'details',
+      schema: z.record(z.string(), z.unknown()),
+      description:
+        'images, seconds, characters, searches, other tokens and the class of service, if there are any; `usage_implausible` is true if the provider reported more than the request can have used, and the tokens are an estimate',
+    },
+  },
+  cost: {
+    type: 'cents',
+    from: ({ cost }) => cost.cents,
+    shown: {
+      name: 'cost_usd',
+      description:
+        'US dollars as a decimal, of all attempts; 0 for an answer from the cache, null if the price or the usage is not known',
+    },
+    exportedAs: 'cost',
+  },
+  saved_cost: {
+    type: 'cents',
+    from: ({ cost }) => cost.savedCents,
+    shown: { name: 'saved_cost_usd', description: 'US dollars that an answer from the cache would have cost' },
+  },
+  is_estimate: {
+    type: 'boolean',
+    isRequired: true,
+    from: ({ cost }) => cost.isEstimate,
+    shown: {
+      description: 'usage and cost are estimates by length, or an attempt without an answer may have cost something',
+    },
+  },
+  price_version: {
+    type: 'text',
+    from: ({ cost }) => cost.version,
+    shown: { description: 'the prices that were used: the same version gives the same cost' },
+  },
+  batch_id: { type: 'text', from: ({ ended }) => ended.batch?.id ?? null, shown: {}, filter: { isExact: true } },
+  batch_line: { type: 'integer', from: ({ ended }) => ended.batch?.line ?? null, shown: {} },
+  last_used_option: {
+    type: 'text',
+    from: ({ ended }) => ended.option,
+    shown: { description: 'the target of the config that answered, like config.targets[1]' },
+  },
+  // The blob with the recorded bodies. Whoever records them sets it.
+  bodies_blob: { type: 'text', from: (): string | null => null },
+  // The attempts and guardrails of the call (record/call-steps.ts); null: one attempt and nothing else.
+  steps: { type: 'json', from: ({ steps }) => steps },
+  process_id: { type: 'uuid', isRequired: true, shown: { description: 'the gateway process that recorded it' } },
+  sequence: {
+    type: 'integer',
+    isRequired: true,
+    shown: { description: 'numbers the records of that process from 1; a missing number means a lost record' },
+  },
+} as const satisfies Record<string, Column>;
+
+export type ColumnName = keyof Columns;
+
+/** A row of the table. */
+export type RequestLogTable = {
+  [Name in ColumnName]: Columns[Name] extends { from: (facts: CallFacts) => infer Value }
+    ? Value
+    : Values[Columns[Name]['type']];
+};
+
+/** The names of the columns that have a property, such as a filter. */
+export type NamesWith<Property> = {
+  [Name in ColumnName]: Columns[Name] extends Property ? Name : never;
+}[ColumnName];
+export type Columns = typeof columns;
+
+/** The list as it is iterated. */
+export const columnList: readonly (readonly [ColumnName, Column])[] = Object.entries(columns) as [ColumnName, Column][];
+
+/** How the config of a call chooses among its targets. */
+function modeOf({ call: { plan } }: EndedCall): string {
+  const kind = plan?.root.kind;
+  return kind === undefined || kind === 'leaf' ? 'single' : kind;
+}
+
+function upstreamMs(attempts: readonly { durationMs: number }[]): number {
+  let sum = 0;
+  for (const { durationMs } of attempts) sum += durationMs;
+  return sum;
+}
+
+/** What was counted and has no column; null: nothing. */
+function detailsOf(usage: Usage | null, units: Units | null): Record<string, unknown> | null {
+  const details: Record<string, unknown> = { ...units };
+  if (usage !== null) {
+    for (const [name, member] of otherDetails) if (usage[name] !== undefined) details[member] = usage[name];
+  }
+  return Object.keys(details).length === 0 ? null : details;
+}
+
+const otherDetails = [
+  ['serviceTier', 'service_tier'],
+  ['searches', 'searches'],
+  ['cacheWriteHourTokens', 'cache_write_1h_tokens'],
+  ['cachedAudioTokens', 'cached_audio_tokens'],
+  ['imageInputTokens', 'image_input_tokens'],
+  ['imageOutputTokens', 'image_output_tokens'],
+  ['isImplausible', 'usage_implausible'],
+] as const satisfies (readonly [keyof Usage, string])[];
