@@ -9,6 +9,7 @@ import {
   type SpanTrace,
 } from '#libs/request-log/record/call-spans.ts';
 import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
+import { errorOf } from '#libs/request-log/row/call-outcome.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 
 /** What OpenTelemetry is told of calls and jobs. */
@@ -210,7 +211,7 @@ function samplerOf(
 }
 
 async function startMetrics(resource: Resource, url: string) {
-  const [{ MeterProvider, PeriodicExportingMetricReader }, { OTLPMetricExporter }, { errorOf, providerName }] =
+  const [{ MeterProvider, PeriodicExportingMetricReader }, { OTLPMetricExporter }, { providerName }] =
     await Promise.all([
       import('@opentelemetry/sdk-metrics'),
       import('@opentelemetry/exporter-metrics-otlp-http'),

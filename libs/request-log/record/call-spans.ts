@@ -2,6 +2,7 @@ import type { Attempt } from '#libs/calls/call.ts';
 import { attemptsOf } from '#libs/calls/planned-call.ts';
 import { attemptSpanId, callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { findProvider } from '#libs/providers/registry.ts';
+import { errorOf } from '../row/call-outcome.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 import type { LoggedCall } from './logged-call.ts';
 
@@ -104,10 +105,6 @@ function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes
 
 /** As the conventions call a provider. */
 export const providerName = (provider: string): string => findProvider(provider)?.semanticName ?? provider;
-
-/** `error.type`: the code of the error, or the status. */
-export const errorOf = (status: number | null, code: string | null): string | null =>
-  code ?? (status === null ? 'no_answer' : status >= 400 ? String(status) : null);
 
 function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, index: number): EndedSpan {
   const { startedAt, durationMs, status, errorCode, to } = attempt;

@@ -12,15 +12,19 @@ export type CallOutcome = 'succeeded' | 'refused' | 'failed';
 /** The output guardrails refused an answer that the provider had given. */
 const denied = 446;
 
+/** The code of the error that a call or an attempt ended with, or else its status; null if it succeeded. */
+export const errorOf = (status: number | null, code: string | null): string | null =>
+  code ?? (status === null ? 'no_answer' : status >= 400 ? String(status) : null);
+
 export function outcomeOf({
   status,
   error_code: code,
   attempts,
 }: Pick<RequestLogEntry, 'status' | 'error_code' | 'attempts'>): CallOutcome {
-  if (status !== null && status < 400 && code === null) return 'succeeded';
+  if (errorOf(status, code) === null) return 'succeeded';
   return attempts === 0 || status === denied ? 'refused' : 'failed';
 }
 
-/** A call did not succeed if its status says so, if it got no answer, or if it broke off after a good status. */
+/** The same as `outcomeOf`: a call did not succeed if it has a status of an error, no answer, or an error after a good status. */
 export const hasNotSucceeded: RawBuilder<boolean> = sql`(status is null or status >= 400 or error_code is not null)`;
 export const wasRefused: RawBuilder<boolean> = sql`(${hasNotSucceeded} and (attempts = 0 or coalesce(status, 0) = ${sql.lit(denied)}))`;
