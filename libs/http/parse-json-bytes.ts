@@ -5,7 +5,7 @@ import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-member
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import { jsonErrorOffset } from './json-scan.ts';
+import { jsonErrorOffset } from './json-error-offset.ts';
 
 /** Limits for the text of any body. */
 export type JsonTextLimits = {

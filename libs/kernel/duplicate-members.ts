@@ -1,4 +1,6 @@
-import { endOfString } from './measure-json.ts';
+import { endOfString, jsonBytes, nextMark } from './json-scan.ts';
+
+const { closeBrace, closeBracket, comma, openBrace, openBracket, quote } = jsonBytes;
 
 /**
  * Counts the members of all objects in a parsed JSON value. The text has more (`measureJson`) exactly when one of its objects
@@ -29,10 +31,10 @@ type Container = { names: Set<string> | null; key: string | number };
 export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
   const open: Container[] = [];
   let expectsName = false;
-  for (let at = 0; at < bytes.length; at += 1) {
+  for (let at = nextMark(bytes, 0); at < bytes.length; at = nextMark(bytes, at + 1)) {
     const inside = open.at(-1);
     switch (bytes[at] as number) {
-      case 0x22: {
+      case quote: {
         const end = endOfString(bytes, at);
         if (expectsName && inside?.names) {
           const raw = bytes.toString('utf8', at + 1, end);
@@ -45,20 +47,20 @@ export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
         at = end;
         break;
       }
-      case 0x7b:
+      case openBrace:
         open.push({ names: new Set(), key: '' });
         expectsName = true;
         break;
-      case 0x5b:
+      case openBracket:
         open.push({ names: null, key: 0 });
         expectsName = false;
         break;
-      case 0x2c:
+      case comma:
         expectsName = inside?.names !== null;
         if (typeof inside?.key === 'number') inside.key += 1;
         break;
-      case 0x7d:
-      case 0x5d:
+      case closeBrace:
+      case closeBracket:
         open.pop();
         break;
       default:

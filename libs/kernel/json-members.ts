@@ -1,5 +1,7 @@
 import { GatewayError } from './errors.ts';
-import { endOfString } from './measure-json.ts';
+import { endOfString, jsonBytes, nextMark, skipSpace } from './json-scan.ts';
+
+const { closeBrace, closeBracket, colon, comma, openBrace, openBracket, quote } = jsonBytes;
 
 /**
  * One member of a JSON object, as byte offsets into its text. `name` is unescaped; `nameStart` is the opening quote,
@@ -15,14 +17,6 @@ export type MemberLimits = { depthMax: number; membersMax: number };
 // No lower than the limits for request bodies (64 levels, 100,000 members), so that an edit never rejects what would be
 // sent unedited. The scan does not recurse, so depth is cheap.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
-
-const quote = 0x22;
-const comma = 0x2c;
-const colon = 0x3a;
-const openBrace = 0x7b;
-const closeBrace = 0x7d;
-const openBracket = 0x5b;
-const closeBracket = 0x5d;
 
 /**
  * Finds the top-level members of a JSON object in its bytes, duplicates included, without parsing the values.
@@ -153,17 +147,6 @@ function valueOf(json: Uint8Array, { valueStart, valueEnd }: Member): Buffer {
   return Buffer.from(json.buffer, json.byteOffset + valueStart, valueEnd - valueStart);
 }
 
-function skipSpace(bytes: Buffer, from: number): number {
-  const { length } = bytes;
-  let at = from;
-  // Never reads beyond the end: a single such read makes the whole loop three times as slow.
-  for (; at < length; at += 1) {
-    const byte = bytes[at];
-    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) break;
-  }
-  return at;
-}
-
 /** From the opening quote to the byte after the closing one. */
 function skipString(bytes: Buffer, from: number): number {
   const end = endOfString(bytes, from);
@@ -196,7 +179,7 @@ function isScalarByte(byte: number): boolean {
 function skipNested(bytes: Buffer, from: number, depthMax: number): number {
   const closers: number[] = [];
   let depth = 0;
-  for (let at = from; at < bytes.length; at += 1) {
+  for (let at = from; at < bytes.length; at = nextMark(bytes, at + 1)) {
     const byte = bytes[at];
     if (byte === quote) {
       at = skipString(bytes, at) - 1;

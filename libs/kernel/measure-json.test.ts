@@ -2,7 +2,8 @@ import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
-import { endOfString, measureJson } from './measure-json.ts';
+import { endOfString } from './json-scan.ts';
+import { measureJson } from './measure-json.ts';
 
 const wide = { depthMax: 1_000, membersMax: 10_000_000 };
 

@@ -1,4 +1,7 @@
 import { isAscii } from 'node:buffer';
+import { endOfString, jsonBytes, nextMark } from './json-scan.ts';
+
+const { closeBrace, closeBracket, colon, comma, openBrace, openBracket, quote } = jsonBytes;
 
 export type JsonMeasure = {
   /** The first limit that the text exceeds. It is read no further then, and the other figures are for what was read. */
@@ -15,27 +18,6 @@ export type JsonMeasure = {
   valueBytes: number;
 };
 
-// What each byte means outside strings (RFC 8259 section 2). All others are 0.
-const quote = 1;
-const comma = 2;
-const colon = 3;
-const openBracket = 4;
-const openBrace = 5;
-const close = 6;
-const fraction = 7;
-const kinds = new Uint8Array(256);
-kinds[0x22] = quote;
-kinds[0x2c] = comma;
-kinds[0x3a] = colon;
-kinds[0x5b] = openBracket;
-kinds[0x7b] = openBrace;
-kinds[0x5d] = close;
-kinds[0x7d] = close;
-for (const sign of '.eE') kinds[sign.charCodeAt(0)] = fraction;
-
-const quoteByte = 0x22;
-const backslash = 0x5c;
-
 // The size of values in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node 24
 // (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less. Objects whose
 // keys all differ take somewhat more, because each has a shape or dictionary of its own.
@@ -47,9 +29,6 @@ const stringBytes = 24;
 const fractionBytes = 8;
 /** For each byte outside strings, because numbers with many digits are objects. */
 const plainByteShare = 0.75;
-
-/** Shorter strings are skipped byte by byte. The runtime's search is much faster, but starting it costs as much as this. */
-const nearBytes = 64;
 
 export type JsonLimits = {
   depthMax: number;
@@ -83,28 +62,25 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   let strings = 0;
   let inStrings = 0;
   let fractions = 0;
-  for (let index = 0; index < length; index += 1) {
-    const kind = kinds[bytes[index] as number] as number;
-    if (kind === 0) continue;
-    if (kind === quote) {
-      const end = endOfString(bytes, index);
+  for (let at = nextMark(bytes, 0); at < length; at = nextMark(bytes, at + 1)) {
+    const byte = bytes[at];
+    if (byte === quote) {
+      const end = endOfString(bytes, at);
       strings += 1;
-      inStrings += end - index;
-      index = end;
-    } else if (kind === comma) {
+      inStrings += end - at;
+      at = end;
+    } else if (byte === comma) {
       commas += 1;
-    } else if (kind === colon) {
+    } else if (byte === colon) {
       members += 1;
       if (members > membersMax) {
         excess = 'members';
         break;
       }
-    } else if (kind === close) {
+    } else if (byte === closeBrace || byte === closeBracket) {
       depth -= 1;
-    } else if (kind === fraction) {
-      fractions += 1;
-    } else {
-      if (kind === openBrace) objects += 1;
+    } else if (byte === openBrace || byte === openBracket) {
+      if (byte === openBrace) objects += 1;
       else arrays += 1;
       // A part of the final sum, and enough to stop early.
       if (objects * objectBytes + arrays * arrayBytes > valueBytesMax) {
@@ -123,6 +99,8 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
           break;
         }
       }
+    } else {
+      fractions += 1;
     }
   }
   if (workOf(commas, objects + arrays, members) > workMax) excess ??= 'work';
@@ -145,25 +123,4 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
       fractions * fractionBytes +
       Math.ceil((length - inStrings) * plainByteShare),
   };
-}
-
-/** Index of the closing quote of the string that starts at `start`, or the length of the bytes if there is none. */
-export function endOfString(bytes: Buffer, start: number): number {
-  const { length } = bytes;
-  let at = start + 1;
-  for (let nearMax = nearBytes; ; nearMax *= 2) {
-    const near = Math.min(length, at + nearMax);
-    for (; at < near; at += 1) {
-      const byte = bytes[at];
-      if (byte === quoteByte) return at;
-      if (byte === backslash) at += 1;
-    }
-    const end = bytes.indexOf(quoteByte, at);
-    if (end === -1) return length;
-    let slashes = 0;
-    while (end - 1 - slashes >= at && bytes[end - 1 - slashes] === backslash) slashes += 1;
-    if (slashes % 2 === 0) return end;
-    // A string with one escaped quote may have millions, and a search for each would take ten times as long as this loop.
-    at = end + 1;
-  }
 }

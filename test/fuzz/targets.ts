@@ -12,7 +12,7 @@ import { QueryInput } from '#libs/contracts/config-query.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { patternSize } from '#libs/contracts/pattern-size.ts';
 import { createFormScan } from '#libs/http/form-scan.ts';
-import { jsonErrorOffset } from '#libs/http/json-scan.ts';
+import { jsonErrorOffset } from '#libs/http/json-error-offset.ts';
 import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scanElements, scanMembers, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';

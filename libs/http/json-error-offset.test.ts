@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { jsonErrorOffset } from './json-scan.ts';
+import { jsonErrorOffset } from './json-error-offset.ts';
 
 const isJson = (text: string): boolean => {
   try {

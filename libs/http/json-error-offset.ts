@@ -1,14 +1,6 @@
-import { endOfString } from '#libs/kernel/measure-json.ts';
+import { endOfString, jsonBytes, skipSpace } from '#libs/kernel/json-scan.ts';
 
-// Bytes of JSON's structural characters (RFC 8259 section 2).
-const quote = 0x22;
-const comma = 0x2c;
-const colon = 0x3a;
-const openBracket = 0x5b;
-const backslash = 0x5c;
-const closeBracket = 0x5d;
-const openBrace = 0x7b;
-const closeBrace = 0x7d;
+const { backslash, closeBrace, closeBracket, colon, comma, openBrace, openBracket, quote } = jsonBytes;
 
 const scalar = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
 const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
@@ -26,7 +18,7 @@ export function jsonErrorOffset(bytes: Buffer): number {
   let expects = 'value' as Expectation;
   let index = 0;
   for (;;) {
-    while (' \t\r\n'.includes(text[index] ?? '?')) index += 1;
+    index = skipSpace(bytes, index);
     const byte = bytes[index];
     if (byte === undefined) return bytes.length;
     const container = open.at(-1);
