@@ -130,7 +130,6 @@ const knownReaders: Readonly<Record<string, string>> = {
   'apps/platform: fine_tuning_job': 'counts open jobs',
   'apps/worker: batch': 'finds the target of a batch',
   'apps/worker: command_result': 'deletes what is too old',
-  'libs/access: resource_version': 'reads the version of a config that a batch is pinned to',
   'libs/files: batch': 'a blob stays while a batch needs it',
   'libs/files: fine_tuning_job': 'a blob stays while a job needs it',
   'libs/analytics: request_log': 'rollups are made from it, and it answers what they cannot',

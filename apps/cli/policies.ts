@@ -1,4 +1,4 @@
-import { createAccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { createAccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { checkBudgets, isExplained, type BudgetCheck } from '#libs/policies/check-budgets.ts';

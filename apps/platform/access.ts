@@ -1,13 +1,18 @@
 import type { Kysely } from 'kysely';
-import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
-import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
+import {
+  createAccessSnapshot,
+  type AccessSnapshot,
+  type AccessSnapshotOptions,
+} from '#libs/snapshot/access-snapshot.ts';
+import { createBatchTargets, type BatchTargets } from '#libs/credentials/batch-targets.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
-import { createMappedSecrets } from '#libs/access/mapped-secrets.ts';
-import { createPrompts, type Prompts } from '#libs/access/prompts.ts';
-import { createRouting, type Routing } from '#libs/access/routing.ts';
+import { createMappedSecrets } from '#libs/credentials/mapped-secrets.ts';
+import { createPrompts, type Prompts } from '#libs/stored-prompts/prompts.ts';
+import { createRouting, type Routing } from '#libs/credentials/routing.ts';
 import { createDownloadLinks, type DownloadLinks } from '#libs/secrets/download-links.ts';
 import { createSessions, type Sessions } from '#libs/secrets/sessions.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
+import { readVersion } from '#libs/records/read-version.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -66,7 +71,16 @@ export function createAccess(deps: {
       endAtOnce(logger, 'the database was restored from a backup while this process ran: it has to be started again'),
   });
   const mappedSecrets = createMappedSecrets({ snapshot, cache: deps.secretCache });
-  const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, plans, checkDestination };
+  const targetDeps = {
+    db,
+    secrets,
+    snapshot,
+    clock,
+    mappedSecrets,
+    plans,
+    checkDestination,
+    readVersion: (version: Parameters<typeof readVersion>[1]) => readVersion(db, version),
+  };
   return {
     downloadLinks: createDownloadLinks(masterKeys),
     sessions: createSessions(masterKeys),

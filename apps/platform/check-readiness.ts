@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createBoundedRead } from './bounded-read.ts';

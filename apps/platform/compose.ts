@@ -53,7 +53,7 @@ import { createStoredObjects, type StoredObjects } from '#libs/calls/protect/sto
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import type { z } from 'zod';
-import type { AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
+import type { AccessSnapshotOptions } from '#libs/snapshot/access-snapshot.ts';
 import { createAccess, type Access } from './access.ts';
 import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
 import { createJobSpans } from './job-spans.ts';

@@ -1,4 +1,4 @@
-import { bodyToSend, type Prompts } from '#libs/access/prompts.ts';
+import { bodyToSend, type Prompts } from '#libs/stored-prompts/prompts.ts';
 import type { RenderLine } from '#libs/batches/call-line.ts';
 import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

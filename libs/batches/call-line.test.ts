@@ -46,7 +46,7 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; body?
   const forward = vi.fn(() => Promise.resolve(answer as Outcome));
   const callLine = createCallLine({
     calls: callsOf(forward),
-    planOf: () => ({ plan: plainPlan, stored: null }),
+    planOf: async () => ({ plan: plainPlan, stored: null }),
     resolve: options.resolve as never,
     policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
     onCalled: () => ({ cost: '0.5', price_version: 'v1' }),
@@ -128,7 +128,7 @@ test('a call that was made is recorded, even if a step after it fails or its lin
   const run = async (outcome: Outcome, isAbandoned: boolean): Promise<unknown> => {
     const callLine = createCallLine({
       calls: callsOf(() => Promise.resolve(outcome)),
-      planOf: () => ({ plan: plainPlan, stored: null }),
+      planOf: async () => ({ plan: plainPlan, stored: null }),
       resolve: () => Promise.resolve({ target: target as never, model: null }),
       policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
       onCalled: called,

@@ -84,9 +84,9 @@ const retrySecretMs = 2_000;
 export function createCallLine(deps: {
   calls: Pick<Calls, 'run'>;
   /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
-  planOf: (batch: BatchRow) => FoundPlan | Promise<FoundPlan>;
+  planOf: (batch: BatchRow) => Promise<FoundPlan>;
   /** Where the calls of one of its targets go. Throws as `planOf`. */
-  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Resolved | Promise<Resolved>;
+  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
   /** Absent: no line names a prompt. */
   renderLine?: RenderLine;
   /** How lines are retried. Each retry runs the whole plan again. */

@@ -1,7 +1,7 @@
-import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
-import type { RequestCredentials } from '#libs/access/request-credentials.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
+import type { RequestedCredential } from '#libs/credentials/requested.ts';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
-import type { BatchPlace } from '#libs/database/schema.ts';
+import type { BatchCredential } from '#libs/database/schema.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -57,10 +57,10 @@ export async function copyLines(
 }
 
 /** Whether the request overrides the target of the original batch. */
-export const namesTarget = ({ virtualKey, provider, config, providerKey }: RequestCredentials): boolean =>
+export const namesTarget = ({ virtualKey, provider, config, providerKey }: RequestedCredential): boolean =>
   virtualKey !== null || provider !== null || config !== null || providerKey !== null;
 
-type Destination = Pick<RequestCredentials, 'virtualKey' | 'provider' | 'customHost'>;
+type Destination = Pick<RequestedCredential, 'virtualKey' | 'provider' | 'customHost'>;
 
 /**
  * The target of the original batch, as credentials of a call. The current version of a stored config is used. Throws
@@ -68,20 +68,20 @@ type Destination = Pick<RequestCredentials, 'virtualKey' | 'provider' | 'customH
  */
 export function sameTarget(
   snapshot: Pick<AccessSnapshot, 'findCredentialById'>,
-  { target }: Pick<BatchRow, 'target'>,
-): Partial<RequestCredentials> {
+  { target, workspace_id: workspaceId }: Pick<BatchRow, 'target' | 'workspace_id'>,
+): Partial<RequestedCredential> {
   const lost = (): GatewayError =>
     conflict(
       'credentials_not_kept',
       'The credentials sent with the original batch were deleted when it ended. Send them again, as headers or gateway_options.',
     );
-  const destinationOf = (place: BatchPlace): Partial<Destination> => {
-    if (place.type === 'none') return {};
-    if (place.type === 'provider') {
-      if (place.secret_id !== null) throw lost();
-      return { provider: place.provider, customHost: place.custom_host };
+  const destinationOf = (credential: BatchCredential): Partial<Destination> => {
+    if (credential.type === 'none') return {};
+    if (credential.type === 'provider') {
+      if (credential.secret_id !== null) throw lost();
+      return { provider: credential.provider, customHost: credential.custom_host };
     }
-    const slug = snapshot.findCredentialById(place.virtual_key_id)?.slug;
+    const slug = snapshot.findCredentialById(workspaceId, credential.virtual_key_id)?.slug;
     if (slug === undefined) throw lost();
     return { virtualKey: { slug, param: 'batch_id' } };
   };

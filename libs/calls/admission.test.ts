@@ -78,7 +78,7 @@ async function run(admit: Admit, { config, script, request, again, isLimited = t
   const target = { ...rig.target, credentialId: 'vk_1', workspaceId: 'ws_1' };
   const policy = { attemptsMax: 3, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY };
   const outcome: Outcome = await calls.run(call, {
-    resolve: (_call, leaf, model) => ({ target: { ...target, label: leaf.name ?? 'plain' }, model }),
+    resolve: async (_call, leaf, model) => ({ target: { ...target, label: leaf.name ?? 'plain' }, model }),
     ...(again === true ? { again: policy } : {}),
   });
   return { outcome, steps, asked, call };

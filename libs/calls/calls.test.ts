@@ -71,7 +71,7 @@ async function run(
     maxDelayMs: 100,
     deadlineAt: options.deadlineAt ?? 1_000,
   };
-  const resolve: Resolve<Call> = (_call, _leaf, model) => ({ target, model });
+  const resolve: Resolve<Call> = async (_call, _leaf, model) => ({ target, model });
   const outcome = await runCall({ planDeps, retries }, call, { resolve, again });
   return { outcome, attempts: attemptsOf(call, outcome), leaf: call.leaf, waits };
 }

@@ -35,8 +35,7 @@ export type Course<Planned extends Call> = {
 /** Every call to a provider starts here: live calls, batch lines, pass-through, lists of models, fine-tuning. */
 export type Calls = {
   /**
-   * Runs a call with its plan. Never rejects. With a single target it adds no promise to that of the target.
-   * Afterwards, `call` says where the call went.
+   * Runs a call with its plan. Never rejects. Afterwards, `call` says where the call went.
    */
   run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
   /** Calls GET /models of the target and answers in OpenAI's list format. Its limits are seconds and megabytes. */

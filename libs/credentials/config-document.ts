@@ -1,8 +1,9 @@
+import { isStorable } from '#libs/contracts/scalars.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { SecretOwner, Secrets } from '#libs/secrets/secrets.ts';
 import { refuseCredentials, splitSecrets } from './config-secrets.ts';
 import { parseConfigText, readConfig } from './read-config.ts';
-import { refuseUnstorable } from './refuse-unstorable.ts';
 
 export type Document = Record<string, unknown>;
 
@@ -30,4 +31,13 @@ export async function storeDocumentSecrets(
   const { document: open, secrets: members } = splitSecrets(document);
   if (Object.keys(members).length > 0) await secrets.store(unit, owner, members);
   return open;
+}
+
+/** Throws invalid_request for a config that the log cannot store: one with U+0000 or a lone surrogate in any text. */
+export function refuseUnstorable(document: unknown, param: string): void {
+  JSON.stringify(document, (name, value: unknown) => {
+    if (isStorable(name) && (typeof value !== 'string' || isStorable(value))) return value;
+    const message = `Invalid '${param}': expected well-formed Unicode text without the character U+0000 everywhere.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+  });
 }

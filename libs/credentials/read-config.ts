@@ -88,20 +88,18 @@ export function parseConfigText(text: string, param: string): unknown {
 const refused = (param: string, what: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${what}`, { param });
 
-export type InlineConfigs = (text: string, param: string) => Plan;
+export type ReadConfigDeps = { checkDestination: CheckDestination; plans: PlanCache };
 
 /**
- * Plans of configs that come with each call as text: the same few, thousands of times. One with a credential in it is
- * never kept, so that no key outlives its call here.
+ * Returns the plan of a config that came with a call as text: the same few, thousands of times. One with a credential in
+ * it is never cached, so that no key outlives its call here.
  */
-export function createInlineConfigs(checkDestination: CheckDestination, plans: PlanCache): InlineConfigs {
-  return (text, param) => {
-    const cacheKey = `${param} ${text}`;
-    const known = plans.find(cacheKey);
-    if (known) return known;
-    const value = parseConfigText(text, param);
-    const { plan } = readConfig(value, param, checkDestination);
-    if (!holdsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
-    return plan;
-  };
+export function readInlineConfig({ checkDestination, plans }: ReadConfigDeps, text: string, param: string): Plan {
+  const cacheKey = `${param} ${text}`;
+  const known = plans.find(cacheKey);
+  if (known) return known;
+  const value = parseConfigText(text, param);
+  const { plan } = readConfig(value, param, checkDestination);
+  if (!holdsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
+  return plan;
 }

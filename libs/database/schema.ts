@@ -97,7 +97,7 @@ export type BatchError = { code: string; message: string; param: string | null; 
  * One destination of a batch's lines. `none`: each line names its virtual key. `settings` are the provider's own.
  * `secret_id` holds the key and the secret settings.
  */
-export type BatchPlace =
+export type BatchCredential =
   | { type: 'none' }
   | { type: 'virtual_key'; virtual_key_id: string }
   | {
@@ -114,9 +114,9 @@ export type BatchPlace =
  * kept whole, its secrets encrypted.
  */
 export type BatchTarget =
-  | BatchPlace
-  | { type: 'config'; config_id: string; config_version: number; secret_id?: string; caller: BatchPlace }
-  | { type: 'inline_config'; config: Record<string, unknown>; secret_id: string | null; caller: BatchPlace };
+  | BatchCredential
+  | { type: 'config'; config_id: string; config_version: number; secret_id?: string; caller: BatchCredential }
+  | { type: 'inline_config'; config: Record<string, unknown>; secret_id: string | null; caller: BatchCredential };
 
 export type BatchUsage = {
   input_tokens: number;

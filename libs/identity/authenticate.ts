@@ -17,7 +17,7 @@ export type LiveApiKey = {
   readonly expiresAtMs: number;
 };
 
-/** The part of the snapshot with the keys (libs/access/access-snapshot.ts). */
+/** The part of the snapshot with the keys (libs/snapshot/access-snapshot.ts). */
 type KeySource = {
   findApiKey(digest: string): LiveApiKey | undefined;
   assertFresh(): void;

@@ -18,7 +18,7 @@ import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 import { readDocument } from '#libs/credentials/config-document.ts';
 import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/config-secrets.ts';
 import { guardrailNamesIn } from '#libs/credentials/guardrail-names.ts';
-import { noSuchGuardrail } from '#libs/credentials/no-such-guardrail.ts';
+import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 
 /** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */
 type GuardrailData = GuardrailDocument & {

@@ -1,9 +1,7 @@
-import type { AllowedModels } from '#libs/calls/call.ts';
 import type { z } from 'zod';
 import type { SecretMapping, secretMappings } from '#libs/contracts/secret-references.ts';
 import { portkeySettings } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { checkHost } from '#libs/credentials/custom-host.ts';
@@ -16,6 +14,7 @@ import {
   type ProviderSettings,
 } from '#libs/credentials/provider-settings.ts';
 import { unknownProvider } from '#libs/credentials/unknown-provider.ts';
+import type { StoredCredential } from '#libs/credentials/stored.ts';
 import type { CheckContext } from '#libs/records/define-resource.ts';
 import {
   defaultSettings,
@@ -30,57 +29,6 @@ import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-referenc
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;
-
-/** A provider's credential as its record has it. The credential itself is a row of `secret`, never in an event. */
-export type StoredCredential = {
-  provider: string;
-  /** Canonical (libs/credentials/custom-host.ts); null for the provider's own address. */
-  custom_host: string | null;
-  /** The provider's settings that are no secrets. */
-  settings: Record<string, string>;
-  /** null for a server that asks for no credential. */
-  secret_id: string | null;
-  secret_last_four: string;
-  /** Fields whose values are fetched for calls. Absent for none. */
-  secret_mappings?: SecretMapping[];
-  /** `settings` has the default one's settings. Absent for none. */
-  deployments?: readonly Deployment[];
-};
-
-/** A provider's credential in memory. */
-export type OpenCredential = {
-  readonly provider: string;
-  /** Canonical; null for the provider's own address. */
-  readonly customHost: string | null;
-  /** Where calls go; null when this process does not know the provider (a newer release stored it). */
-  readonly baseUrl: URL | null;
-  readonly settings: Readonly<Record<string, string>>;
-  readonly apiKey: Secret | null;
-  /** Decrypted; null when the stored row does not open. */
-  readonly secrets: SecretMembers | null;
-  /** A call's model chooses among them. Absent: `settings` are those of every call. */
-  readonly deployments?: readonly Deployment[];
-  /** What is taken from secret references, and who mapped it. Absent: nothing. */
-  readonly mapped?: { readonly ownerId: string; readonly mappings: readonly SecretMapping[] };
-};
-
-/** What a slug of `@slug/model` stands for: a virtual key, or a provider with the credential of its integration. */
-export type LiveCredential = OpenCredential & {
-  readonly id: string;
-  readonly workspaceId: string;
-  readonly slug: string;
-  /** How messages call it. */
-  readonly noun: 'virtual key' | 'provider';
-  readonly expiresAtMs: number;
-  /** Slug of the integration that holds the credential. Absent: the record itself does. */
-  readonly integration?: string;
-  /** As `Target.sharedAccount`. */
-  readonly sharedAccount?: string;
-  /** Absent: all. */
-  readonly models?: AllowedModels;
-  /** Why it cannot be used at present. Absent: it can. */
-  readonly blocked?: 'integration_deleted' | 'integration_unreadable' | 'integration_not_shared';
-};
 
 /** Members of a request that make a credential: `key`, `custom_host`, the provider's settings under our names and Portkey's. */
 type CredentialInput = Readonly<Record<string, unknown>> & {
@@ -190,22 +138,6 @@ function unmapped<Value>(
   return Object.fromEntries(Object.entries(values).filter(([name]) => !fields.has(name)));
 }
 
-/** The credential of a row, ready for calls. `secrets` is null when they cannot be decrypted; `ownerId` owns the row. */
-export const liveCredential = (
-  data: StoredCredential,
-  secrets: SecretMembers | null,
-  ownerId: string,
-): OpenCredential => ({
-  provider: data.provider,
-  customHost: data.custom_host,
-  baseUrl: data.custom_host === null ? addressOf(data) : new URL(data.custom_host),
-  settings: data.settings,
-  apiKey: secrets?.['key'] ?? null,
-  secrets,
-  ...(data.deployments?.length ? { deployments: data.deployments } : {}),
-  ...(data.secret_mappings?.length ? { mapped: { ownerId, mappings: data.secret_mappings } } : {}),
-});
-
 /** Settings that came under Portkey's names, under ours. */
 function withOurNames(given: CredentialInput): CredentialInput {
   const renamed = portkeySettings
@@ -224,15 +156,6 @@ export const shownSettings = ({ settings, custom_host: host, deployments = [] }:
   ...(host === null ? {} : { custom_host: host }),
   ...(deployments.length === 0 ? {} : { deploymentConfig: shownDeployments(deployments) }),
 });
-
-/** null for a provider that this process does not know, or settings that it cannot make an address of. */
-function addressOf({ provider, settings }: StoredCredential): URL | null {
-  try {
-    return findProvider(provider)?.baseUrlOf(settings) ?? null;
-  } catch {
-    return null;
-  }
-}
 
 const missingKey = (): GatewayError =>
   new GatewayError('invalid_request', 'missing_required_parameter', "Missing required parameter: 'key'.", {

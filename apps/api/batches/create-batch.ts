@@ -3,10 +3,10 @@ import {
   credentialHeaders,
   credentialsOf,
   namedProvider,
-  type RequestCredentials,
+  type RequestedCredential,
   fingerprintOfCall,
-} from '#libs/access/request-credentials.ts';
-import type { BatchTargets } from '#libs/access/batch-target.ts';
+} from '#libs/credentials/requested.ts';
+import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { BatchObject, CreateBatchRequest, type BatchEndpoint, type GatewayOptions } from '#libs/contracts/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
@@ -93,7 +93,7 @@ export function recordable(options: GatewayOptions, request: Request) {
 }
 
 /** The options of the batch name the target like headers do, and take precedence over them. */
-export function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
+export function withOptions(sent: RequestedCredential, options: GatewayOptions): RequestedCredential {
   const { virtual_key: slug, config } = options;
   const named = slug === undefined ? null : namedProvider(`@${slug.replace(/^@/, '')}`, 'gateway_options.virtual_key');
   return {

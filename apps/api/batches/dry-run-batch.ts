@@ -1,6 +1,6 @@
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
-import type { Routing } from '#libs/access/routing.ts';
 import { dryRun, type DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
 import { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
 import { CreateBatchRequest } from '#libs/contracts/batches.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';

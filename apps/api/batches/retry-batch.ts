@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import type { BatchTargets } from '#libs/access/batch-target.ts';
-import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
+import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { copyLines, namesTarget, retryInputs, sameTarget } from '#libs/batches/retry-lines.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';

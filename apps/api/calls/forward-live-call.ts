@@ -1,8 +1,9 @@
 import type { Request } from 'express';
 import type { z } from 'zod';
-import { checkCacheFlags } from '#libs/access/call-options.ts';
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
-import { withoutConfig, type Routing } from '#libs/access/routing.ts';
+import { checkCacheFlags } from '#libs/credentials/call-options.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { withoutConfig } from '#libs/credentials/plan.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
@@ -74,9 +75,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
       checkCacheFlags(request.headers);
-      const planning = deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
-      // In the usual case it is there at once, and a turn of the event loop is saved.
-      const found = planning instanceof Promise ? await planning : planning;
+      const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
       const controller = abortWhenClientLeaves(response);
       // Without a config the value of a large body is made when an adapter needs it; most send the bytes.
       const isRouted = found !== withoutConfig;

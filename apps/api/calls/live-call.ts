@@ -1,7 +1,8 @@
 import type { Request } from 'express';
-import { withOptions } from '#libs/access/call-options.ts';
-import type { RequestCredentials } from '#libs/access/request-credentials.ts';
-import type { FoundPlan, Routing } from '#libs/access/routing.ts';
+import { withOptions } from '#libs/credentials/call-options.ts';
+import type { RequestedCredential } from '#libs/credentials/requested.ts';
+import type { FoundPlan } from '#libs/credentials/plan.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Course } from '#libs/calls/calls.ts';
 import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
@@ -10,7 +11,7 @@ import { metadataOf } from './call-metadata.ts';
 
 /** A call of a client that waits for its answer. */
 export type LiveCall = Call & {
-  readonly credentials: RequestCredentials;
+  readonly credentials: RequestedCredential;
   /** How messages call its config. */
   readonly configParam: string;
   readonly startedAt: number;

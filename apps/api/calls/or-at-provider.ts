@@ -1,4 +1,4 @@
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';

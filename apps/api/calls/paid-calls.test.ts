@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
 import type { Outcome } from '#libs/calls/call.ts';
 import { createCalls, type Calls } from '#libs/calls/calls.ts';
-import { withoutConfig } from '#libs/access/routing.ts';
+import { withoutConfig } from '#libs/credentials/plan.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import type { Guardrails, GuardrailVerdict } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
@@ -91,7 +91,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
     calls,
     routing: {
       planOf: () => (hasConfig ? { ...withoutConfig, plan } : withoutConfig),
-      resolveLeaf: () => ({ target, model: 'gpt-test' }),
+      resolveLeaf: async () => ({ target, model: 'gpt-test' }),
     },
     requestLog,
     costs: createCallCosts(createPricing({ table: () => builtInPrices })),

@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
-import { credentialHeaders, credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
+import { credentialHeaders, credentialsOf, slugOfModel } from '#libs/credentials/requested.ts';
 import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';

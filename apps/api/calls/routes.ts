@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Request, Response } from 'express';
-import { listModels, type ModelDeps } from '#libs/access/list-models.ts';
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
+import { listModels, type ModelDeps } from '#libs/credentials/list-models.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
 import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/chat.ts';
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/embeddings.ts';

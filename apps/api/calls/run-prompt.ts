@@ -1,14 +1,14 @@
 import type { Request } from 'express';
-import { checkCacheFlags } from '#libs/access/call-options.ts';
+import { checkCacheFlags } from '#libs/credentials/call-options.ts';
 import {
   bodyToSend,
   refuseMissing,
   type PromptQuery,
   type Prompts,
   type RenderedPrompt,
-} from '#libs/access/prompts.ts';
-import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
-import { withoutConfig } from '#libs/access/routing.ts';
+} from '#libs/stored-prompts/prompts.ts';
+import { credentialsOf, type RequestedCredential } from '#libs/credentials/requested.ts';
+import { withoutConfig } from '#libs/credentials/plan.ts';
 import { ChatCompletionResponse } from '#libs/contracts/chat.ts';
 import { CompletionResponse } from '#libs/contracts/completions.ts';
 import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
@@ -165,7 +165,7 @@ function queryOf(request: Request): PromptQuery {
 }
 
 /** The config of a prompt counts unless the caller sends one, or its key has a fixed one. */
-function withConfig(sent: RequestCredentials, { config }: RenderedPrompt, isAllowed: boolean): RequestCredentials {
+function withConfig(sent: RequestedCredential, { config }: RenderedPrompt, isAllowed: boolean): RequestedCredential {
   if (config === null || sent.config !== null || !isAllowed) return sent;
   return { ...sent, config: { value: config, param: 'config' } };
 }

@@ -1,8 +1,13 @@
 import { randomInt } from 'node:crypto';
-import type { BatchTargets } from '#libs/access/batch-target.ts';
-import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
-import { noDefaults, refuseConfigOverride } from '#libs/access/config-override.ts';
-import { credentialHeaders, credentialsOf, slugOfModel, fingerprintOfCall } from '#libs/access/request-credentials.ts';
+import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
+import {
+  credentialHeaders,
+  credentialsOf,
+  fingerprintOfCall,
+  noDefaults,
+  refuseConfigOverride,
+} from '#libs/credentials/requested.ts';
+import { missingCredentials, type Credential } from '#libs/credentials/resolve.ts';
 import { otherModelsIn } from '#libs/calls/allowed-models.ts';
 import { unknownEnd, type Admission, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
@@ -64,20 +69,17 @@ export function createFineTuningJob({
       { headers: credentialHeaders, body: CreateFineTuningJobRequest },
       async ({ body }, request, response) => {
         const { workspaceId, defaults } = callerOf(request);
-        const named = slugOfModel(body.model);
-        const sent = credentialsOf(request.headers);
-        const credentials = named
-          ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null }
-          : sent;
-        refuseConfigOverride(defaults, sent, false);
+        const credentials = credentialsOf(request.headers);
+        refuseConfigOverride(defaults, credentials, false);
         // A config routes calls to several targets, but a job is trained at one, so the config is not used here.
         const choice = await targets.choose({
           workspaceId,
           credentials: { ...credentials, config: null },
           defaults: noDefaults,
+          model: body.model,
         });
         requireFineTuning(choice.caller);
-        const model = named?.model ?? body.model;
+        const model = choice.model ?? body.model;
         if (choice.caller.type === 'virtual_key' && choice.caller.key.models !== undefined) {
           const { models, slug } = choice.caller.key;
           assertModelAllowed(models, slug, model, { operation: 'chat' });
@@ -96,7 +98,7 @@ export function createFineTuningJob({
         const training = {
           request: {
             ...toRequest(body, model),
-            ...(named ? { sent_model: body.model } : {}),
+            ...(model === body.model ? {} : { sent_model: body.model }),
             ...(choice.caller.type === 'virtual_key' ? { virtual_key: choice.caller.key.slug } : {}),
           },
           trainingFileId: body.training_file,

@@ -1,6 +1,6 @@
-import type { Routing } from '#libs/access/routing.ts';
-import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
-import { describeSteps, explainPlan } from '#libs/access/explain-plan.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
+import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { describeSteps, explainPlan } from '#libs/credentials/explain.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/explain-config.ts';
 import { callerOf } from '#libs/http/request-context.ts';

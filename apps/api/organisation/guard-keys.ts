@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Request } from 'express';
 import { Counter, type Registry } from 'prom-client';
-import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
 import { createRefusalLog, type RefusalLog } from '#libs/people/refusal-log.ts';
 import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';

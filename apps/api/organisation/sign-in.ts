@@ -1,4 +1,4 @@
-import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import type { Egress } from '#libs/calls/upstream/egress.ts';
 import { fetchKeySet } from '#libs/calls/upstream/fetch-key-set.ts';
 import { email as emailSchema } from '#libs/contracts/people.ts';

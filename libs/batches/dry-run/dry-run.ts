@@ -1,4 +1,4 @@
-import type { Credential } from '#libs/access/choose-credential.ts';
+import type { Credential } from '#libs/credentials/resolve.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
 import type { BatchError, CreateBatchRequest } from '#libs/contracts/batches.ts';

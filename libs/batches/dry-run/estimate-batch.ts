@@ -1,9 +1,10 @@
 import { Big } from 'big.js';
 import type { Kysely } from 'kysely';
-import { explainPlan, describeSteps } from '#libs/access/explain-plan.ts';
-import type { RequestCredentials } from '#libs/access/request-credentials.ts';
-import type { FoundPlan, Routing } from '#libs/access/routing.ts';
 import { operationOf } from '../endpoint-operation.ts';
+import { explainPlan, describeSteps } from '#libs/credentials/explain.ts';
+import type { RequestedCredential } from '#libs/credentials/requested.ts';
+import type { FoundPlan } from '#libs/credentials/plan.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import type { Target } from '#libs/calls/call.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
@@ -31,7 +32,7 @@ type Deps = {
 export type DryRunCall = {
   workspaceId: string;
   keyId: string | null;
-  credentials: RequestCredentials;
+  credentials: RequestedCredential;
   found: FoundPlan;
   endpoint: string;
   /** For all lines, instead of their own. */

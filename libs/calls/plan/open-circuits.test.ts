@@ -46,7 +46,7 @@ async function tried(strategy: object, closed: readonly string[], draws: number[
     },
     plannedCall(plan, request),
     {
-      resolve: (_call, leaf) => ({
+      resolve: async (_call, leaf) => ({
         target: {
           provider: 'openai',
           baseUrl: new URL('https://a.example'),

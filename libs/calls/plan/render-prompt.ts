@@ -4,11 +4,11 @@ import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import { editParams } from './edit-params.ts';
 import type { Leaf } from './plan.ts';
 
-/** Renders a stored prompt (libs/access/prompts.ts). Throws GatewayError. */
+/** Renders a stored prompt (libs/stored-prompts/prompts.ts). Throws GatewayError. */
 export type RenderPrompt = (
   query: Pick<PromptInput, 'variables' | 'hyperparameters'> & { workspaceId: string; name: string; param: string },
   pins?: PromptPins,
-) => Rendered | Promise<Rendered>;
+) => Promise<Rendered>;
 
 type Rendered = {
   operation: 'chat' | 'completions';

@@ -74,7 +74,7 @@ async function run(config: object, outcomes: Record<string, Outcome> = {}, optio
   const request = chatRequest({ signal: options.signal ?? new AbortController().signal });
   const call = plannedCall(compileConfig(ConfigInput.parse(config)), request, { metadata: options.metadata ?? null });
   const outcome = await runPlan(deps, call, {
-    resolve: (_call, leaf, model) => {
+    resolve: async (_call, leaf, model) => {
       if (options.refuse?.includes(leaf.name ?? '')) throw new GatewayError('invalid_request', 'refused', 'no');
       return { target: { ...target, label: leaf.name ?? '' }, model };
     },
@@ -259,7 +259,9 @@ async function over(
     now: rig.now,
   };
   const call = plannedCall(compileConfig(ConfigInput.parse(config)), request);
-  const outcome = await runPlan(deps, call, { resolve: (_call, _leaf, model) => ({ target: rig.target, model }) });
+  const outcome = await runPlan(deps, call, {
+    resolve: async (_call, _leaf, model) => ({ target: rig.target, model }),
+  });
   const run = { outcome, attempts: attemptsOf(call, outcome), retryAttempts: retryAttemptsOf(call, outcome) };
   return { run, rig };
 }

@@ -15,14 +15,14 @@ export type Resolved = { target: Target; model: string | null };
 
 /**
  * Resolves a leaf when it is about to be called. `model` is that of the body with the leaf's edits; `isLeafsModel`: the
- * config chose it. Returns a promise only if something has to be looked up. Throws GatewayError.
+ * config chose it. Throws GatewayError.
  */
 export type Resolve<Planned extends Call> = (
   call: Planned,
   leaf: Leaf,
   model: string | null,
   isLeafsModel: boolean,
-) => Resolved | Promise<Resolved>;
+) => Promise<Resolved>;
 
 export type PlanDeps = {
   callTarget: CallTarget['call'];
@@ -68,7 +68,6 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  */
 export function runPlan<Planned extends Call>(deps: PlanDeps, call: Planned, pass: Pass<Planned>): Promise<Outcome> {
   const { root } = call.plan;
-  // Nearly every call has a plan with one target, which costs no promise of its own.
   return root.kind === 'leaf' ? runLeaf(deps, root.leaf, call, pass) : runNode(deps, root, call, pass);
 }
 
@@ -119,8 +118,8 @@ async function runNode<Planned extends Call>(
   }
 }
 
-/** Calls one leaf. The promise never rejects; if nothing has to be awaited before, it is that of the target. */
-function runLeaf<Planned extends Call>(
+/** Calls one leaf. Never rejects. */
+async function runLeaf<Planned extends Call>(
   deps: PlanDeps,
   own: Leaf,
   call: Planned,
@@ -133,34 +132,23 @@ function runLeaf<Planned extends Call>(
   call.model = request.model;
   call.prompt = call.promptInput === null ? null : call.promptInput.prompt;
   try {
-    if (leaf.prompt !== null) return runPromptLeaf(deps, leaf as PromptLeaf, call, pass).catch(failed);
-    const edited = leaf === plainLeaf ? unedited : editParams(leaf, call.params);
-    const model = edited.model ?? call.modelOverride ?? request.model;
-    const found = pass.resolve(call, leaf, model, edited.model !== null);
-    if (found instanceof Promise) {
-      return found.then((resolved) => callLeaf(deps, call, pass, resolved, edited.edits)).catch(failed);
-    }
-    const outcome = callLeaf(deps, call, pass, found, edited.edits);
-    // A plain call has no steps that could reject.
-    return leaf === plainLeaf ? outcome : outcome.catch(failed);
+    const { edits, model: edited, isLeafsModel } = await editRequest(deps, leaf, call);
+    const model = (isLeafsModel ? edited : (call.modelOverride ?? edited)) ?? request.model;
+    return await callLeaf(deps, call, pass, await pass.resolve(call, leaf, model, isLeafsModel), edits);
   } catch (error) {
-    return Promise.resolve(failed(error));
+    return failed(error);
   }
 }
 
-type PromptLeaf = Leaf & { prompt: object };
-
-/** Calls a leaf whose requests are rendered from a prompt. */
-async function runPromptLeaf<Planned extends Call>(
-  deps: PlanDeps,
-  leaf: PromptLeaf,
-  call: Planned,
-  pass: Pass<Planned>,
-): Promise<Outcome> {
+/** What a leaf changes in a request, and the model of the result: null if it is the caller's. */
+async function editRequest(deps: PlanDeps, leaf: Leaf, call: Call): ReturnType<typeof editByPrompt> {
+  const { prompt } = leaf;
+  if (prompt === null) {
+    const edited = leaf === plainLeaf ? unedited : editParams(leaf, call.params);
+    return { ...edited, isLeafsModel: edited.model !== null };
+  }
   if (deps.renderPrompt === undefined) throw new Error('prompts are not rendered here');
-  const { edits, model: chosen, isLeafsModel } = await editByPrompt(deps.renderPrompt, call, leaf);
-  const model = (isLeafsModel ? chosen : (call.modelOverride ?? chosen)) ?? call.request.model;
-  return await callLeaf(deps, call, pass, await pass.resolve(call, leaf, model, isLeafsModel), edits);
+  return await editByPrompt(deps.renderPrompt, call, { ...leaf, prompt });
 }
 
 const unedited: ReturnType<typeof editParams> = { edits: {}, model: null };

@@ -14,7 +14,7 @@ import {
   refuseUnknownScopes,
 } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { noSuchConfig } from '#libs/credentials/no-such-config.ts';
+import { noSuchConfig } from '#libs/credentials/not-found.ts';
 import { madeWith, type ApiKeyData } from './api-key-data.ts';
 import { readRotationPolicy } from './api-key-rotation.ts';
 import type { Checked, CheckContext } from '#libs/records/define-resource.ts';

@@ -9,7 +9,7 @@ import {
   type PriceComponent,
   type PricingAdjustments,
 } from '#libs/prices/adjustments.ts';
-import type { OpenCredential, StoredCredential } from '#libs/resources/stored-credential.ts';
+import type { OpenCredential, StoredCredential } from '#libs/credentials/stored.ts';
 import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
 
 /** What a workspace may do with an integration. */

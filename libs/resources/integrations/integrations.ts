@@ -20,11 +20,11 @@ import { addDefaultProvider, providerIdPrefix, sharingLock } from './providers.t
 import { asJson } from '#libs/records/resource-row.ts';
 import { slugLock } from '#libs/records/resource-slug.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
+import { liveCredential } from '#libs/credentials/stored.ts';
 import {
   checkChangedCredential,
   checkNewCredential,
   credentialKinds,
-  liveCredential,
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
 import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';

@@ -25,7 +25,8 @@ import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { freeSlug, slugLock } from '#libs/records/resource-slug.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
-import { credentialKinds, type LiveCredential } from '#libs/resources/stored-credential.ts';
+import type { LiveCredential } from '#libs/credentials/stored.ts';
+import { credentialKinds } from '#libs/resources/stored-credential.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 
 type ProviderData = {

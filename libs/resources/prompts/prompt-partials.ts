@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { partialFields, PartialObject, partialUpdateFields } from '#libs/contracts/prompts.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate } from '#libs/prompts/compile-template.ts';
-import { refuseUnstorable } from '#libs/credentials/refuse-unstorable.ts';
+import { refuseUnstorable } from '#libs/credentials/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';

@@ -7,7 +7,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { compilePrompt } from '#libs/prompts/prompt-template.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/credentials/config-secrets.ts';
-import { refuseUnstorable } from '#libs/credentials/refuse-unstorable.ts';
+import { refuseUnstorable } from '#libs/credentials/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { activeLabels, findLabel } from './labels.ts';
@@ -80,7 +80,7 @@ type PromptInput = Partial<z.output<z.ZodObject<typeof promptFields & typeof pro
 
 /**
  * A template with the request that it belongs to. A change makes a version, which is used when it is published or asked for
- * by `slug@version`; libs/access/prompts.ts renders it.
+ * by `slug@version`; libs/stored-prompts/prompts.ts renders it.
  */
 export const promptKind = defineResource<typeof promptFields, PromptData, LivePrompt>({
   noun: 'prompt',

@@ -8,7 +8,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { refuseUnmappable } from '#libs/credentials/provider-settings.ts';
-import { isReferenceFor, mayTakeMember, memberNotAllowed } from './secret-reference-data.ts';
+import { mayTakeMember, memberNotAllowed } from '#libs/credentials/mapped-secrets.ts';
+import { isReferenceFor } from './secret-reference-data.ts';
 
 type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key' | 'allowedKeys'>;
 type Given = z.output<ReturnType<typeof secretMappings>>;

@@ -12,14 +12,12 @@ import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import { shownDeployments } from '#libs/credentials/deployments.ts';
+import { liveCredential, type LiveCredential, type StoredCredential } from '#libs/credentials/stored.ts';
 import {
   checkChangedCredential,
   checkNewCredential,
   credentialKinds,
-  liveCredential,
   shownSettings,
-  type LiveCredential,
-  type StoredCredential,
 } from '#libs/resources/stored-credential.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';

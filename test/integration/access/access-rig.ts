@@ -1,17 +1,22 @@
 import { randomBytes } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import type { z } from 'zod';
-import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
+import {
+  createAccessSnapshot,
+  type AccessSnapshot,
+  type AccessSnapshotOptions,
+} from '#libs/snapshot/access-snapshot.ts';
 import { createAuthenticate } from '#libs/identity/authenticate.ts';
-import { createBatchTargets } from '#libs/access/batch-target.ts';
-import type { MappedSecrets } from '#libs/access/mapped-secrets.ts';
+import { createBatchTargets } from '#libs/credentials/batch-targets.ts';
+import type { MappedSecrets } from '#libs/credentials/mapped-secrets.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import type { KeyRights } from '#libs/identity/key-rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
-import { createRouting } from '#libs/access/routing.ts';
+import { createRouting } from '#libs/credentials/routing.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
 import { workspaceModel } from '#libs/people/workspaces.ts';
 import { createPlanCache } from '#libs/credentials/plan-cache.ts';
+import { readVersion } from '#libs/records/read-version.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
@@ -69,7 +74,7 @@ export function createProcess({ db, connectionString }: Source, options: Options
     scopes: () => new Set<string>(scopes),
   };
   // Nothing in these tests is mapped to a secret reference.
-  const mappedSecrets: MappedSecrets = { complete: (target) => target };
+  const mappedSecrets: MappedSecrets = { complete: async (target) => target };
   const targetDeps = {
     db,
     secrets,
@@ -78,6 +83,7 @@ export function createProcess({ db, connectionString }: Source, options: Options
     mappedSecrets,
     plans: createPlanCache(),
     checkDestination,
+    readVersion: (version: Parameters<typeof readVersion>[1]) => readVersion(db, version),
   };
   return {
     db,

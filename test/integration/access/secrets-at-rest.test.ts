@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/people/bootstrap.ts';
-import { credentialsOf } from '#libs/access/request-credentials.ts';
+import { credentialsOf } from '#libs/credentials/requested.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -2,8 +2,7 @@ import { beforeAll, afterAll, expect, test } from 'vitest';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
-import { targetOfVirtualKey } from '#libs/access/target-of-credential.ts';
-import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import { nothingRequested } from '#libs/credentials/requested.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { userKind } from '#libs/people/users.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
@@ -234,30 +233,31 @@ test('a virtual key keeps all of its deployments, and each call gets the one of 
   ];
   const { record } = await create({ ...contoso, name: 'd', slug: 'several', key: 'sk-1', deploymentConfig });
   expect(record).toMatchObject({ deploymentConfig, model_config: { deploymentConfig } });
-  const placeOf = (model: string) => {
-    const key = access.snapshot.findCredential(workspaceId, 'several');
-    const { settings } = targetOfVirtualKey(key as LiveCredential, model).target;
+  const deploymentOf = async (model: string) => {
+    const credentials = { ...nothingRequested, virtualKey: { slug: 'several', param: 'virtual_key' } };
+    const defaults = { configId: null, allowsConfigOverride: true };
+    const { settings } = (await access.routing.targetOf({ workspaceId, credentials, model, defaults })).target;
     return [settings['azure_deployment_id'], settings['azure_api_version']];
   };
-  expect(placeOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
-  expect(placeOf('@several/gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
-  expect(placeOf('d2')).toEqual(['d2', '2025-04-01']);
-  expect(placeOf('another')).toEqual(['d1', '2024-10-21']);
+  expect(await deploymentOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
+  expect(await deploymentOf('@several/gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
+  expect(await deploymentOf('d2')).toEqual(['d2', '2025-04-01']);
+  expect(await deploymentOf('another')).toEqual(['d1', '2024-10-21']);
 
   await expect(update('several', { azure_api_version: '2025-04-01' })).rejects.toMatchObject({
     param: 'azure_api_version',
     message: /deploymentConfig/,
   });
   await update('several', { name: 'renamed' });
-  expect(placeOf('gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
+  expect(await deploymentOf('gpt-4o-mini')).toEqual(['d2', '2025-04-01']);
   const withoutDefault = deploymentConfig.map((deployment) => ({ ...deployment, is_default: false }));
   await update('several', { deploymentConfig: withoutDefault });
-  expect(placeOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
-  expect(() => placeOf('another')).toThrow(/no deployment for the model 'another'.*gpt-4o, gpt-4o-mini/);
+  expect(await deploymentOf('gpt-4o')).toEqual(['d1', '2024-10-21']);
+  await expect(deploymentOf('another')).rejects.toThrow(/no deployment for the model 'another'.*gpt-4o, gpt-4o-mini/);
   expect(await update('several', { deploymentConfig: [], deploymentName: 'only' })).toMatchObject({
     settings: { azure_deployment_id: 'only' },
   });
-  expect(placeOf('another')).toEqual(['only', undefined]);
+  expect(await deploymentOf('another')).toEqual(['only', undefined]);
 });
 
 test('limits of a virtual key are stored and changed, and are not forgotten by other changes', async () => {
@@ -331,16 +331,15 @@ test('a key that would already be expired is refused', async () => {
 test('an expiry is told in the record and by the resolver', async () => {
   await create({ name: 'e', slug: 'past', provider: 'openai', key: 'sk-1' });
   await update('past', { expires_at: 1_000 });
-  const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
   const request = {
     workspaceId,
-    credentials,
+    credentials: nothingRequested,
     model: '@past/m',
     defaults: { configId: null, allowsConfigOverride: true },
   };
-  expect(() => access.routing.targetOf(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
+  await expect(access.routing.targetOf(request)).rejects.toMatchObject({ code: 'virtual_key_expired' });
   await update('past', { expires_at: null });
-  expect(access.routing.targetOf(request)).toMatchObject({ model: 'm' });
+  expect(await access.routing.targetOf(request)).toMatchObject({ model: 'm' });
 });
 
 test.each([

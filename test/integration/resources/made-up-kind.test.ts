@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { sql, type Kysely } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
-import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { createAccessSnapshot, type AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
 import { text } from '#libs/contracts/scalars.ts';

@@ -5,13 +5,13 @@ import { editParams } from '#libs/calls/plan/edit-params.ts';
 import type { Leaf, PatternSearch, PlanCall, PlanNode, WeightedOption } from '#libs/calls/plan/plan.ts';
 import { chooseSticky } from '#libs/calls/plan/sticky.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { ResolvedTarget } from './target-of-credential.ts';
+import type { ResolvedTarget } from './resolve.ts';
 
 type Deps = {
   call: PlanCall;
   search: PatternSearch;
   /** As for a call. Throws GatewayError for a target that a call would be refused at. */
-  resolve: (leaf: Leaf, model: string | null, isLeafsModel: boolean) => ResolvedTarget | Promise<ResolvedTarget>;
+  resolve: (leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<ResolvedTarget>;
   now: number;
 };
 

@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import type { Kysely } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -9,6 +9,7 @@ import type { PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import { joinSecrets } from '#libs/credentials/config-secrets.ts';
+import { readVersion } from '#libs/records/read-version.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */
 export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate };
@@ -17,9 +18,9 @@ export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate 
 type Head<Data> = { id: string; workspaceId: string; version: number; data?: Data };
 
 export type PromptVersions = {
-  /** Returns a promise only for a version that is neither in use nor cached and has to be read. Throws not_found. */
-  prompt(head: Head<PromptVersion>, number: number): CompiledPrompt | Promise<CompiledPrompt>;
-  partial(head: Head<Pick<PartialData, 'string'>>, number: number): Template | Promise<Template>;
+  /** Reads the database only for a version that is neither in use nor cached. Throws not_found. */
+  prompt(head: Head<PromptVersion>, number: number): Promise<CompiledPrompt>;
+  partial(head: Head<Pick<PartialData, 'string'>>, number: number): Promise<Template>;
 };
 
 type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'readOwned'>; sizeMax: number };
@@ -32,11 +33,11 @@ export function createPromptVersions({ db, secrets, sizeMax }: Deps): PromptVers
   const kept = new LRUCache<string, CompiledPrompt | Template>({ maxSize: sizeMax });
   const reading = new Map<string, Promise<CompiledPrompt | Template>>();
 
-  function versionOf<Data extends Record<string, unknown>, Compiled extends CompiledPrompt | Template>(
+  async function versionOf<Data extends Record<string, unknown>, Compiled extends CompiledPrompt | Template>(
     { id, workspaceId, version, data }: Head<Data>,
     number: number,
     compile: (data: Data) => Compiled,
-  ): Compiled | Promise<Compiled> {
+  ): Promise<Compiled> {
     const key = versionId(id, number);
     const known = kept.get(key);
     if (known !== undefined) return known as Compiled;
@@ -47,12 +48,13 @@ export function createPromptVersions({ db, secrets, sizeMax }: Deps): PromptVers
     };
     if (number === version && data !== undefined && joinSecrets(data, {}) !== null) return keep(data);
     const underWay = reading.get(key);
-    if (underWay !== undefined) return underWay as Promise<Compiled>;
-    const read = readVersion(db, workspaceId, key).then(async (source) =>
-      keep((await withSecrets(source, workspaceId, key)) as Data),
-    );
+    if (underWay !== undefined) return (await underWay) as Compiled;
+    const read = readVersion(db, { workspaceId, id, number }).then(async (source) => {
+      if (source === undefined) throw noSuchVersion(key);
+      return keep((await withSecrets(source, workspaceId, key)) as Data);
+    });
     reading.set(key, read);
-    return read.finally(() => reading.delete(key));
+    return await read.finally(() => reading.delete(key));
   }
 
   async function withSecrets(source: Record<string, unknown>, workspaceId: string, id: string): Promise<object> {
@@ -74,11 +76,5 @@ export function createPromptVersions({ db, secrets, sizeMax }: Deps): PromptVers
   };
 }
 
-async function readVersion(db: Kysely<Database>, workspaceId: string, id: string): Promise<Record<string, unknown>> {
-  const { rows } = await sql<{ data: Record<string, unknown> }>`
-    select data from resource_version where id = ${id} and workspace_id = ${workspaceId}`.execute(db);
-  if (rows[0]) return rows[0].data;
-  throw new GatewayError('not_found', 'prompt_version_not_found', `There is no version '${id}'.`, {
-    param: 'prompt_id',
-  });
-}
+const noSuchVersion = (id: string): GatewayError =>
+  new GatewayError('not_found', 'prompt_version_not_found', `There is no version '${id}'.`, { param: 'prompt_id' });

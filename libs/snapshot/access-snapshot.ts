@@ -22,10 +22,13 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { integrationKind } from '#libs/resources/integrations/integrations.ts';
 import type { LiveIntegration } from '#libs/resources/integrations/integration-data.ts';
 import { providerKind, type LiveProvider } from '#libs/resources/integrations/providers.ts';
-import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import type { LiveCredential } from '#libs/credentials/stored.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createPlanCache, type PlanCache } from '#libs/credentials/plan-cache.ts';
+import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
+import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
 import { usageLimitPolicyKind } from '#libs/resources/limits/usage-limit-policies.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -78,7 +81,8 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
   /** A virtual key or a provider: no two of a workspace have the same slug. */
   findCredential(workspaceId: string, slug: string): LiveCredential | undefined;
-  findCredentialById(id: string): LiveCredential | undefined;
+  findCredentialById(workspaceId: string, id: string): LiveCredential | undefined;
+  findSecretReference(id: string): LiveSecretReference | undefined;
   findIntegration(workspaceId: string, slug: string): LiveIntegration | undefined;
   /** The limits that integrations set to their workspaces; another object after a change of one. */
   integrationLimits(): ProviderCredentials['limited'];
@@ -86,8 +90,10 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   findConfig(workspaceId: string, name: string): LiveConfig | undefined;
   /** undefined: the workspace has none; null: this process cannot read them. */
   findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
-  /** The stored guardrails of all workspaces, to which plans refer: a new object after each change of one. */
-  storedGuardrails(): LiveKind<LiveGuardrail>;
+  /** A stored guardrail of the workspace or of the organisation, by slug or id. */
+  findGuardrail(workspaceId: string, name: string): LiveGuardrail | undefined;
+  /** Another object after each change of a stored guardrail. */
+  guardrailsVersion(): object;
 };
 
 /** Makes the snapshot of all cached records, in which a call finds what it needs. */
@@ -156,9 +162,17 @@ export function createAccessSnapshot({
       refuseUnreadable(providers.providers, [workspaceId], slug);
       return undefined;
     },
-    findCredentialById(id) {
+    findCredentialById(workspaceId, id) {
+      assertLoaded(workspaceId);
       const { virtualKeys, providers } = state();
-      return virtualKeys.byId.get(id) ?? providers.byId.get(id);
+      const credential = virtualKeys.byId.get(id) ?? providers.byId.get(id);
+      return credential?.workspaceId === workspaceId ? credential : undefined;
+    },
+    findSecretReference(id) {
+      const references = liveKind<LiveSecretReference>(state().records.kinds, secretReferenceKind);
+      const found = references.byId.get(id);
+      if (found === undefined) refuseUnreadable(references, null, id);
+      return found;
     },
     findIntegration: (workspaceId, slug) => findIntegration(state().providers.integrations, workspaceId, slug),
     integrationLimits: () => state().providers.limited,
@@ -167,7 +181,9 @@ export function createAccessSnapshot({
       const { guardrails } = state();
       return guardrails.size === 0 ? undefined : guardrails.get(workspaceId);
     },
-    storedGuardrails: () => liveKind(state().records.kinds, guardrailKind),
+    findGuardrail: (workspaceId, name) =>
+      findLive<LiveGuardrail>(liveKind(state().records.kinds, guardrailKind), [workspaceId, organisationId], name),
+    guardrailsVersion: () => liveKind(state().records.kinds, guardrailKind),
     findConfig(workspaceId, name) {
       assertLoaded(workspaceId);
       return findLive(state().configs, [workspaceId], name);

@@ -1,5 +1,6 @@
 import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { organisationId } from '#libs/http/caller.ts';
+import { NotInSnapshot } from '#libs/identity/not-in-snapshot.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Template } from '#libs/prompts/compile-template.ts';
 import { labelKind, type LiveLabel } from '#libs/resources/prompts/labels.ts';
@@ -7,14 +8,11 @@ import { findLive } from '#libs/records/find-by-name.ts';
 import { partialKind, type LivePartial } from '#libs/resources/prompts/prompt-partials.ts';
 import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { versionId } from '#libs/records/resource-model.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import type { PromptVersions } from './prompt-versions.ts';
 
 /** The partials of one prompt, including those inside other partials. */
 const partialsMax = 100;
-
-export const unknownPromptCode = 'prompt_not_found';
-export const unknownPartialCode = 'prompt_partial_not_found';
 
 /**
  * Finds prompts and partials by `slug`, `slug@latest`, `slug@12` or `slug@label`. An id may be used instead of the
@@ -34,7 +32,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
     const number = head && (numberOf(head, which) ?? labelled(head, workspaceId, which));
     if (head && typeof number === 'number') return { head, number };
     const message = `There is no prompt '${name.slice(0, 200)}'. GET /v1/prompts lists those that you can use.`;
-    throw new GatewayError('not_found', unknownPromptCode, message, { param });
+    throw new NotInSnapshot('not_found', 'prompt_not_found', message, { param });
   };
 
   const labelled = ({ labels }: LivePrompt, workspaceId: string, name = ''): number | null => {
@@ -49,7 +47,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
     workspaceId: string,
     name: string,
     pins?: PromptPins,
-  ): { template: Template | Promise<Template>; version: string } => {
+  ): { template: Promise<Template>; version: string } => {
     const { base, which } = partsOf(name);
     const head = findLive(snapshot.live<LivePartial>(partialKind), [workspaceId], base);
     const pinned = pins?.partials[name];
@@ -62,32 +60,24 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
       return { template: versions.partial(found.head, found.number), version };
     }
     const message = `The prompt puts in the partial '${name.slice(0, 200)}', which this workspace does not have.`;
-    throw new GatewayError('not_found', unknownPartialCode, message);
+    throw new NotInSnapshot('not_found', 'prompt_partial_not_found', message);
   };
 
-  /**
-   * Returns the partials of these names and those inside them; a promise only if one has to be read. Throws not_found.
-   */
-  const gatherPartials = (
+  /** Returns the partials of these names and those inside them. Throws not_found. */
+  const gatherPartials = async (
     workspaceId: string,
     names: readonly string[],
     pins?: PromptPins,
-    found = new Map<string, { template: Template; version: string }>(),
-  ): typeof found | Promise<typeof found> => {
+  ): Promise<Map<string, { template: Template; version: string }>> => {
+    const found = new Map<string, { template: Template; version: string }>();
     const waiting = [...names];
     for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
       if (found.has(name)) continue;
       if (found.size === partialsMax) throw tooManyPartials();
       const { template, version } = findPartial(workspaceId, name, pins);
-      if (template instanceof Promise) {
-        const here = name;
-        return template.then((read) => {
-          found.set(here, { template: read, version });
-          return gatherPartials(workspaceId, [...waiting, ...read.partials], pins, found);
-        });
-      }
-      found.set(name, { template, version });
-      waiting.push(...template.partials);
+      const read = await template;
+      found.set(name, { template: read, version });
+      waiting.push(...read.partials);
     }
     return found;
   };

@@ -4,7 +4,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { accessOf, sharedLimitsId, type LiveIntegration } from '#libs/resources/integrations/integration-data.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import type { LiveProvider } from '#libs/resources/integrations/providers.ts';
-import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import type { LiveCredential } from '#libs/credentials/stored.ts';
 
 /** Providers with the credentials of their integrations: what a call finds under their slugs. */
 export type ProviderCredentials = {

@@ -3,9 +3,8 @@ import type { Target } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { noDefaults } from './config-override.ts';
 import { listModels, type ModelDeps } from './list-models.ts';
-import { credentialsOf } from './request-credentials.ts';
+import { credentialsOf, noDefaults } from './requested.ts';
 
 /** The warnings about a list of the models of `away`, whose call fails so, and of `well`. */
 async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {

@@ -3,13 +3,11 @@ import { expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { createGatewayKey } from '#libs/identity/gateway-key.ts';
-import type { LiveCredential } from '#libs/resources/stored-credential.ts';
-import { credentialsOf } from './request-credentials.ts';
-import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
-import { liveKind } from '#libs/records/live/live-resources.ts';
-import { createPlanCache } from '#libs/credentials/plan-cache.ts';
+import type { LiveCredential } from './stored.ts';
+import { credentialsOf } from './requested.ts';
+import { createPlanCache } from './plan-cache.ts';
 import { createRouting } from './routing.ts';
-import type { ResolvedTarget } from './target-of-credential.ts';
+import type { ResolvedTarget } from './resolve.ts';
 
 const nowMs = 1_000_000;
 
@@ -50,7 +48,10 @@ const snapshot = {
     keys.find((key) => key.workspaceId === workspaceId && key.slug === slug),
   findConfig: () => undefined,
   findGuardrails: () => undefined,
-  storedGuardrails: () => liveKind<LiveGuardrail>(new Map(), guardrailKind),
+  findCredentialById: () => undefined,
+  findGuardrail: () => undefined,
+  guardrailsVersion: () => keys,
+  absent: new Set<string>(),
   refresh: async () => {
     refreshes += 1;
   },
@@ -59,7 +60,7 @@ const routing = createRouting({
   plans: createPlanCache(),
   snapshot,
   clock: { now: () => nowMs },
-  mappedSecrets: { complete: (target) => target },
+  mappedSecrets: { complete: async (target) => target },
   checkDestination: (url) => {
     if (url.hostname === 'forbidden.example')
       throw new GatewayError('invalid_request', 'destination_not_allowed', 'no');
@@ -158,24 +159,22 @@ test.each<[string, IncomingHttpHeaders, object]>([
     { ...own, 'x-gateway-provider': 'ollama', 'x-gateway-custom-host': 'http://127.0.0.1:11434/v1' },
     { ...callers, provider: 'ollama', label: 'ollama', key: null, url: 'http://127.0.0.1:11434/v1' },
   ],
-])('%s', (_what, headers, expected) => {
-  const resolved = resolve(headers);
-  expect(resolved).not.toBeInstanceOf(Promise);
-  expect(shown(resolved as ResolvedTarget)).toEqual(expected);
+])('%s', async (_what, headers, expected) => {
+  expect(shown(await resolve(headers))).toEqual(expected);
 });
 
-test('a model of the form @slug/model names the virtual key, wins over the headers and is sent without the slug', () => {
+test('a model of the form @slug/model names the virtual key, wins over the headers and is sent without the slug', async () => {
   const headers = { ...withProviderKey, 'x-gateway-virtual-key': 'own-host', 'x-gateway-provider': 'vllm' };
-  expect(shown(resolve(headers, '@mine/openai/gpt-oss') as ResolvedTarget)).toEqual({
+  expect(shown(await resolve(headers, '@mine/openai/gpt-oss'))).toEqual({
     ...mine,
     override: 'openai/gpt-oss',
     model: 'openai/gpt-oss',
   });
 });
 
-test('the same virtual key named twice is one', () => {
+test('the same virtual key named twice is one', async () => {
   const headers = { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-provider': '@mine' };
-  expect(shown(resolve(headers) as ResolvedTarget)).toEqual(mine);
+  expect(shown(await resolve(headers))).toEqual(mine);
 });
 
 async function refusal(act: () => unknown): Promise<GatewayError> {
@@ -390,7 +389,7 @@ test('a gateway key is never taken for a provider key', async () => {
 test("a key's default config is used without a config header", async () => {
   expect(await refusal(() => resolve(own, 'm', 'default-config'))).toMatchObject({ code: 'config_not_found' });
   const header = { ...own, 'x-gateway-config': '{"virtual_key":"mine"}' };
-  expect(shown(resolve(header, 'gpt-5-mini', 'default-config') as ResolvedTarget)).toEqual(mine);
+  expect(shown(await resolve(header, 'gpt-5-mini', 'default-config'))).toEqual(mine);
 });
 
 test('a credential that cannot be read and an unsupported provider say so', async () => {

@@ -1,42 +1,44 @@
-import type { Kysely } from 'kysely';
-import type { BatchTarget, Database } from '#libs/database/schema.ts';
+import type { BatchTarget } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { versionId } from '#libs/records/resource-model.ts';
-import { joinSecrets } from '#libs/credentials/config-secrets.ts';
-import { planOfStored } from '#libs/credentials/read-config.ts';
-import type { PlanCache } from '#libs/credentials/plan-cache.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
-import type { FoundPlan } from './routing.ts';
+import { joinSecrets } from './config-secrets.ts';
+import { planOfStored } from './read-config.ts';
+import type { FoundPlan, PlanDeps } from './plan.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 
 type ConfiguredTarget = Extract<BatchTarget, { caller: unknown }>;
+type PinnedConfig = Extract<BatchTarget, { type: 'config' }>;
 
-type Deps = {
-  db: Kysely<Database>;
+export type BatchPlanDeps = Pick<PlanDeps, 'snapshot' | 'plans'> & {
+  /** Returns what a version of a record has stored, without its secrets. undefined: there is no such version. */
+  readVersion: (version: {
+    workspaceId: string;
+    id: string;
+    number: number;
+  }) => Promise<Record<string, unknown> | undefined>;
+};
+
+type Deps = BatchPlanDeps & {
   readSecret: (workspaceId: string, id: string) => Promise<SecretMembers>;
-  snapshot: Pick<AccessSnapshot, 'findConfig'>;
-  plans: PlanCache;
 };
 
 /** Makes the plans of batches that were created with a config. Each is read once for the many lines of a chunk. */
-export function createBatchPlans({ db, readSecret, snapshot, plans }: Deps) {
+export function createBatchPlans({ readVersion, readSecret, snapshot, plans }: Deps) {
   // Keyed by the target in the row that a chunk was loaded with, so that entries, and the keys of inline configs, are
   // freed with the chunk.
   const byTarget = new WeakMap<ConfiguredTarget, Promise<FoundPlan>>();
   /** A version never changes, so its plan is cached, unless its config has secrets. */
-  const planOfVersion = async (workspaceId: string, id: string, secretId: string | null): Promise<Plan | null> => {
-    const cacheKey = `${workspaceId} ${id}`;
+  const planOfVersion = async (
+    workspaceId: string,
+    { config_id: id, config_version: version, secret_id }: PinnedConfig,
+  ): Promise<Plan | null> => {
+    const secretId = secret_id ?? null;
+    const cacheKey = `${workspaceId} ${id} ${version}`;
     const cached = secretId === null ? plans.find(cacheKey) : undefined;
     if (cached !== undefined) return cached;
-    const row = await db
-      .selectFrom('resource_version')
-      .select('data')
-      .where('id', '=', id)
-      .where('workspace_id', '=', workspaceId)
-      .executeTakeFirst();
-    if (!row) throw unreadable();
-    const document = row.data['config'] as Record<string, unknown>;
+    const data = await readVersion({ workspaceId, id, number: version });
+    if (!data) throw unreadable();
+    const document = data['config'] as Record<string, unknown>;
     const plan = await join(workspaceId, document, secretId);
     if (secretId === null) plans.keep(cacheKey, JSON.stringify(document), plan);
     return plan;
@@ -54,12 +56,12 @@ export function createBatchPlans({ db, readSecret, snapshot, plans }: Deps) {
   const read = async (workspaceId: string, target: ConfiguredTarget): Promise<FoundPlan> => {
     const found = { param: 'config', options: null, stored: null };
     if (target.type === 'config') {
-      const { config_id: id, config_version, secret_id } = target;
-      const plan = await planOfVersion(workspaceId, versionId(id, config_version), secret_id ?? null);
+      const { config_id: id, config_version: version } = target;
+      const plan = await planOfVersion(workspaceId, target);
       if (plan === null) throw unreadable();
       // If a config was deleted meanwhile, only its id is known.
       const slug = snapshot.findConfig(workspaceId, id)?.slug ?? id;
-      return { ...found, plan, stored: { id, slug, version: config_version, secrets: {} } };
+      return { ...found, plan, stored: { id, slug, version, secrets: {} } };
     }
     const plan = await join(workspaceId, target.config, target.secret_id);
     if (plan === null) throw unreadable();

@@ -5,37 +5,52 @@ import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { bearerOf, gatewayKeyHeaderOf, headerOf } from '#libs/identity/credential-headers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { ProviderSettings } from '#libs/credentials/provider-settings.ts';
+import type { CallerDefaults } from '#libs/http/caller.ts';
+import type { ProviderSettings } from './provider-settings.ts';
 import { looksLikeGatewayKey } from '#libs/identity/gateway-key.ts';
 
 /** The `x-gateway-` headers that say where a request goes, for the documentation of routes that read them. */
 export const credentialHeaders = ['virtual-key', 'provider', 'config', 'custom-host'] as const;
 
 /**
- * What a request says about its provider, unchecked: a virtual key, a config, a provider with its own credential, or
- * nothing if its key has a default. `x-portkey-*` headers are aliases of ours.
+ * What a request names, before anything is looked up: a virtual key, a config, a provider with its own credential, or
+ * nothing if its key has a default. A request is a live call, the creation of a batch or of a fine-tuning job, or a call
+ * that is made for one of these later.
  */
-export type RequestCredentials = {
-  /** A slug, and the header or parameter that contained it. */
-  virtualKey: { slug: string; param: string } | null;
+export type RequestedCredential = {
+  virtualKey: NamedKey | null;
   provider: string | null;
   /** The caller's own key of the provider. */
   providerKey: Secret | null;
   customHost: string | null;
   /** The slug or id of a stored config, the text of a config, or (in a batch's options) a config as an object. */
   config: { value: string | object; param: string } | null;
-  /** The provider's own settings if they are known already; otherwise they are read from `headers`. */
-  own?: ProviderSettings;
+  /** What belongs to `provider` alone, if it is known already; otherwise the settings are read from `headers`. */
+  own?: OwnProvider;
   /** The provider's own settings are read from here, but only when they are needed. */
   headers?: IncomingHttpHeaders;
+};
+
+export type OwnProvider = ProviderSettings & { customHost?: string | null };
+
+/** A virtual key by its slug, with the header or parameter that contained it, or by its ID, as its `holder` (a batch) keeps it. */
+type NamedKey = { slug: string; param: string; id?: undefined } | { id: string; holder: string; slug?: undefined };
+
+/** The credential of a request that names nothing. */
+export const nothingRequested: RequestedCredential = {
+  virtualKey: null,
+  provider: null,
+  providerKey: null,
+  customHost: null,
+  config: null,
 };
 
 /**
  * Reads the credentials from a request's headers. The bearer token is a provider's key only if the gateway key has its
  * own header and the token is not a gateway key: unmodified SDKs send the gateway key there, and no provider may see
- * it. Throws invalid_request when two headers name different virtual keys.
+ * it. `x-portkey-*` headers are aliases of ours. Throws invalid_request when two headers name different virtual keys.
  */
-export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials {
+export function credentialsOf(headers: IncomingHttpHeaders): RequestedCredential {
   const gatewayKey = gatewayKeyHeaderOf(headers);
   const bearer = gatewayKey === null ? null : bearerOf(headers);
   const isProviderKey = bearer !== null && bearer !== gatewayKey && !looksLikeGatewayKey(bearer);
@@ -62,7 +77,10 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
 }
 
 /** The name of a provider, or the slug of a virtual key with `@` in front. */
-export function namedProvider(name: string | null, param: string): Pick<RequestCredentials, 'provider' | 'virtualKey'> {
+export function namedProvider(
+  name: string | null,
+  param: string,
+): Pick<RequestedCredential, 'provider' | 'virtualKey'> {
   if (name?.startsWith('@')) return { provider: null, virtualKey: { slug: withoutAt(name), param } };
   return { provider: name, virtualKey: null };
 }
@@ -86,8 +104,42 @@ export function slugOfModel(model: string | null): { slug: string; model: string
 const withoutAt = (slug: string): string => (slug.startsWith('@') ? slug.slice(1) : slug);
 
 /** Identifies repeats of a call whose headers also name its target: the same body for another target is another call. */
-export function fingerprintOfCall(request: Request, credentials: RequestCredentials): string {
+export function fingerprintOfCall(request: Request, credentials: RequestedCredential): string {
   const { virtualKey, provider, customHost, config } = credentials;
-  const place = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
-  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
+  const named = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
+  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(named)]));
 }
+
+/** The config settings of a key's defaults. */
+export type ConfigDefaults = Pick<CallerDefaults, 'configId' | 'allowsConfigOverride'>;
+
+/** For requests without a key's defaults. */
+export const noDefaults: ConfigDefaults = { configId: null, allowsConfigOverride: true };
+
+/**
+ * Rejects a request that would replace the fixed default config of its key, or change it for one call: with another
+ * config, or with headers that override its members (`hasOptions`). Headers that name a virtual key, provider or host
+ * are allowed, because targets only use them if the config leaves that open. Throws forbidden.
+ */
+export function refuseConfigOverride(
+  { allowsConfigOverride }: ConfigDefaults,
+  { config }: Pick<RequestedCredential, 'config'>,
+  hasOptions: boolean,
+): void {
+  if (allowsConfigOverride) return;
+  if (config !== null) {
+    throw forbidden(`leave out ${config.param}`, config.param);
+  }
+  if (hasOptions) {
+    const names = 'request-timeout, retry-count, forward-headers, strict-open-ai-compliance, cache and cache-ttl';
+    throw forbidden(`leave out the x-gateway- headers that change one (${names})`, null);
+  }
+}
+
+const forbidden = (remedy: string, param: string | null): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'config_override_not_allowed',
+    `The config of this API key is fixed (allow_config_override is false). Either ${remedy}, or use another key.`,
+    { param },
+  );

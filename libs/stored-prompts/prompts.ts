@@ -10,10 +10,10 @@ import { promptKind, type LivePrompt } from '#libs/resources/prompts/prompts.ts'
 import { versionId } from '#libs/records/resource-model.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
 import { createPromptFinder } from './find-prompts.ts';
-import { createPromptVersions, type CompiledPrompt } from './prompt-versions.ts';
-import { withRefresh } from './target-of-credential.ts';
+import { createPromptVersions } from './prompt-versions.ts';
+import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
+import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 
 export type PromptQuery = {
   workspaceId: string;
@@ -44,13 +44,13 @@ export type RenderedPrompt = {
 
 export type Prompts = {
   /**
-   * Renders a prompt with these variables. Synchronous and without the database, for versions that are in use or were
-   * used recently. Names in `pins` refer to those versions. Throws not_found, and invalid_request for what cannot be
-   * rendered and for required variables that are missing.
+   * Renders a prompt with these variables. Versions that are in use or were used recently are in memory. Names in `pins`
+   * refer to those versions. Throws not_found, and invalid_request for what cannot be rendered and for required variables
+   * that are missing.
    */
-  render(query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt>;
+  render(query: PromptQuery, pins?: PromptPins): Promise<RenderedPrompt>;
   /** Renders a prompt without the intention to call: missing variables are left empty. Otherwise throws as `render`. */
-  preview(query: PromptQuery): RenderedPrompt | Promise<RenderedPrompt>;
+  preview(query: PromptQuery): Promise<RenderedPrompt>;
   /** Returns the versions that these names refer to now, including those of the partials in them. Throws not_found. */
   pin(workspaceId: string, names: readonly string[], param: string): Promise<PromptPins>;
   /** What is known of the prompts of a workspace before they are rendered, by slug and id. */
@@ -60,7 +60,7 @@ export type Prompts = {
 type Deps = {
   db: Kysely<Database>;
   secrets: Pick<Secrets, 'readOwned'>;
-  snapshot: Pick<AccessSnapshot, 'live' | 'assertLoaded' | 'refresh'>;
+  snapshot: Refreshable & Pick<AccessSnapshot, 'live' | 'assertLoaded'>;
   limits: { outputCharsMax: number; cacheSizeMax: number };
 };
 
@@ -79,42 +79,28 @@ export function createPrompts({ db, secrets, snapshot, limits }: Deps): Prompts 
   const versions = createPromptVersions({ db, secrets, sizeMax: limits.cacheSizeMax });
   const { findPrompt, gatherPartials } = createPromptFinder(snapshot, versions);
 
-  const render = (query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt> => {
+  const render = async (query: PromptQuery, pins?: PromptPins): Promise<RenderedPrompt> => {
     const { workspaceId, variables, hyperparameters } = query;
     const { head, number } = findPrompt(query, pins);
-    const finish = (
-      { version, template }: CompiledPrompt,
-      partials: Awaited<ReturnType<typeof gatherPartials>>,
-    ): RenderedPrompt => {
-      const { operation } = template;
-      const templates = new Map([...partials].map(([name, partial]) => [name, partial.template]));
-      const renderer = createRenderer(variables, templates, limits);
-      const content = template.render(renderer);
-      return {
-        operation,
-        body: promptRequest(version, { operation, content }, hyperparameters),
-        virtualKey: version.virtual_key,
-        config: version.config,
-        prompt: { id: head.id, slug: head.slug, version: number },
-        missing: renderer.missing(),
-        missingRequired: renderer.required(),
-      };
+    const { version, template } = await versions.prompt(head, number);
+    const partials = await gatherPartials(workspaceId, template.partials, pins);
+    const { operation } = template;
+    const templates = new Map([...partials].map(([name, partial]) => [name, partial.template]));
+    const renderer = createRenderer(variables, templates, limits);
+    const content = template.render(renderer);
+    return {
+      operation,
+      body: promptRequest(version, { operation, content }, hyperparameters),
+      virtualKey: version.virtual_key,
+      config: version.config,
+      prompt: { id: head.id, slug: head.slug, version: number },
+      missing: renderer.missing(),
+      missingRequired: renderer.required(),
     };
-    const compiled = versions.prompt(head, number);
-    if (compiled instanceof Promise) {
-      return compiled.then(async (read) =>
-        finish(read, await gatherPartials(workspaceId, read.template.partials, pins)),
-      );
-    }
-    const partials = gatherPartials(workspaceId, compiled.template.partials, pins);
-    return partials instanceof Promise ? partials.then((found) => finish(compiled, found)) : finish(compiled, partials);
   };
 
   return {
-    render(query, pins) {
-      const rendered = withRefresh(snapshot, () => render(query, pins));
-      return rendered instanceof Promise ? rendered.then(refuseMissing) : refuseMissing(rendered);
-    },
+    render: async (query, pins) => refuseMissing(await withRefresh(snapshot, () => render(query, pins))),
     preview: (query) => withRefresh(snapshot, () => render(query)),
     async pin(workspaceId, names, param) {
       // Includes records that another process created a moment ago.

@@ -3,23 +3,19 @@ import type { SecretMapping } from '#libs/contracts/secret-references.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import { mayTakeMember, memberNotAllowed } from '#libs/resources/secret-references/secret-reference-data.ts';
-import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
-import { refuseUnreadable } from '#libs/records/find-by-name.ts';
-import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
-import { assertSendable, isSecretSetting, refuseUnmappable } from '#libs/credentials/provider-settings.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
+import { assertSendable, isSecretSetting, refuseUnmappable } from './provider-settings.ts';
+import type { LiveCredential } from './stored.ts';
 
 export type MappedSecrets = {
   /**
-   * Adds to a target what its credential takes from secret references. At once when all of them are cached. Throws
-   * SecretError, and GatewayError `secret_reference_not_allowed`.
+   * Adds to a target what its credential takes from secret references. They are cached, so there is rarely anything to wait
+   * for. Throws SecretError, and GatewayError `secret_reference_not_allowed`.
    */
-  complete: (target: Target, key: LiveCredential) => Target | Promise<Target>;
+  complete: (target: Target, mapped: NonNullable<LiveCredential['mapped']>) => Promise<Target>;
 };
 
 type Mapped = { mapping: SecretMapping; reference: LiveSecretReference };
@@ -29,18 +25,14 @@ export function createMappedSecrets({
   snapshot,
   cache,
 }: {
-  snapshot: Pick<AccessSnapshot, 'live'>;
+  snapshot: { findSecretReference(id: string): LiveSecretReference | undefined };
   cache: Pick<SecretCache, 'read' | 'renew'>;
 }): MappedSecrets {
   // Everything is checked again: the reference, or the rules of mappings, may be newer than the mapping.
-  const referenceOf = (
-    mapping: SecretMapping,
-    { provider, ownerId }: { provider: string; ownerId: string },
-  ): Mapped => {
+  const referenceOf = (mapping: SecretMapping, provider: string, ownerId: string): Mapped => {
     const { target_field: field, secret_reference_id: id } = mapping;
     refuseUnmappable(provider, field, `secret_mappings.${field}`);
-    const reference = snapshot.live(secretReferenceKind).byId.get(id);
-    if (reference === undefined) refuseUnreadable(snapshot.live(secretReferenceKind), null, id);
+    const reference = snapshot.findSecretReference(id);
     if (reference === undefined) throw deleted(mapping);
     if (!mayMap(reference, ownerId)) throw notAllowed(reference);
     const secretKey = mapping.secret_key ?? reference.key;
@@ -48,26 +40,11 @@ export function createMappedSecrets({
     return { mapping, reference };
   };
 
-  const complete: MappedSecrets['complete'] = (target, { mapped }) => {
-    if (mapped === undefined) return target;
-    const { ownerId } = mapped;
-    const { provider } = target;
-    const found = mapped.mappings.map((mapping) => referenceOf(mapping, { provider, ownerId }));
-    // A refusal of one is a promise too: thrown at once, it would leave those of the others without anybody who waits.
-    const read = found.map(({ reference }) => {
-      try {
-        return cache.read(reference);
-      } catch (error) {
-        return Promise.reject<FetchedSecret>(error);
-      }
-    });
-    const isReady = read.every((secret) => !(secret instanceof Promise));
-    const use = (secrets: readonly FetchedSecret[]): Target => {
-      const filled = fill(target, found, secrets);
-      return { ...target, ...filled, renewCredential: () => renew(target, found, secrets, filled) };
-    };
-    if (isReady) return use(read as FetchedSecret[]);
-    return Promise.all(read.map((secret) => Promise.resolve(secret))).then(use);
+  const complete: MappedSecrets['complete'] = async (target, { mappings, ownerId }) => {
+    const found = mappings.map((mapping) => referenceOf(mapping, target.provider, ownerId));
+    const secrets = await Promise.all(found.map(async ({ reference }) => cache.read(reference)));
+    const filled = fill(target, found, secrets);
+    return { ...target, ...filled, renewCredential: () => renew(target, found, secrets, filled) };
   };
 
   const renew = async (
@@ -98,6 +75,37 @@ export function createMappedSecrets({
 function mayMap({ ownerId, workspaces }: LiveSecretReference, mapperId: string): boolean {
   if (ownerId === mapperId) return true;
   return ownerId === organisationId && (workspaces === null || workspaces.has(mapperId));
+}
+
+/**
+ * Whether a credential of `mapperId` can take the member `secretKey` of a secret (null: the whole secret). The organisation
+ * decides which members of its secrets workspaces can use. The owner of a reference can use all members.
+ */
+export function mayTakeMember(
+  { ownerId, key, allowedKeys }: { ownerId: string; key: string | null; allowedKeys: readonly string[] },
+  mapperId: string,
+  secretKey: string | null,
+): boolean {
+  if (ownerId === mapperId) return true;
+  // Without secret_key the whole secret is shared, unless single members are.
+  const isShared = secretKey === key && (key !== null || allowedKeys.length === 0);
+  return isShared || (secretKey !== null && allowedKeys.includes(secretKey));
+}
+
+/** Says what a mapping can name instead of a member that the workspace may not take. */
+export function memberNotAllowed(
+  { slug, key, allowedKeys }: { slug: string; key: string | null; allowedKeys: readonly string[] },
+  secretKey: string | null,
+  param: string | null,
+): GatewayError {
+  const names = [...new Set([...(key === null ? [] : [key]), ...allowedKeys])];
+  const allowed =
+    names.length === 0 ? 'Leave secret_key out' : `Allowed: ${names.map((name) => `'${name}'`).join(', ')}`;
+  const wanted = secretKey === null ? 'The whole secret' : `The member '${secretKey.slice(0, 100)}'`;
+  const message =
+    `${wanted} of the secret reference '${slug}' is not shared with this workspace. ${allowed}, or ask for ` +
+    'allowed_secret_keys of the reference to be changed with a key of the organisation.';
+  return new GatewayError('forbidden', 'secret_key_not_allowed', message, { param });
 }
 
 function fill(target: Target, found: readonly Mapped[], fetched: readonly FetchedSecret[]): RenewedCredential {

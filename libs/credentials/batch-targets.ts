@@ -1,0 +1,199 @@
+import type { Kysely } from 'kysely';
+import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
+import type { Leaf } from '#libs/calls/plan/plan.ts';
+import type { BatchCredential, BatchTarget, Database } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { withRefresh } from '#libs/identity/not-in-snapshot.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
+import { createBatchPlans, type BatchPlanDeps } from './batch-plan.ts';
+import { createBatchSecretCache } from './batch-secret-cache.ts';
+import { refuseUnstorable } from './config-document.ts';
+import { splitSecrets } from './config-secrets.ts';
+import { findConfig, guardPlan, withoutConfig, type FoundPlan } from './plan.ts';
+import { parseConfigText } from './read-config.ts';
+import { nothingRequested, type RequestedCredential } from './requested.ts';
+import { chooseCredential, namesDestination, type Credential, type ResolvedTarget } from './resolve.ts';
+import { createRouting, type RoutingDeps, type TargetRequest } from './routing.ts';
+
+type Deps = RoutingDeps &
+  BatchPlanDeps & {
+    db: Kysely<Database>;
+    secrets: Secrets;
+    snapshot: { assertFresh(): void };
+    /** What error messages call the owner of the target. Default `batch`. */
+    holder?: string;
+    /** How many decrypted keys of running batches are cached. Default 1,000. */
+    cachedSecretsMax?: number;
+    /** How long a key is cached at most, because it must not outlive its batch in memory for long. Default 5 min. */
+    cachedSecretsMs?: number;
+  };
+
+/** The checked credentials and config of a create call. */
+export type BatchChoice = {
+  caller: Credential;
+  /** The requested model without a slug; null for a request without one. */
+  model: string | null;
+  config:
+    | null
+    | { type: 'stored'; id: string; version: number; secrets: Readonly<Record<string, Secret>> }
+    | { type: 'inline'; document: Record<string, unknown>; secrets: Readonly<Record<string, Secret>> };
+};
+
+export type BatchTargets = {
+  /**
+   * Checks the credentials and the config of a create call, outside any transaction. Returns `none` if there are none:
+   * then each line names its virtual key. Every target of a config is checked, so that mistakes are reported before any
+   * line runs. Throws like `findPlan` and `chooseCredential`.
+   */
+  choose(request: Omit<TargetRequest, 'model'> & { model?: string }): Promise<BatchChoice>;
+  /**
+   * Returns what the batch stores until it ends: the id and version of a stored config, or the whole of one that came
+   * with the call. Keys and secret settings, of the caller and of the config, are stored encrypted, as secrets of this
+   * batch.
+   */
+  store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
+  /**
+   * Returns the batch's config with the current guardrails of the workspace; without both, the plain plan. Throws
+   * unavailable when the guardrails cannot be read, and `config_unreadable`.
+   */
+  planOf(workspaceId: string, target: BatchTarget): Promise<FoundPlan>;
+  /**
+   * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
+   * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
+   * batch's target. Throws GatewayError, which is the line's error: codes `virtual_key_deleted`, `virtual_key_expired`,
+   * `virtual_key_not_found`, `missing_credentials`, and as `MappedSecrets`. Also throws `unavailable`, after which the line waits.
+   */
+  resolveLeaf(
+    workspaceId: string,
+    target: BatchTarget,
+    leaf: Leaf,
+    model: string | null,
+    isLeafsModel: boolean,
+  ): Promise<ResolvedTarget>;
+  /** Deletes the batch's own secrets, if it has any, in the transaction that ends the batch. */
+  release(unit: Pick<UnitOfWork, 'tx'>, target: BatchTarget): Promise<void>;
+};
+
+export function createBatchTargets(deps: Deps): BatchTargets {
+  const { secrets, snapshot, holder = 'batch' } = deps;
+  const cache = createBatchSecretCache(deps);
+  const routing = createRouting(deps);
+  const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
+
+  /** What a batch stores of one credential. A caller's own key is stored, encrypted, as a secret of this batch. */
+  const storeCredential = async (
+    unit: UnitOfWork,
+    owner: { workspaceId: string; ownerId: string },
+    credential: Credential,
+  ): Promise<BatchCredential> => {
+    switch (credential.type) {
+      case 'none':
+        return { type: 'none' };
+      case 'virtual_key':
+        return { type: 'virtual_key', virtual_key_id: credential.key.id };
+      case 'provider': {
+        const { provider, customHost, apiKey, settings, secrets: others } = credential;
+        const members = { ...others, ...(apiKey && { key: apiKey }) };
+        const secretId = Object.keys(members).length > 0 ? await secrets.store(unit, owner, members) : null;
+        const hasSettings = Object.keys(settings).length > 0;
+        return {
+          type: 'provider',
+          provider,
+          custom_host: customHost,
+          secret_id: secretId,
+          ...(hasSettings ? { settings: { ...settings } } : {}),
+        };
+      }
+    }
+  };
+
+  /** What a batch has stored of its credential, as a call requests it. */
+  const requestedBy = async (workspaceId: string, stored: BatchCredential): Promise<RequestedCredential> => {
+    switch (stored.type) {
+      case 'none':
+        return nothingRequested;
+      case 'virtual_key':
+        return { ...nothingRequested, virtualKey: { id: stored.virtual_key_id, holder } };
+      case 'provider': {
+        const { provider, custom_host: customHost, secret_id: id, settings = {} } = stored;
+        const { key: providerKey = null, ...others } = id === null ? {} : await cache.read(workspaceId, id);
+        return { ...nothingRequested, provider, providerKey, own: { settings, secrets: others, customHost } };
+      }
+    }
+  };
+
+  return {
+    choose: (request) =>
+      withRefresh(snapshot, (): BatchChoice => {
+        const { workspaceId, credentials, model = null } = request;
+        const found = findConfig(deps, { ...request, headers: null });
+        const sent = { ...credentials, config: null };
+        const query = { workspaceId, credentials: sent, param: found?.param ?? 'config' };
+        const chooseCaller = () => chooseCredential(deps, { ...query, leaf: plainLeaf, model, isLeafsModel: false });
+        if (found === null) {
+          const { credential: caller, model: asked } = chooseCaller();
+          return { caller, model: asked, config: null };
+        }
+        // So that a missing guardrail is reported before any line runs.
+        guardPlan(snapshot, workspaceId, found);
+        const { leaves } = found.plan;
+        for (const leaf of leaves) {
+          chooseCredential(deps, { ...query, leaf, model: modelOf(leaf), isLeafsModel: true });
+        }
+        // The caller's own provider is not checked when no target uses it.
+        const isUsed = !leaves.every(namesDestination) || sent.virtualKey !== null || sent.providerKey !== null;
+        const caller: Credential = isUsed ? chooseCaller().credential : { type: 'none' };
+        if (found.stored) return { caller, model, config: { type: 'stored', ...found.stored } };
+        const value = credentials.config?.value ?? {};
+        const document = typeof value === 'string' ? parseConfigText(value, found.param) : value;
+        refuseUnstorable(document, found.param);
+        return { caller, model, config: { type: 'inline', ...splitSecrets(document as Record<string, unknown>) } };
+      }),
+
+    async store(unit, { workspaceId, batchId }, { caller: credential, config }) {
+      const owner = { workspaceId, ownerId: batchId };
+      const caller = await storeCredential(unit, owner, credential);
+      if (config === null) return caller;
+      // Including those of a stored config, which may be changed or deleted while the batch uses its version.
+      const hasSecret = Object.keys(config.secrets).length > 0;
+      const secretId = hasSecret ? await secrets.store(unit, owner, config.secrets) : null;
+      if (config.type === 'stored') {
+        const pinned = { type: 'config' as const, config_id: config.id, config_version: config.version, caller };
+        return secretId === null ? pinned : { ...pinned, secret_id: secretId };
+      }
+      return { type: 'inline_config', config: config.document, secret_id: secretId, caller };
+    },
+
+    async planOf(workspaceId, target) {
+      const found = 'caller' in target ? await plans.planOf(workspaceId, target) : withoutConfig;
+      return await withRefresh(snapshot, () => guardPlan(snapshot, workspaceId, found));
+    },
+
+    async resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
+      snapshot.assertFresh();
+      const credentials = await requestedBy(workspaceId, 'caller' in target ? target.caller : target);
+      const query = { workspaceId, credentials, leaf, param: 'config', model, isLeafsModel };
+      const resolved = await routing.resolveLeaf(query);
+      // Every key that a batch stores is only sent to the origin of its target.
+      resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
+      return resolved;
+    },
+
+    async release(unit, target) {
+      const stored = 'caller' in target ? target.caller : target;
+      const ids = [stored.type === 'provider' ? stored.secret_id : null, 'caller' in target ? target.secret_id : null];
+      for (const id of ids) {
+        if (typeof id !== 'string') continue;
+        await secrets.remove(unit, id);
+        cache.forget(id);
+      }
+    },
+  };
+}
+
+/** The model that a leaf sets in every body. It may name a virtual key. */
+function modelOf({ overrides }: Leaf): string | null {
+  const raw = overrides.get('model');
+  return raw === undefined ? null : (JSON.parse(raw) as string);
+}

@@ -1,0 +1,47 @@
+import { NotInSnapshot } from '#libs/identity/not-in-snapshot.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/**
+ * The refusal of a config's slug or id: the same for one that never existed, was deleted, or belongs to another
+ * workspace. `param` null: the call named none, and its key has it as its default.
+ */
+export const noSuchConfig = (name: string, param: string | null): GatewayError =>
+  new NotInSnapshot(
+    'invalid_request',
+    'config_not_found',
+    param === null
+      ? `The default config '${name.slice(0, 100)}' of this API key no longer exists. Send another one in ` +
+          'x-gateway-config, or use a key with another default.'
+      : `There is no config '${name.slice(0, 100)}'. GET /v1/configs lists those that you can use; a config itself is ` +
+          'sent as JSON, like {"virtual_key":"my-openai"}.',
+    { param: param ?? 'x-gateway-config' },
+  );
+
+/** The refusal of a stored config that this release does not understand. */
+export const unreadableConfig = (slug: string, param: string | null): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'config_unreadable',
+    `This release cannot read the stored config '${slug}'. Store it again with PUT /v1/configs/${slug}.`,
+    { param },
+  );
+
+/**
+ * The refusal of a call that names a guardrail that does not exist, or of a record that would: nothing is called without the
+ * checks that it should have. `param` null: the caller did not name it.
+ */
+export const noSuchGuardrail = (name: string, param: string | null): GatewayError =>
+  new NotInSnapshot(
+    'invalid_request',
+    'guardrail_not_found',
+    `There is no guardrail '${name.slice(0, 100)}' in this workspace. GET /v1/guardrails lists those that you can name.`,
+    { param },
+  );
+
+/** The refusal of a call that a guardrail would judge which this process cannot read. */
+export const unreadableGuardrail = (slug: string): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'guardrails_unreadable',
+    `This release cannot read the guardrail '${slug}'. Store it again with PUT /v1/guardrails/${slug}.`,
+  );

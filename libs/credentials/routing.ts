@@ -1,0 +1,44 @@
+import type { MappedSecrets } from './mapped-secrets.ts';
+import { findPlan, type FoundPlan, type PlanDeps, type PlanQuery } from './plan.ts';
+import { resolveTarget, type CredentialQuery, type ResolveDeps, type ResolvedTarget } from './resolve.ts';
+import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
+
+export type RoutingDeps = PlanDeps & ResolveDeps & { snapshot: Refreshable; mappedSecrets: MappedSecrets };
+
+/**
+ * Finds plans and targets (plan.ts, resolve.ts). What the snapshot does not have is looked up once more, because another
+ * process may have created it a moment ago. Throws as those functions, and unavailable if that lookup fails.
+ */
+export type Routing = {
+  planOf(query: PlanQuery): Promise<FoundPlan>;
+  /** Returns where the calls of one target of a plan go. Also throws as `MappedSecrets`. */
+  resolveLeaf(query: CredentialQuery): Promise<ResolvedTarget>;
+  /** The target of a request that is not a call: the first one of its plan. Throws as both of the above. */
+  targetOf(request: TargetRequest): Promise<ResolvedTarget>;
+};
+
+export type TargetRequest = Omit<PlanQuery, 'headers'> & {
+  /** The body's model; null for requests without one. */
+  model: string | null;
+};
+
+export function createRouting(deps: RoutingDeps): Routing {
+  const { snapshot, mappedSecrets } = deps;
+
+  const complete = async ({ target, model, mapped }: ReturnType<typeof resolveTarget>): Promise<ResolvedTarget> => ({
+    target: mapped === undefined ? target : await mappedSecrets.complete(target, mapped),
+    model,
+  });
+
+  return {
+    planOf: (query) => withRefresh(snapshot, () => findPlan(deps, query)),
+    resolveLeaf: async (query) => complete(await withRefresh(snapshot, () => resolveTarget(deps, query))),
+    async targetOf(request) {
+      const found = await withRefresh(snapshot, () => {
+        const { plan, param } = findPlan(deps, { ...request, headers: null });
+        return resolveTarget(deps, { ...request, leaf: plan.leaves[0], param, isLeafsModel: false });
+      });
+      return complete(found);
+    },
+  };
+}

@@ -1,0 +1,82 @@
+import type { AllowedModels } from '#libs/calls/call.ts';
+import type { SecretMapping } from '#libs/contracts/secret-references.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import type { Deployment } from './deployments.ts';
+
+/** A provider's credential as its record has it. The credential itself is a row of `secret`, never in an event. */
+export type StoredCredential = {
+  provider: string;
+  /** Canonical (custom-host.ts); null for the provider's own address. */
+  custom_host: string | null;
+  /** The provider's settings that are no secrets. */
+  settings: Record<string, string>;
+  /** null for a server that asks for no credential. */
+  secret_id: string | null;
+  secret_last_four: string;
+  /** Fields whose values are fetched for calls. Absent for none. */
+  secret_mappings?: SecretMapping[];
+  /** `settings` has the default one's settings. Absent for none. */
+  deployments?: readonly Deployment[];
+};
+
+/** A provider's credential in memory. */
+export type OpenCredential = {
+  readonly provider: string;
+  /** Canonical; null for the provider's own address. */
+  readonly customHost: string | null;
+  /** Where calls go; null when this process does not know the provider (a newer release stored it). */
+  readonly baseUrl: URL | null;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly apiKey: Secret | null;
+  /** Decrypted; null when the stored row does not open. */
+  readonly secrets: SecretMembers | null;
+  /** A call's model chooses among them. Absent: `settings` are those of every call. */
+  readonly deployments?: readonly Deployment[];
+  /** What is taken from secret references, and who mapped it. Absent: nothing. */
+  readonly mapped?: { readonly ownerId: string; readonly mappings: readonly SecretMapping[] };
+};
+
+/** What a slug of `@slug/model` stands for: a virtual key, or a provider with the credential of its integration. */
+export type LiveCredential = OpenCredential & {
+  readonly id: string;
+  readonly workspaceId: string;
+  readonly slug: string;
+  /** How messages call it. */
+  readonly noun: 'virtual key' | 'provider';
+  readonly expiresAtMs: number;
+  /** Slug of the integration that holds the credential. Absent: the record itself does. */
+  readonly integration?: string;
+  /** As `Target.sharedAccount`. */
+  readonly sharedAccount?: string;
+  /** Absent: all. */
+  readonly models?: AllowedModels;
+  /** Why it cannot be used at present. Absent: it can. */
+  readonly blocked?: 'integration_deleted' | 'integration_unreadable' | 'integration_not_shared';
+};
+
+/** The credential of a row, ready for calls. `secrets` is null when they cannot be decrypted; `ownerId` owns the row. */
+export const liveCredential = (
+  data: StoredCredential,
+  secrets: SecretMembers | null,
+  ownerId: string,
+): OpenCredential => ({
+  provider: data.provider,
+  customHost: data.custom_host,
+  baseUrl: data.custom_host === null ? addressOf(data) : new URL(data.custom_host),
+  settings: data.settings,
+  apiKey: secrets?.['key'] ?? null,
+  secrets,
+  ...(data.deployments?.length ? { deployments: data.deployments } : {}),
+  ...(data.secret_mappings?.length ? { mapped: { ownerId, mappings: data.secret_mappings } } : {}),
+});
+
+/** null for a provider that this process does not know, or settings that it cannot make an address of. */
+function addressOf({ provider, settings }: StoredCredential): URL | null {
+  try {
+    return findProvider(provider)?.baseUrlOf(settings) ?? null;
+  } catch {
+    return null;
+  }
+}
