@@ -93,10 +93,10 @@ export function createAccess(deps: {
     async checkMasterKey() {
       const needed = await checkMasterKeys(db, masterKeys);
       for (const [id, secrets] of Object.entries(needed)) {
-        const place = masterKeys.findIndex((key) => key.id === id);
+        const index = masterKeys.findIndex((key) => key.id === id);
         const fields = { master_key_id: id, secrets };
-        if (place > 0) logger.warn(fields, 'secrets need a master key that is being replaced: run sluice keys rewrap');
-        if (place === -1) logger.error(fields, 'secrets cannot be read: SLUICE_MASTER_KEY lacks their key');
+        if (index > 0) logger.warn(fields, 'secrets need a master key that is being replaced: run sluice keys rewrap');
+        if (index === -1) logger.error(fields, 'secrets cannot be read: SLUICE_MASTER_KEY lacks their key');
       }
     },
   };

@@ -17,7 +17,7 @@ const recordIds: Readonly<Record<string, string>> = {
   record_id: 'sluice.record_id',
 };
 
-type Place = SpanTrace & { workspaceId: string };
+type JobTrace = SpanTrace & { workspaceId: string };
 
 const knownRecordsMax = 1_000;
 /** Lookups at a time. Spans of more jobs than that, which end while the database is slow, are left out. */
@@ -36,17 +36,17 @@ export function createJobSpans({
   logger: Logger;
   telemetry: Pick<Telemetry, 'recordJob'>;
 }): OnJobEnded {
-  const places = new LRUCache<string, Place>({ max: knownRecordsMax });
+  const traces = new LRUCache<string, JobTrace>({ max: knownRecordsMax });
   let lookups = 0;
 
-  async function findPlace(name: string, id: string): Promise<Place | null> {
-    const known = places.get(id);
+  async function findTrace(name: string, id: string): Promise<JobTrace | null> {
+    const known = traces.get(id);
     if (known !== undefined) return known;
     if (lookups >= lookupsMax) return null;
     lookups += 1;
     try {
-      const found = await readPlace(db, name, id);
-      if (found !== null) places.set(id, found);
+      const found = await readTrace(db, name, id);
+      if (found !== null) traces.set(id, found);
       return found;
     } finally {
       lookups -= 1;
@@ -60,9 +60,9 @@ export function createJobSpans({
       telemetry.recordJob(toJobSpan(job, null), { traceId: job.id, parentSpanId: null });
       return;
     }
-    findPlace(name, id).then(
-      (place) => {
-        if (place !== null) telemetry.recordJob(toJobSpan(job, place), place);
+    findTrace(name, id).then(
+      (trace) => {
+        if (trace !== null) telemetry.recordJob(toJobSpan(job, trace), trace);
       },
       (error: unknown) => logger.debug({ err: error, job_id: job.id }, 'a span of a job is left out'),
     );
@@ -70,20 +70,20 @@ export function createJobSpans({
 }
 
 /** The trace of the request that created a record. Lines of a batch have the same (libs/batches/call-line.ts). */
-async function readPlace(db: Kysely<Database>, name: string, id: string): Promise<Place | null> {
+async function readTrace(db: Kysely<Database>, name: string, id: string): Promise<JobTrace | null> {
   if (name !== 'batch_id') {
     const [created] = await readStream(db, id, 0, 1);
     if (created === undefined) return null;
     return { traceId: created.metadata.trace_id ?? id, parentSpanId: null, workspaceId: created.workspaceId };
   }
-  const { rows } = await sql<Place>`
+  const { rows } = await sql<JobTrace>`
     select coalesce(headers ->> 'trace_id', id) as "traceId", headers ->> 'span_id' as "parentSpanId",
       workspace_id as "workspaceId"
     from batch where id = ${id}`.execute(db);
   return rows[0] ?? null;
 }
 
-function toJobSpan(job: EndedJob, place: Place | null): EndedSpan {
+function toJobSpan(job: EndedJob, trace: JobTrace | null): EndedSpan {
   const { queue, id, retryCount, waitedMs, startedAtMs, endedAtMs, outcome, error } = job;
   const attributes: SpanAttributes = {
     'sluice.queue': queue,
@@ -92,7 +92,7 @@ function toJobSpan(job: EndedJob, place: Place | null): EndedSpan {
     'sluice.job.wait_ms': waitedMs,
     'sluice.job.outcome': outcome,
   };
-  if (place !== null) attributes['sluice.workspace_id'] = place.workspaceId;
+  if (trace !== null) attributes['sluice.workspace_id'] = trace.workspaceId;
   for (const [field, value] of Object.entries(job.payload)) {
     const name = recordIds[field];
     if (name !== undefined && typeof value === 'string') attributes[name] = value;

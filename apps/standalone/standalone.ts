@@ -85,7 +85,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     const isEmbedded = config.DATABASE_URL === undefined;
     terminal.say(`  database   ${isEmbedded ? 'embedded Postgres starts' : 'Postgres of DATABASE_URL'}`);
     const database = await openDatabase(logger);
-    terminal.say(`  database   ${placeOf(database.url())}`);
+    terminal.say(`  database   ${databaseAddress(database.url())}`);
     assertGoesOn();
     const installation = await inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
@@ -237,7 +237,7 @@ function loggerTo(log: ChildLog, level: string): Logger {
 }
 
 /** Without the user and password. */
-function placeOf(databaseUrl: string): string {
+function databaseAddress(databaseUrl: string): string {
   const { host, pathname } = new URL(databaseUrl);
   return `${host}${pathname}`;
 }

@@ -35,7 +35,7 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
   const [noun = '', verb = ''] = type.split('.');
   return {
     id: eventId,
-    workspace_id: placeOf(event),
+    workspace_id: changedWorkspace(event),
     recorded_at: recordedAt,
     action: verb,
     resource_type: noun,
@@ -56,6 +56,6 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
  * A change of a user's membership belongs to the workspace that it names, everything else to the workspace that stores
  * it.
  */
-function placeOf({ type, workspaceId, data }: PositionedEvent): string {
+function changedWorkspace({ type, workspaceId, data }: PositionedEvent): string {
   return type.startsWith('user.workspace_') ? (data as { workspace_id: string }).workspace_id : workspaceId;
 }

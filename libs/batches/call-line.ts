@@ -151,7 +151,7 @@ export function createCallLine(deps: {
       memory,
     };
     return {
-      ...placeOf(batch, model),
+      ...unroutedCall(batch, model),
       plan,
       request,
       params: parsed ?? noParams,
@@ -196,8 +196,8 @@ export function createCallLine(deps: {
     } catch (error) {
       result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
     }
-    const place = call ?? placeOf(batch, model);
-    const attempts = attemptsOf(place, result).length;
+    const called = call ?? unroutedCall(batch, model);
+    const attempts = attemptsOf(called, result).length;
     const { outcome, errorCode } = refusal === null ? toOutcome(result, requestId) : refusedBody(refusal, requestId);
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     let cost = noCost;
@@ -206,7 +206,7 @@ export function createCallLine(deps: {
     // nevertheless.
     if (!isAbandoned || attempts > 0) {
       cost = onCalled({
-        call: place,
+        call: called,
         batch,
         line,
         operation,
@@ -226,12 +226,12 @@ export function createCallLine(deps: {
       // A bug: the caller logs it and makes it the line's error.
       if (result.error.kind === 'internal') throw result.error;
     }
-    return { outcome, usage: usageOf(place, answer, cost) };
+    return { outcome, usage: usageOf(called, answer, cost) };
   };
 }
 
-/** The origin of a line before a target is chosen. It belongs to the key and the user that created the batch. */
-const placeOf = (batch: BatchRow, model: string | null) => ({
+/** A line as a call before its target is chosen. It belongs to the key and the user that created the batch. */
+const unroutedCall = (batch: BatchRow, model: string | null) => ({
   metadata: tagsOf(batch),
   pathname: batch.endpoint,
   workspaceId: batch.workspace_id,

@@ -5,7 +5,7 @@ import type { ValidationInput } from '#libs/validation/validation.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
 
 /** Where the lines of a batch go, as far as it is known before they are read. */
-export type LinePlace = {
+export type LineDestination = {
   endpoint: string;
   hasConfig: boolean;
   /** Whether a line may leave it to the batch where it goes. */
@@ -20,19 +20,24 @@ export type VirtualKey = { id: string; slug: string; provider: string };
 
 /** What lines may name. `keys` are those of the workspace; none for a batch with a config. */
 export function lineRulesOf(
-  place: LinePlace,
+  destination: LineDestination,
   keys: readonly VirtualKey[],
 ): Pick<ValidationInput, 'endpoint' | 'hasDefaultTarget' | 'virtualKeys' | 'unable'> {
   // Not if the batch has a config or a model for all lines.
-  const namesKeys = !place.hasConfig && place.model === null;
+  const namesKeys = !destination.hasConfig && destination.model === null;
   const virtualKeys = namesKeys ? new Set(keys.map(({ slug }) => slug)) : null;
-  const endpoint = place.endpoint as BatchEndpoint;
-  return { endpoint, hasDefaultTarget: place.hasTarget, virtualKeys, unable: providersWithout(place, keys, namesKeys) };
+  const endpoint = destination.endpoint as BatchEndpoint;
+  return {
+    endpoint,
+    hasDefaultTarget: destination.hasTarget,
+    virtualKeys,
+    unable: providersWithout(destination, keys, namesKeys),
+  };
 }
 
 /** The providers without the batch's endpoint, as far as they are known before the lines are read. Not those of a config. */
 function providersWithout(
-  { endpoint, provider, model }: LinePlace,
+  { endpoint, provider, model }: LineDestination,
   keys: readonly VirtualKey[],
   namesKeys: boolean,
 ): Map<string | null, string> {

@@ -14,7 +14,7 @@ import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { dispatchOrder } from './dispatch-chunks.ts';
-import { lineRulesOf, readInput, type LinePlace, type VirtualKey } from './line-rules.ts';
+import { lineRulesOf, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;
 
@@ -61,7 +61,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
     result = await deps.validator.validate({
       open: () => readInput(deps.blobs, input.blob),
-      ...lineRulesOf(placeOf(batch, keys), keys),
+      ...lineRulesOf(lineDestination(batch, keys), keys),
       prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
@@ -114,7 +114,10 @@ async function pinAll(deps: Deps, batch: BatchRow, ofLines: readonly string[]): 
 }
 
 /** What the batch has stored of its target, for the check of its lines. */
-function placeOf({ target, endpoint, gateway_options: options }: BatchRow, keys: readonly VirtualKey[]): LinePlace {
+function lineDestination(
+  { target, endpoint, gateway_options: options }: BatchRow,
+  keys: readonly VirtualKey[],
+): LineDestination {
   const own = target.type === 'virtual_key' ? keys.find(({ id }) => id === target.virtual_key_id)?.provider : undefined;
   return {
     endpoint,

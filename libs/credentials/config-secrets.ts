@@ -75,7 +75,7 @@ export function joinSecrets<Whole extends Document>(
 ): Whole | null {
   const found = Object.entries(secrets);
   const whole = found.length === 0 ? document : structuredClone(document);
-  for (const [place, secret] of found) put(whole, JSON.parse(place) as Path, JSON.parse(secret.reveal()));
+  for (const [path, secret] of found) put(whole, JSON.parse(path) as Path, JSON.parse(secret.reveal()));
   return secretsIn(whole).some(({ value, shown }) => value === shown) ? null : whole;
 }
 

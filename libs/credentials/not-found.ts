@@ -1,5 +1,6 @@
 import { NotInSnapshot } from '#libs/identity/not-in-snapshot.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { providerIds } from '#libs/providers/registry.ts';
 
 /**
  * The refusal of a config's slug or id: the same for one that never existed, was deleted, or belongs to another
@@ -44,4 +45,12 @@ export const unreadableGuardrail = (slug: string): GatewayError =>
     'unavailable',
     'guardrails_unreadable',
     `This release cannot read the guardrail '${slug}'. Store it again with PUT /v1/guardrails/${slug}.`,
+  );
+
+export const unknownProvider = (name: string, param: string): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `There is no provider '${name.slice(0, 100)}'. Known providers: ${providerIds.join(', ')}.`,
+    { param },
   );

@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
-import { unknownProvider } from './unknown-provider.ts';
+import { unknownProvider } from './not-found.ts';
 import { holdsSecrets } from './config-secrets.ts';
 import type { PlanCache } from './plan-cache.ts';
 import { parseCustomHost } from './custom-host.ts';

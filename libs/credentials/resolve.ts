@@ -10,10 +10,10 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { settingsForModel } from './deployments.ts';
 import { authenticates, settingsOf, type ProviderSettings } from './provider-settings.ts';
+import { unknownProvider } from './not-found.ts';
 import { atLeaf } from './read-config.ts';
 import { slugOfModel, type OwnProvider, type RequestedCredential } from './requested.ts';
 import type { LiveCredential } from './stored.ts';
-import { unknownProvider } from './unknown-provider.ts';
 
 /**
  * From what a request names to the target of one attempt, for live calls, batch lines and fine-tuning jobs alike. The

@@ -94,7 +94,7 @@ export type BatchStatus =
 export type BatchError = { code: string; message: string; param: string | null; line: number | null };
 
 /**
- * One destination of a batch's lines. `none`: each line names its virtual key. `settings` are the provider's own.
+ * The credential of a batch. `none`: each line names its virtual key. `settings` are the provider's own.
  * `secret_id` holds the key and the secret settings.
  */
 export type BatchCredential =

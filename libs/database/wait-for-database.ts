@@ -48,7 +48,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
   const { noticeMs = 5_000, probeTimeoutMs = 5_000 } = options;
   const { host, port, database = '' } = new pg.Client({ connectionString });
-  const place = `${host}:${port}`;
+  const server = `${host}:${port}`;
   let waitedMs = 0;
   let noticedAt = Number.NEGATIVE_INFINITY;
 
@@ -59,7 +59,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   };
   const unusable = (error: unknown): ConfigurationError =>
     new ConfigurationError(
-      `The database "${database}" at ${place} cannot be used: ${scrub(reasonOf(error))}. Check DATABASE_URL.`,
+      `The database "${database}" at ${server} cannot be used: ${scrub(reasonOf(error))}. Check DATABASE_URL.`,
       { cause: error },
     );
 
@@ -77,7 +77,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
       const now = performance.now();
       awaySinceMs ??= now;
       const leftMs = waitMsMax - waitedMs - (now - awaySinceMs);
-      if (leftMs <= 0) throw gaveUp(place, waitMsMax, error);
+      if (leftMs <= 0) throw gaveUp(server, waitMsMax, error);
       return Math.min(backoff.firstMs * 2 ** (failures - 1), backoff.maxMs, leftMs);
     };
     await retryDuringOutage(work, { delayMs, signal, onRetry: notice });
@@ -94,7 +94,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
       // Other errors of a first connection (no TLS, an untrusted certificate) would not go away by waiting.
       throw isTransient(error) || signal?.aborted ? error : unusable(error);
     }
-    assertNewEnough(version, place);
+    assertNewEnough(version, server);
   };
 
   return {
@@ -131,16 +131,16 @@ async function askVersion(options: {
  * `version` in the form of PostgreSQL: `18.1 (Debian 18.1-1)`, `19beta2`. Throws ConfigurationError.
  * @testOnly
  */
-export function assertNewEnough(version: string, place: string): void {
+export function assertNewEnough(version: string, server: string): void {
   if (Number.parseInt(version, 10) >= serverVersionMin) return;
   throw new ConfigurationError(
-    `The database at ${place} is PostgreSQL ${version}; Sluice needs ${serverVersionMin} or newer.`,
+    `The database at ${server} is PostgreSQL ${version}; Sluice needs ${serverVersionMin} or newer.`,
   );
 }
 
-function gaveUp(place: string, waitMsMax: number, error: unknown): Error {
+function gaveUp(server: string, waitMsMax: number, error: unknown): Error {
   return new Error(
-    `The database at ${place} did not answer within ${waitMsMax / 1_000} s (SLUICE_DATABASE_WAIT): ${scrub(reasonOf(error))}`,
+    `The database at ${server} did not answer within ${waitMsMax / 1_000} s (SLUICE_DATABASE_WAIT): ${scrub(reasonOf(error))}`,
     { cause: error },
   );
 }

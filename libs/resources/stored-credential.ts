@@ -13,7 +13,7 @@ import {
   splitSettings,
   type ProviderSettings,
 } from '#libs/credentials/provider-settings.ts';
-import { unknownProvider } from '#libs/credentials/unknown-provider.ts';
+import { unknownProvider } from '#libs/credentials/not-found.ts';
 import type { StoredCredential } from '#libs/credentials/stored.ts';
 import type { CheckContext } from '#libs/records/define-resource.ts';
 import {

@@ -56,7 +56,7 @@ export function prepareCall(
   const { egress, clock, limits, providers, threads, stopping } = deps;
   const timeouts = timeoutsOf(deps.timeouts, request.timeouts);
   if (stopping.aborted) throw shuttingDown();
-  const place = { target, model: target.model ?? request.model };
+  const to = { target, model: target.model ?? request.model };
   const { relayed } = request;
   if (relayed !== undefined) {
     const input = prepareRelay(
@@ -64,7 +64,7 @@ export function prepareCall(
       { ...request, relayed },
       target,
     );
-    return { ...place, nextInput: () => input, hold: null };
+    return { ...to, nextInput: () => input, hold: null };
   }
   const { provider, translation } = findTranslation(providers, request, target);
   egress.check(target.baseUrl);
@@ -106,7 +106,7 @@ export function prepareCall(
     return authorize(provider, outbound, target, tools).then(() => input);
   };
   const urls = translation.resourcesOf?.(call);
-  if (!urls?.length) return { ...place, nextInput: () => encode(call), hold };
+  if (!urls?.length) return { ...to, nextInput: () => encode(call), hold };
   let fetched: Promise<Call> | undefined;
   const nextInput = (): Promise<AttemptInput> => {
     fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
@@ -115,7 +115,7 @@ export function prepareCall(
     }));
     return fetched.then(encode);
   };
-  return { ...place, nextInput, hold };
+  return { ...to, nextInput, hold };
 }
 
 function findTranslation(

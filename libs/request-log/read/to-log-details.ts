@@ -5,8 +5,8 @@ import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';
 
-/** Where the gateway is called, for the URLs of calls; and the slug of the workspace, null when it has none any more. */
-type Place = {
+/** What a row does not have. `baseUrl`: of the gateway. `workspaceSlug`: null if the workspace no longer has one. */
+type LogContext = {
   baseUrl: string;
   workspaceSlug: string | null;
   /** Of the API key; null: not known. */
@@ -19,7 +19,7 @@ type Place = {
 /** One row of the log as GET /v1/logs/{id} shows it: the record, and the members that Portkey's clients read. */
 export function toLogDetails(
   row: LogListRow,
-  { baseUrl, workspaceSlug, keyName, promptId, bodies }: Place,
+  { baseUrl, workspaceSlug, keyName, promptId, bodies }: LogContext,
 ): LogDetails {
   const record = toLogRecord(row);
   const { id, created_at, usage } = record;

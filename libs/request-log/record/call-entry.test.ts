@@ -8,7 +8,7 @@ import { createPricing } from '#libs/prices/pricing.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import { createCallCosts } from './call-costs.ts';
 import { toLogEntry } from './call-entry.ts';
-import type { CallEnd, CallPlace, LoggedCall } from './logged-call.ts';
+import type { CallEnd, LoggedTarget, LoggedCall } from './logged-call.ts';
 
 // A cent for a token of input, two for one of output; half of it at the second provider.
 const source = { source: 'a test', as_of: '2026-01-01' };
@@ -40,7 +40,7 @@ const attempt = (more: Partial<Attempt> = {}): Attempt => ({
 const paid = (target: Target, usage: Usage): Attempt =>
   attempt({ to: { target, model: 'big' }, paid: { responseModel: null, usage } });
 
-function entryOf(end: Partial<CallEnd>, call: Partial<CallPlace> = {}, more: Partial<LoggedCall> = {}) {
+function entryOf(end: Partial<CallEnd>, call: Partial<LoggedTarget> = {}, more: Partial<LoggedCall> = {}) {
   const costs = createCallCosts(createPricing({ table: () => table }));
   const entry = toLogEntry(costs, {
     kind: 'live',

@@ -117,7 +117,7 @@ function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, i
     endMs: startedAt + durationMs,
     attributes: {
       'gen_ai.operation.name': operation,
-      ...(to === undefined ? {} : placeOf(to)),
+      ...(to === undefined ? {} : targetAttributes(to)),
       ...(status === null ? {} : { 'http.response.status_code': status }),
       ...(error === null ? {} : { 'error.type': error }),
       ...(index === 0 ? {} : { 'http.request.resend_count': index }),
@@ -126,7 +126,7 @@ function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, i
   };
 }
 
-const placeOf = ({ target, model }: NonNullable<Attempt['to']>): SpanAttributes => ({
+const targetAttributes = ({ target, model }: NonNullable<Attempt['to']>): SpanAttributes => ({
   'gen_ai.provider.name': providerName(target.provider),
   'server.address': target.baseUrl.hostname,
   'sluice.target': target.label,

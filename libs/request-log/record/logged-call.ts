@@ -8,7 +8,7 @@ export type CallEnd = Omit<EndedCall['end'], 'attempts'> &
   Partial<Pick<StreamSummary, 'isEstimate'>> & { units?: Units | null; attempts: readonly Attempt[] };
 
 /** Where a call went, as far as it came. A call that never had a plan has a target and a model of its own. */
-export type CallPlace = Pick<
+export type LoggedTarget = Pick<
   Call,
   'workspaceId' | 'keyId' | 'metadata' | 'pathname' | 'target' | 'model' | 'earlierAttempts'
 > &
@@ -20,6 +20,6 @@ export type CallPlace = Pick<
 export type LoggedCall = Omit<EndedCall, 'operation' | 'call' | 'end'> & {
   operation: CallOperation;
   trace: { isSampled?: boolean | null };
-  call: CallPlace;
+  call: LoggedTarget;
   end: CallEnd;
 };

@@ -157,7 +157,7 @@ export function createGuardrails(deps: {
     }
   };
 
-  const evaluateOne = async ({ guardrail, place }: Placed, phase: Phase): Promise<HookResult> => {
+  const evaluateOne = async ({ guardrail, index }: Numbered, phase: Phase): Promise<HookResult> => {
     const results: CheckResult[] = [];
     for (const check of guardrail.checks) results.push(await evaluateCheck(check, phase));
     const verdict = results.every((result) => result.verdict);
@@ -169,7 +169,7 @@ export function createGuardrails(deps: {
     }
     return {
       type: 'guardrail',
-      id: guardrail.id ?? `${phase.subject.response === null ? 'input' : 'output'}_guardrail_${place + 1}`,
+      id: guardrail.id ?? `${phase.subject.response === null ? 'input' : 'output'}_guardrail_${index + 1}`,
       ...(guardrail.name === null ? {} : { name: guardrail.name }),
       verdict,
       deny: guardrail.deny,
@@ -183,11 +183,11 @@ export function createGuardrails(deps: {
 
   /** Evaluates all guardrails in order. All of their checks of texts run together. */
   const evaluateAll = async (
-    placed: readonly Placed[],
+    numbered: readonly Numbered[],
     subject: GuardrailSubject,
     texts: Texts,
   ): Promise<HookResult[]> => {
-    const checks = placed.flatMap(({ guardrail }) => guardrail.checks.filter(isTextCheck));
+    const checks = numbered.flatMap(({ guardrail }) => guardrail.checks.filter(isTextCheck));
     let judged: Judged[] = [];
     if (checks.length > 0) {
       const work: TextWork = { checks, texts: texts() };
@@ -196,11 +196,11 @@ export function createGuardrails(deps: {
     }
     const phase: Phase = { subject, texts, judged: [...judged], webhooksLeftMs: webhooksMs };
     const results: HookResult[] = [];
-    for (const one of placed) results.push(await evaluateOne(one, phase));
+    for (const one of numbered) results.push(await evaluateOne(one, phase));
     return results;
   };
 
-  const runBeside = (placed: Placed, subject: GuardrailSubject, texts: Texts): void => {
+  const runBeside = (numbered: Numbered, subject: GuardrailSubject, texts: Texts): void => {
     const { sizeBytes } = subject;
     if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
       logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
@@ -208,7 +208,7 @@ export function createGuardrails(deps: {
     }
     // The call may end first. Its signal must not end this.
     const detached = { ...subject, signal: new AbortController().signal };
-    const run = evaluateAll([placed], detached, texts).then(
+    const run = evaluateAll([numbered], detached, texts).then(
       ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
       (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
     );
@@ -227,10 +227,10 @@ export function createGuardrails(deps: {
     },
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
-      const placed = guardrails.map((entry, place) => ({ guardrail: resolved(entry), place }));
+      const numbered = guardrails.map((entry, index) => ({ guardrail: resolved(entry), index }));
       // Evaluated separately, so that guardrails that only report cannot use up the time of those that decide.
-      for (const one of placed) if (one.guardrail.async) runBeside(one, subject, texts);
-      const deciding = placed.filter(({ guardrail }) => !guardrail.async);
+      for (const one of numbered) if (one.guardrail.async) runBeside(one, subject, texts);
+      const deciding = numbered.filter(({ guardrail }) => !guardrail.async);
       const results = await evaluateAll(deciding, subject, texts);
       const failed = results.filter((result) => !result.verdict);
       if (failed.length === 0) return { outcome: 'passed', results };
@@ -257,7 +257,7 @@ function feedbackMetadata(given: Record<string, string> | string | undefined): R
   return { text: given };
 }
 
-type Placed = { guardrail: Guardrail; place: number };
+type Numbered = { guardrail: Guardrail; index: number };
 type Texts = () => CallTexts;
 
 function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {

@@ -40,16 +40,16 @@ export function createJwtCheck({ egress, clock }: { egress: Egress; clock: Clock
 
   /** One fetch serves all calls that wait for it, so no caller's signal ends it. */
   const fetchSet = (uri: string, workspaceId: string): Promise<KeySet> => {
-    const place = `${workspaceId} ${uri}`;
-    const running = underWay.get(place);
+    const key = `${workspaceId} ${uri}`;
+    const running = underWay.get(key);
     if (running !== undefined) return running;
     const fetching = readKeys(egress, uri, workspaceId).then((find) => {
       const set = { find, fetchedAt: clock.now() };
-      known.set(place, set);
+      known.set(key, set);
       return set;
     });
-    underWay.set(place, fetching);
-    const end = (): void => void underWay.delete(place);
+    underWay.set(key, fetching);
+    const end = (): void => void underWay.delete(key);
     fetching.then(end, end);
     return fetching;
   };

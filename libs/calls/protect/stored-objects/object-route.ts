@@ -25,7 +25,7 @@ const creating: ReadonlyMap<string, ObjectKind> = new Map([
 /** Paths of POST with a word where others have an ID. */
 const withoutId: ReadonlySet<string> = new Set(['threads/runs', 'responses/compact', 'responses/input_tokens']);
 /** How many segments come before the ID. */
-const idPlaces: ReadonlyMap<string, number> = new Map([
+const idPositions: ReadonlyMap<string, number> = new Map([
   ['responses', 1],
   ['conversations', 1],
   ['assistants', 1],
@@ -48,15 +48,15 @@ export function objectRouteOf({
   const { method } = relayed;
   const path = relayed.path.split('?', 1)[0]?.slice(1) ?? '';
   const segments = path.split('/');
-  const place = idPlaces.get(segments[0] ?? '');
-  if (place === undefined) return null;
+  const position = idPositions.get(segments[0] ?? '');
+  if (position === undefined) return null;
   const isPost = method === 'POST';
-  const named = isPost && withoutId.has(path) ? undefined : segments[place];
+  const named = isPost && withoutId.has(path) ? undefined : segments[position];
   return {
     root: named === undefined ? null : decodeURIComponent(named),
     creates: (isPost ? creating.get(path) : undefined) ?? null,
     lists: method === 'GET' && segments.length === 1,
-    deletes: method === 'DELETE' && segments.length === place + 1,
+    deletes: method === 'DELETE' && segments.length === position + 1,
   };
 }
 

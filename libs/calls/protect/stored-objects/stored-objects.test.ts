@@ -139,10 +139,10 @@ test('a deleted object belongs to no workspace any more', async () => {
 test('models that others fine-tuned are hidden, unless the organisation lists them', async () => {
   const { objects } = createOwners(['ft:gpt:own']);
   const models = { allowsOthers: true, listed: new Map([['ft:gpt:listed', true]]), custom: [], bases: new Map() };
-  const place = { workspaceId: 'ws_1', credential: { sharedAccount: 'int_1', models } };
+  const owner = { workspaceId: 'ws_1', credential: { sharedAccount: 'int_1', models } };
   const all = ['gpt', 'ft:gpt:own', 'ft:gpt:listed', 'FT:gpt:foreign'].map((id) => ({ id }));
-  expect(await objects.withoutForeign(place, all)).toEqual(all.slice(0, 3));
-  await expect(objects.requireModel(place, 'ft:gpt:foreign')).rejects.toMatchObject({ kind: 'not_found' });
-  await objects.requireModel(place, 'ft:gpt:own');
-  await objects.requireModel({ ...place, credential: {} }, 'ft:gpt:foreign');
+  expect(await objects.withoutForeign(owner, all)).toEqual(all.slice(0, 3));
+  await expect(objects.requireModel(owner, 'ft:gpt:foreign')).rejects.toMatchObject({ kind: 'not_found' });
+  await objects.requireModel(owner, 'ft:gpt:own');
+  await objects.requireModel({ ...owner, credential: {} }, 'ft:gpt:foreign');
 });

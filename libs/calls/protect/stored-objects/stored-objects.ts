@@ -26,15 +26,15 @@ export type StoredObjects = {
     make: Make,
   ) => Promise<Outcome>;
   /** Throws not_found for a model that another workspace fine-tuned in an account that the two share. */
-  requireModel: (place: ModelPlace, model: string) => Promise<void>;
+  requireModel: (owner: ModelOwner, model: string) => Promise<void>;
   /** Returns the models of a list without those that other workspaces fine-tuned. */
-  withoutForeign: <Model extends { id: string }>(place: ModelPlace, models: readonly Model[]) => Promise<Model[]>;
+  withoutForeign: <Model extends { id: string }>(owner: ModelOwner, models: readonly Model[]) => Promise<Model[]>;
   /** Records models that a workspace fine-tuned. */
-  recordModels: (place: ModelPlace, models: readonly string[]) => Promise<void>;
+  recordModels: (owner: ModelOwner, models: readonly string[]) => Promise<void>;
 };
 
 /** A workspace and the credential that it uses. */
-export type ModelPlace = { workspaceId: string; credential: Pick<Target, 'sharedAccount' | 'models'> };
+export type ModelOwner = { workspaceId: string; credential: Pick<Target, 'sharedAccount' | 'models'> };
 
 /**
  * Whether a model was fine-tuned in the account, by the form of OpenAI's names. The organisation can list such a model for
