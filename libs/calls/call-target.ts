@@ -100,8 +100,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     const asked = { ...of, ...stored, estimate, otherModels: () => otherModels(request) };
     let reservation: Awaited<ReturnType<Admit>>;
     try {
-      const decided = decide(asked);
-      reservation = decided instanceof Promise ? await decided : decided;
+      reservation = await decide(asked);
     } catch (error) {
       return { kind: 'failed', error: asGatewayError(error), attempts: [] };
     }
@@ -184,7 +183,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       for (;;) {
         const acquired =
           target.credentialId === undefined ? undefined : traffic?.acquire(request, target, policy?.obeysRetryAfter);
-        const permit = acquired instanceof Promise ? await acquired : acquired;
+        const permit = await acquired;
         let outcome: Outcome | null = null;
         try {
           outcome = await sender.attempt(prepared, attempts);

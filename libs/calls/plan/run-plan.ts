@@ -84,8 +84,8 @@ async function runNode<Planned extends Call>(
       case 'conditional': {
         const caller = { workspaceId: call.workspaceId, signal: call.request.signal };
         for (const { matches, node: option } of node.conditions) {
-          const met = matches(call, (rule, text) => deps.search(rule, text, caller));
-          if (met instanceof Promise ? await met : met) return await runNode(deps, option, call, pass);
+          const isMet = await matches(call, (rule, text) => deps.search(rule, text, caller));
+          if (isMet) return await runNode(deps, option, call, pass);
         }
         return await runNode(deps, node.otherwise, call, pass);
       }

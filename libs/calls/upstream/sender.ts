@@ -84,8 +84,7 @@ export function createSender(deps: SenderDeps): Sender {
       },
     };
     try {
-      const made = nextInput();
-      const input = made instanceof Promise ? await made : made;
+      const input = await nextInput();
       const answer = await ('relayed' in input ? relay(input, watch) : attemptCall(input, watch));
       if ('outbound' in input) {
         const { dropped } = input.outbound;

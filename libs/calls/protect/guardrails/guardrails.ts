@@ -191,8 +191,7 @@ export function createGuardrails(deps: {
     let judged: Judged[] = [];
     if (checks.length > 0) {
       const work: TextWork = { checks, texts: texts() };
-      const judging = textJudge.judge(work, subject);
-      judged = judging instanceof Promise ? await judging : judging;
+      judged = await textJudge.judge(work, subject);
     }
     const phase: Phase = { subject, texts, judged: [...judged], webhooksLeftMs: webhooksMs };
     const results: HookResult[] = [];
