@@ -23,10 +23,6 @@ type Deps = RoutingDeps &
     snapshot: { assertFresh(): void };
     /** What error messages call the owner of the target. Default `batch`. */
     holder?: string;
-    /** How many decrypted keys of running batches are cached. Default 1,000. */
-    cachedSecretsMax?: number;
-    /** How long a key is cached at most, because it must not outlive its batch in memory for long. Default 5 min. */
-    cachedSecretsMs?: number;
   };
 
 /** The checked credentials and config of a create call. */
@@ -76,8 +72,8 @@ export type BatchTargets = {
 };
 
 export function createBatchTargets(deps: Deps): BatchTargets {
-  const { secrets, snapshot, holder = 'batch' } = deps;
-  const cache = createBatchSecretCache(deps);
+  const { db, secrets, snapshot, holder = 'batch' } = deps;
+  const cache = createBatchSecretCache(db, secrets, holder);
   const routing = createRouting(deps);
   const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
 
