@@ -178,7 +178,7 @@ function shareDeps(deps: RouteDeps, routes: () => readonly Route[]) {
     scopeOf,
     resources: { ...deps.resources, scopes },
     eventLog: deps.resources.eventLog,
-    readBodies: createBodiesReader({ ...deps, secrets: deps.resources.secrets }),
+    bodiesReader: () => createBodiesReader({ ...deps, secrets: deps.resources.secrets }),
     readLineBodies: createLineBodiesReader({ ...deps, lines }),
   };
 }

@@ -82,7 +82,7 @@ export async function inspectInstallation(databaseUrl: string, logger: Logger): 
       return found.rows.length > 0;
     };
     return {
-      hasWorkspace: await has('workspace'),
+      hasWorkspace: await has('resource', sql`kind = 'workspace'`),
       hasMasterKey: await has('installation', sql`name = 'master_key_check'`),
     };
   });

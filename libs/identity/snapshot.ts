@@ -73,7 +73,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
   let state = content.empty;
   let loaded = -1;
   let firstEpoch: number | undefined;
-  let confirmedMs = Number.NEGATIVE_INFINITY;
+  let confirmedMs: number | undefined;
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
@@ -156,7 +156,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
     },
     state: () => state,
     assertFresh() {
-      if (monotonicMs() - confirmedMs <= staleAfterMs) return;
+      if (confirmedMs !== undefined && monotonicMs() - confirmedMs <= staleAfterMs) return;
       throw new GatewayError(
         'unavailable',
         'access_unavailable',

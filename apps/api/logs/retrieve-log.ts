@@ -19,8 +19,8 @@ const Params = z.object({ log_id: z.string() });
 type Deps = {
   db: Kysely<Database>;
   eventLog: Pick<EventLog, 'transact'>;
-  /** Those that the row of a call names. */
-  readBodies: ReadBodies;
+  /** Reads the bodies that the row of a call names, for one request. */
+  bodiesReader: () => ReadBodies;
   readLineBodies: ReadLineBodies;
   baseUrl: () => string;
 };
@@ -58,7 +58,7 @@ export const retrieveLog = (deps: Deps): Route => ({
     const recorded = async (name: string) => {
       if (caller.scopes !== 'all' && !caller.scopes.has('bodies.read')) return null;
       await noteBodiesRead(deps.eventLog, request, { log_id: toLogId(row.id) });
-      return await deps.readBodies(workspaceId, name);
+      return await deps.bodiesReader()(workspaceId, name);
     };
     const bodies =
       reference === null

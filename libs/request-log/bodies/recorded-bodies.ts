@@ -22,7 +22,10 @@ type Group = { blob: string; offsets: number[]; key: Buffer };
 /** Neighbours in the log lie in the same blob, as far as one process made them. */
 const groupsMax = 16;
 
-/** A reader that remembers the last few blobs and their keys: for one part of an export, or one request. */
+/**
+ * Remembers the last few blobs and their keys, and which blobs do not exist. Create one for each request or part of an export:
+ * blobs are written, and deleted with their keys, while a process runs.
+ */
 export function createBodiesReader({ db, blobs, secrets }: Deps): ReadBodies {
   const groups = new LRUCache<string, Promise<Group | null>>({ max: groupsMax });
 

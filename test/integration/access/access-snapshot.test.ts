@@ -145,7 +145,12 @@ test('a poll that was answered before a change does not stand for one that was a
 
 test('without an answer of the database for the allowed time nobody is let in, and everybody again afterwards', async () => {
   let nowMs = 0;
-  const access = createProcess(database, { pollMs: 600_000, listenConnectionString: null, monotonicMs: () => nowMs });
+  const access = createProcess(database, {
+    pollMs: 600_000,
+    listenConnectionString: null,
+    staleAfterMs: 15 * 60_000,
+    monotonicMs: () => nowMs,
+  });
   await using _running = await started(access);
   const { workspaceId } = await bootstrap(access, null);
   const { token } = await createKey(access, workspaceId);

@@ -30,7 +30,7 @@ beforeAll(async () => {
     retrieveLog({
       db,
       eventLog: { transact: () => Promise.reject(new Error('no bodies are recorded here')) },
-      readBodies: async () => null,
+      bodiesReader: () => async () => null,
       readLineBodies: async () => null,
       baseUrl: () => 'http://gateway.test',
     }),
