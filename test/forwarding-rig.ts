@@ -1,7 +1,7 @@
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { ForwardRequest, StreamAnswer, StreamSummary, Target } from '#libs/calls/call.ts';
-import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { createEgress, type Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { createForwarder, type Forwarder } from './forwarder.ts';
 import { startUpstream, type Upstream, type UpstreamScript } from './upstream.ts';
 

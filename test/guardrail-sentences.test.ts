@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { checkText, isTextCheck } from '#libs/calls/protect/guardrails/text-checks.ts';
-import { guardrailChecks } from '#libs/contracts/guardrail-checks.ts';
-import { GuardrailInput, isReference } from '#libs/contracts/guardrails.ts';
+import { checkText, isTextCheck } from '#libs/calls/protect/guardrails/checks/text-checks.ts';
+import { guardrailChecks } from '#libs/contracts/configs/guardrail-checks.ts';
+import { GuardrailInput, isReference } from '#libs/contracts/configs/guardrails.ts';
 import {
   conditionOf,
   conditions,

@@ -9,7 +9,7 @@ import type { SimulatorOptions } from '#apps/simulator/options.ts';
 import { composeWorker } from '#apps/worker/compose.ts';
 import { WorkerConfig } from '#apps/worker/config.ts';
 import { stopAll, type Part } from '#libs/kernel/lifecycle.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { moveClockOf, type DatabaseClock } from './database-clock.ts';
 import { createTestDatabase, type TestDatabase } from './postgres.ts';
 import { startAll } from './start-parts.ts';

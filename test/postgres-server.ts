@@ -6,7 +6,7 @@ import { allQueues } from '#apps/platform/queues.ts';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
-import { createLogger, type Logger } from '#libs/kernel/logger.ts';
+import { createLogger, type Logger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { makeDatabaseFolder } from './database-folder.ts';

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { createDatabase, createPool, type PoolOptions } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import type { TestPostgres } from './postgres-server.ts';
 
 export type TestDatabase = {

@@ -1,5 +1,5 @@
 import { stopAll, type Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 /** Starts the parts in order. If one fails, stops all of them and rethrows. */
 export async function startAll(parts: readonly Part[], logger: Logger): Promise<void> {

@@ -1,4 +1,4 @@
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Call, OutboundRequest, Provider, StreamDecoder, Upstream } from '#libs/providers/provider.ts';
 
 /** Returns a call as the core makes one, for tests of a single translation. */

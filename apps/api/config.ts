@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 import { parseNetworks } from '#libs/http/client-address.ts';
 import type { CorsOrigins } from '#libs/http/cors.ts';
-import { email } from '#libs/contracts/people.ts';
+import { email } from '#libs/contracts/people/people.ts';
 import { platformFields } from '../platform/config.ts';
 
 /** Addresses and networks, separated by commas. */

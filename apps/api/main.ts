@@ -1,4 +1,4 @@
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { reportFailedStart, runProcess } from '#libs/kernel/lifecycle.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { describeUnknownVariables } from '../known-variables.ts';

@@ -1,6 +1,6 @@
-import { checkRollups, rebuildRollups, type RollupCheck } from '#libs/analytics/check-rollups.ts';
+import { checkRollups, rebuildRollups, type RollupCheck } from '#libs/analytics/rollups/check-rollups.ts';
 import { createDatabase } from '#libs/database/pool.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { CliConfig } from './config.ts';
 import { withMigratedPool } from './migrated-pool.ts';

@@ -1,5 +1,5 @@
 import { createDatabase } from '#libs/database/pool.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { checkRequestLog, gapsMax, type CheckedProcess, type LogCheck } from '#libs/request-log/audit/check-log.ts';
 import { withMigratedPool } from './migrated-pool.ts';
 

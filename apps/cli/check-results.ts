@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
-import { checkResults } from '#libs/batches/check-results.ts';
-import type { ResultsCheck } from '#libs/batches/compare-results.ts';
+import { checkResults } from '#libs/batches/results/check-results.ts';
+import type { ResultsCheck } from '#libs/batches/results/compare-results.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createFiles } from '#libs/files/files.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../platform/config.ts';
 import { CliConfig } from './config.ts';

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
-import { readRuntimeFile } from '../standalone/runtime-file.ts';
+import { readRuntimeFile } from '../standalone/files/runtime-file.ts';
 import { CliConfig } from './config.ts';
 
 /**

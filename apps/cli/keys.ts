@@ -13,11 +13,11 @@ import { createSecrets } from '#libs/secrets/secrets.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { assertAlone } from './running-processes.ts';
-import { readKeyFile } from '../standalone/key-file.ts';
+import { readKeyFile } from '../standalone/files/key-file.ts';
 import { CliConfig } from './config.ts';
 import { withMigratedPool } from './migrated-pool.ts';
 

@@ -1,5 +1,5 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { groupOf } from './client/client-command.ts';
 import { note, print } from './client/output.ts';
 
@@ -328,8 +328,8 @@ async function withDatabase(
   options: { mayCreate: boolean },
   work: (connectionString: string, logger: Logger) => Promise<void>,
 ): Promise<void> {
-  const { createLogDestination } = await import('#libs/kernel/log-destination.ts');
-  const { createLogger } = await import('#libs/kernel/logger.ts');
+  const { createLogDestination } = await import('#libs/kernel/logging/log-destination.ts');
+  const { createLogger } = await import('#libs/kernel/logging/logger.ts');
   const { limitHeapGrowth } = await import('#libs/kernel/heap-growth.ts');
   const { openDatabaseUrl } = await import('./database-url.ts');
   limitHeapGrowth();

@@ -1,6 +1,6 @@
 import { createAccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { createDatabase } from '#libs/database/pool.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { checkBudgets, isExplained, type BudgetCheck } from '#libs/policies/check-budgets.ts';
 import { readCallGroups } from '#libs/request-log/read/call-groups.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';

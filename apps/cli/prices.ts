@@ -5,7 +5,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { diffPriceTables, type PriceChange } from '#libs/prices/diff-price-tables.ts';
 import { createPriceTable, PriceTableDocument, type ModelRow, type PriceTable } from '#libs/prices/price-table.ts';
 import { priceTableKind, priceTableModel, readCurrentPriceTable } from '#libs/resources/price-tables.ts';

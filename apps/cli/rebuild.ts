@@ -1,7 +1,7 @@
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { inlineModels } from '../platform/models.ts';
 import { withMigratedPool } from './migrated-pool.ts';
 

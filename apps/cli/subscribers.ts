@@ -7,7 +7,7 @@ import {
   retryNow,
   type SubscriberState,
 } from '#libs/event-log/subscriber.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { inlineModels } from '../platform/models.ts';
 import { subscribers } from '../platform/subscribers.ts';

@@ -1,9 +1,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
-import { scopes } from '#libs/contracts/api-keys.ts';
-import { ConfigNode } from '#libs/contracts/config.ts';
-import { guardrailChecks } from '#libs/contracts/guardrail-checks.ts';
+import { scopes } from '#libs/contracts/people/api-keys.ts';
+import { ConfigNode } from '#libs/contracts/configs/config.ts';
+import { guardrailChecks } from '#libs/contracts/configs/guardrail-checks.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { providers } from '#libs/providers/provider-list.ts';
 import { createRoutes, type RouteDeps } from '../api/routes.ts';

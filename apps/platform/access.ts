@@ -18,8 +18,8 @@ import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { endAtOnce } from '#libs/kernel/lifecycle.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createPlanCache } from '#libs/credentials/plan-cache.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import { createPlanCache } from '#libs/credentials/configs/plan-cache.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 export type Access = {
   secrets: Secrets;

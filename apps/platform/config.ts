@@ -3,7 +3,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
 import { byteSize, ConfigurationError, duration, wholeNumber } from '#libs/kernel/read-env.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
 
 /** Origins like `https://vault.example:8200`, separated by commas. */

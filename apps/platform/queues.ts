@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { alertQueue } from '#libs/policies/deliver-alert.ts';
 import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';

@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { applyFault } from './apply-fault.ts';
+import { applyFault } from './faults/apply-fault.ts';
 import { createAttemptCounter } from './count-attempts.ts';
 import type { Exchange } from './exchange.ts';
-import { parseFaultName, type Fault } from './faults.ts';
-import { drawLatencyMs, latencyForm, parseLatency, type Latency } from './latency.ts';
+import { parseFaultName, type Fault } from './faults/faults.ts';
+import { drawLatencyMs, latencyForm, parseLatency, type Latency } from './faults/latency.ts';
 import { createRandom, hashText, hexOf } from './model/hash.ts';
 import type { SimulatorOptions } from './options.ts';
 import { readTraits } from './read-traits.ts';

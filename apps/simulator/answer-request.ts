@@ -5,7 +5,7 @@ import { createWireFinder } from './choose-wire.ts';
 import { describeSimulator } from './describe-simulator.ts';
 import { createExchange, type Exchange } from './exchange.ts';
 import type { SimulatorOptions } from './options.ts';
-import { createRateLimit, type Allowance } from './rate-limit.ts';
+import { createRateLimit, type Allowance } from './faults/rate-limit.ts';
 import { parseForm, parseJsonBody, readBody } from './read-body.ts';
 import { sendBody } from './send-answer.ts';
 import type { Stats } from './stats.ts';

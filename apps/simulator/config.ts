@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { byteSize, duration, readEnv, wholeNumber } from '#libs/kernel/read-env.ts';
-import { Secret } from '#libs/kernel/secret.ts';
-import { latencyForm, parseLatency } from './latency.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
+import { latencyForm, parseLatency } from './faults/latency.ts';
 
 /** Variables of the simulator. */
 export const SimulatorConfig = z.object({

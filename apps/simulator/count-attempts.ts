@@ -1,4 +1,4 @@
-import type { Occasion } from './faults.ts';
+import type { Occasion } from './faults/faults.ts';
 import { mixHash } from './model/hash.ts';
 
 /**

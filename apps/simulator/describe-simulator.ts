@@ -1,5 +1,5 @@
-import { describeFaults } from './faults.ts';
-import { latencyForm } from './latency.ts';
+import { describeFaults } from './faults/faults.ts';
+import { latencyForm } from './faults/latency.ts';
 
 /** GET /: describes the simulator for people. The faults are read from their table. */
 export function describeSimulator() {

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { sendTogether } from '#libs/http/send-together.ts';
+import { sendTogether } from '#libs/http/answers/send-together.ts';
 import type { Stats } from './stats.ts';
 
 /** One request with its reply. The only code that writes to the socket. */

@@ -1,5 +1,5 @@
 import { reportFailedStart, runProcess } from '#libs/kernel/lifecycle.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { readConfig } from './config.ts';
 import { createSimulator } from './server.ts';
 

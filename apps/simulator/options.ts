@@ -1,7 +1,7 @@
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
-import type { Latency } from './latency.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { Latency } from './faults/latency.ts';
 
 export type SimulatorOptions = {
   /** 0 takes any free port. */

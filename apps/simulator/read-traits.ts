@@ -1,5 +1,5 @@
-import { parseFaultName, type Fault } from './faults.ts';
-import { parseLatency, type Latency } from './latency.ts';
+import { parseFaultName, type Fault } from './faults/faults.ts';
+import { parseLatency, type Latency } from './faults/latency.ts';
 import type { Behaviour } from './model/generate.ts';
 
 /** What a model's name says about how it is simulated. */

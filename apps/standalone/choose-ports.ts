@@ -1,5 +1,5 @@
 import type { StandaloneConfig } from './config.ts';
-import { readRemembered, writeRemembered } from './data-directory.ts';
+import { readRemembered, writeRemembered } from './files/data-directory.ts';
 import { awaitPort, isInUse } from './free-port.ts';
 import { StartError } from './start-error.ts';
 

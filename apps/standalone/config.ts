@@ -4,7 +4,7 @@ import { ApiConfig } from '../api/config.ts';
 import { platformFields } from '../platform/config.ts';
 import { readConfig as readSimulatorConfig } from '../simulator/config.ts';
 import { WorkerConfig } from '../worker/config.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables } from '#libs/kernel/read-env.ts';
 

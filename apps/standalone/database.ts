@@ -3,8 +3,8 @@ import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 export type KeptPostgres = {

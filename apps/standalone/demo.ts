@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { readDemoConfig } from './config.ts';
 import { prepareFolder, runDemo } from './demo/run-demo.ts';
 import { explain } from './explain.ts';
-import { onStopSignal } from './on-stop-signal.ts';
+import { onStopSignal } from './processes/on-stop-signal.ts';
 import { createStandalone } from './standalone.ts';
 
 /** Bounds memory: each custom_id is kept in memory until its result is found. */

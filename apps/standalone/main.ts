@@ -5,7 +5,7 @@ import { describeUnknownVariables } from '../known-variables.ts';
 import { announce } from './announce.ts';
 import { readConfig } from './config.ts';
 import { explain } from './explain.ts';
-import { onStopSignal } from './on-stop-signal.ts';
+import { onStopSignal } from './processes/on-stop-signal.ts';
 import { createStandalone, type Terminal } from './standalone.ts';
 
 const { PORT, HOST, SLUICE_DATA_DIR, SLUICE_LOG_LEVEL } = readConfig({});

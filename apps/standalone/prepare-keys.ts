@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { StandaloneConfig } from './config.ts';
 import type { Installation } from './database.ts';
-import { readKeyFile, writeKeyFile } from './key-file.ts';
+import { readKeyFile, writeKeyFile } from './files/key-file.ts';
 import { StartError } from './start-error.ts';
 
 export type Keys = {

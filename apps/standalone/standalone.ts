@@ -1,19 +1,19 @@
 import path from 'node:path';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { buildConsole, isConsoleBuilt } from '../console/build.ts';
 import { startOptions } from '../platform/start-options.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
-import { createChildLog, type ChildLog } from './child-log.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { createChildLog, type ChildLog } from './processes/child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
-import { takeDataDirectory } from './data-directory.ts';
+import { takeDataDirectory } from './files/data-directory.ts';
 import { assertMasterKeyFits, inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
-import { openLogFile } from './log-file.ts';
+import { openLogFile } from './files/log-file.ts';
 import { choosePorts, type Ports } from './choose-ports.ts';
 import { prepareKeys, type Keys } from './prepare-keys.ts';
-import { hasRuntimeFile, removeRuntimeFile, writeRuntimeFile } from './runtime-file.ts';
+import { hasRuntimeFile, removeRuntimeFile, writeRuntimeFile } from './files/runtime-file.ts';
 import { StartError } from './start-error.ts';
-import { supervise, type Supervised } from './supervise.ts';
-import { waitUntilReady } from './wait-until-ready.ts';
+import { supervise, type Supervised } from './processes/supervise.ts';
+import { waitUntilReady } from './processes/wait-until-ready.ts';
 
 /** Output for people: `say` for progress, `problem` for what went wrong. */
 export type Terminal = { say: (line: string) => void; problem: (line: string) => void };

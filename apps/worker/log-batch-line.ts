@@ -1,10 +1,10 @@
-import type { CalledLine, LineCost } from '#libs/batches/call-line.ts';
+import type { CalledLine, LineCost } from '#libs/batches/lines/call-line.ts';
 import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
 import { jobSpanId } from '#libs/kernel/trace-ids.ts';
 import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
-import type { Telemetry } from '../platform/telemetry.ts';
+import type { Telemetry } from '../platform/operations/telemetry.ts';
 
 /**
  * Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch.

@@ -1,14 +1,14 @@
 import { Counter, Gauge } from 'prom-client';
-import type { LineWaits } from '#libs/batches/line-waits.ts';
-import type { PermitPool } from '#libs/batches/permit-pool.ts';
+import type { LineWaits } from '#libs/batches/lines/line-waits.ts';
+import type { PermitPool } from '#libs/batches/lines/permit-pool.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
+import { createReadinessCheck, type Phase } from '../platform/operations/check-readiness.ts';
 import type { Platform } from '../platform/compose.ts';
-import { registerPlatformMetrics } from '../platform/metrics.ts';
-import { createOperationsListener } from '../platform/operations-listener.ts';
+import { registerPlatformMetrics } from '../platform/operations/metrics.ts';
+import { createOperationsListener } from '../platform/operations/operations-listener.ts';
 
 export type WorkerOperations = {
   /** Opens the port. It is the first part to start, so that a liveness probe passes while the worker waits for its database. */

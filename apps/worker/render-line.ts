@@ -1,8 +1,8 @@
 import { bodyToSend, type Prompts } from '#libs/stored-prompts/prompts.ts';
-import type { RenderLine } from '#libs/batches/call-line.ts';
+import type { RenderLine } from '#libs/batches/lines/call-line.ts';
 import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createBodyCheck } from '#libs/validation/check-body.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
 /** Makes the bodies of lines that name a prompt, by the versions that were pinned when the batch was validated. */
 export function createRenderLine(prompts: Pick<Prompts, 'render'>): RenderLine {

@@ -4,7 +4,7 @@ import { newestClosed, readNews, type Checkpoint } from '#libs/event-log/read-ev
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 /** What one open stream listens to. */

@@ -1,5 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
-import type { CallFilters } from '#libs/contracts/call-filters.ts';
+import type { CallFilters } from '#libs/contracts/logs/call-filters.ts';
 import {
   and,
   filteredColumns,
@@ -11,7 +11,7 @@ import {
 import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, singleCalls, userKey } from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
 import { segmentsOf, type Kept, type Segment } from './choose-buckets.ts';
-import { bucketIn, recordedIn } from './roll-up.ts';
+import { bucketIn, recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
 /** The calls that an operation is about. */

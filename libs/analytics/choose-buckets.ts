@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { grainMs, type Grain } from './aggregate-calls.ts';
-import type { RollupState } from './roll-up.ts';
+import type { RollupState } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
 /** A part of a queried time, and where its calls are read from. */

@@ -11,7 +11,7 @@ import { utcDay } from '#libs/request-log/row/log-id.ts';
 import { partitionName } from '#libs/request-log/write/log-partitions.ts';
 import type { CallsWanted } from './call-source.ts';
 import { pointOf } from './read-totals.ts';
-import { recordedIn } from './roll-up.ts';
+import { recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
 // Feedback counts at the time when it was given. Filters are about calls: feedback passes them when a call of its trace does.

@@ -1,5 +1,5 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
-import type { AnalyticsGroupQuery } from '#libs/contracts/analytics.ts';
+import type { AnalyticsGroupQuery } from '#libs/contracts/logs/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { userKey } from './aggregate-calls.ts';

@@ -4,8 +4,8 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import type { Kept } from './choose-buckets.ts';
-import { logKeptFrom, readRollupState } from './roll-up.ts';
-import { readRollupKeys, rollupKeysMax } from './rollup-keys.ts';
+import { logKeptFrom, readRollupState } from './rollups/roll-up.ts';
+import { readRollupKeys, rollupKeysMax } from './rollups/rollup-keys.ts';
 
 export type RunQuery = <Answer>(
   workspaceId: string,

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { startsLines } from './batch.ts';
 
 /**

@@ -9,10 +9,10 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { closeQueue, smallInputBytes, smallBatchPriority, validateQueue } from './batch-queues.ts';
-import { dropPendingChunks } from './close-batch.ts';
-import { wakeSnoozedChunks } from './snooze-chunk.ts';
-import type { BatchWait } from '#libs/contracts/batches.ts';
+import { closeQueue, smallInputBytes, smallBatchPriority, validateQueue } from './chunks/batch-queues.ts';
+import { dropPendingChunks } from './results/close-batch.ts';
+import { wakeSnoozedChunks } from './chunks/snooze-chunk.ts';
+import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 import { waitsOfBatch } from './waits-of-batch.ts';
 

@@ -1,5 +1,5 @@
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { ValidationInput } from '#libs/validation/validation.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';

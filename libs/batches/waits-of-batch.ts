@@ -1,11 +1,11 @@
 import { sql, type Kysely } from 'kysely';
-import type { BatchWait } from '#libs/contracts/batches.ts';
+import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import type { Database, LineWait } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
-import { chunkQueue, validateQueue } from './batch-queues.ts';
-import { chunkJobId } from './dispatch-chunks.ts';
+import { chunkQueue, validateQueue } from './chunks/batch-queues.ts';
+import { chunkJobId } from './chunks/dispatch-chunks.ts';
 
 /** Reports are written every two seconds. Older ones are of a process that has ended or has lost its database. */
 const reportAge = sql`interval '15 seconds'`;

@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import {
   chatRequest,

@@ -1,6 +1,6 @@
 import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { toRecord } from '#libs/providers/json-value.ts';
+import { toRecord } from '#libs/providers/chat/json-value.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { OtherModels } from './allowed-models.ts';
 import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';

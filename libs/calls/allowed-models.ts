@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { memberValues } from '#libs/kernel/json-members.ts';
+import { memberValues } from '#libs/kernel/json/json-members.ts';
 import { namesForRules, ruleNames } from '#libs/prices/model-names.ts';
 import type { AllowedModels, ForwardRequest, Target } from './call.ts';
 

@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from 'vitest';
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
 import {
   chatRequest,
@@ -11,8 +11,8 @@ import {
 } from '#test/forwarding-rig.ts';
 import { hang, type UpstreamScript } from '#test/upstream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { createEgress } from '#libs/calls/upstream/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
+import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
 import { createForwarder } from '#test/forwarder.ts';
 import type { WaitWithoutPermit, Outcome, StreamAnswer, Target, Wait } from './call.ts';
 

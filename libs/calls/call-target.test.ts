@@ -187,7 +187,7 @@ describe('refusals before any connection', () => {
 
   test('a credential with a line break is refused and not shown', async () => {
     rig = await startForwardingRig(answers(200, completion));
-    const { Secret } = await import('#libs/kernel/secret.ts');
+    const { Secret } = await import('#libs/kernel/logging/secret.ts');
     const apiKey = new Secret(`${canary}\r\nx-evil: 1`);
     const error: unknown = await rig.forwarder
       .forward(chatRequest(), { ...rig.target, apiKey })

@@ -13,7 +13,7 @@ import type { Traffic } from './protect/traffic/traffic.ts';
 import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
 import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
 import type { Retries, RetryPolicy } from './retry.ts';
-import { toStream } from './upstream/answer-to-stream.ts';
+import { toStream } from './upstream/answers/answer-to-stream.ts';
 import type { Sender } from './upstream/sender.ts';
 
 export type CallTargetDeps = {

@@ -1,9 +1,9 @@
 import type { Readable } from 'node:stream';
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
 import type { Timeouts } from './timeouts.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { plannedCall } from '#test/planned-call.ts';
 import type { WaitWithoutPermit, JsonAnswer, Wait } from './call.ts';
 import { runCall } from './calls.ts';

@@ -1,5 +1,5 @@
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Attempt, Outcome, Target } from './call.ts';
 import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-target.ts';
 import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';

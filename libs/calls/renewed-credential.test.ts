@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import type { UpstreamScript } from '#test/upstream.ts';
 import type { RenewedCredential, Target } from './call.ts';

@@ -1,6 +1,6 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import { asGatewayError, type GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { BudgetWaitError } from './admission.ts';
 import type { BudgetRefusal, ForwardRequest, Outcome, Wait } from './call.ts';

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { priceComponents, type PriceComponent } from '#libs/prices/adjustments.ts';
-import { slug, timestamp } from './access-fields.ts';
-import { rateLimits, usageLimit, usageLimits } from './limits.ts';
-import { amount, pricingAdjustments } from './prices.ts';
+import { slug, timestamp } from './people/access-fields.ts';
+import { rateLimits, usageLimit, usageLimits } from './people/limits.ts';
+import { amount, pricingAdjustments } from './logs/prices.ts';
 import { anyObject, text } from './scalars.ts';
 import { SecretMappingObject, secretMappings } from './secret-references.ts';
 import { credentialText, providerConfiguration } from './virtual-keys.ts';

@@ -1,15 +1,15 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
-import * as apiKeys from './api-keys.ts';
-import * as batches from './batches.ts';
-import * as chat from './chat.ts';
-import * as completions from './completions.ts';
-import * as embeddings from './embeddings.ts';
-import * as files from './files.ts';
+import * as apiKeys from './people/api-keys.ts';
+import * as batches from './batches/batches.ts';
+import * as chat from './calls/chat.ts';
+import * as completions from './calls/completions.ts';
+import * as embeddings from './calls/embeddings.ts';
+import * as files from './batches/files.ts';
 import { toJsonSchema } from './json-schema.ts';
-import * as logs from './logs.ts';
-import * as models from './models.ts';
+import * as logs from './logs/logs.ts';
+import * as models from './calls/models.ts';
 import * as virtualKeys from './virtual-keys.ts';
 
 const modules = { apiKeys, batches, chat, completions, embeddings, files, logs, models, virtualKeys };

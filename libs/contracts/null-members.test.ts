@@ -1,11 +1,11 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
-import { CreateBatchRequest } from './batches.ts';
-import { ChatCompletionRequest } from './chat.ts';
-import { CompletionRequest } from './completions.ts';
-import { EmbeddingRequest } from './embeddings.ts';
-import { CreateFineTuningJobRequest } from './fine-tuning.ts';
+import { CreateBatchRequest } from './batches/batches.ts';
+import { ChatCompletionRequest } from './calls/chat.ts';
+import { CompletionRequest } from './calls/completions.ts';
+import { EmbeddingRequest } from './calls/embeddings.ts';
+import { CreateFineTuningJobRequest } from './batches/fine-tuning.ts';
 import { toJsonSchema } from './json-schema.ts';
 import { tryParse } from './parse.ts';
 

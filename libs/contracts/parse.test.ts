@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { apiKeyFields } from './api-keys.ts';
-import { BatchListQuery, CreateBatchRequest } from './batches.ts';
-import { ChatCompletionRequest } from './chat.ts';
-import { CompletionRequest } from './completions.ts';
-import { EmbeddingRequest } from './embeddings.ts';
-import { FileListQuery, FileUploadFields } from './files.ts';
-import { FineTuningJobListQuery } from './fine-tuning.ts';
+import { apiKeyFields } from './people/api-keys.ts';
+import { BatchListQuery, CreateBatchRequest } from './batches/batches.ts';
+import { ChatCompletionRequest } from './calls/chat.ts';
+import { CompletionRequest } from './calls/completions.ts';
+import { EmbeddingRequest } from './calls/embeddings.ts';
+import { FileListQuery, FileUploadFields } from './batches/files.ts';
+import { FineTuningJobListQuery } from './batches/fine-tuning.ts';
 import { parseWith, refuseLostNames, tryParse } from './parse.ts';
 import { virtualKeyFields } from './virtual-keys.ts';
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { describeBreach, describeIssue, type Problem } from './describe-issue.ts';
+import { describeBreach, describeIssue, type Problem } from './calls/describe-issue.ts';
 
 /**
  * Checks a value against a schema without throwing: the schema's output, or the first problem in OpenAI's words

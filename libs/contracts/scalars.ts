@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Breach } from './describe-issue.ts';
+import type { Breach } from './calls/describe-issue.ts';
 
 // zod does not say in its issues whether a number was meant to be whole; the message carries it to describe-issue.ts.
 /** A whole number between the bounds, both allowed. */

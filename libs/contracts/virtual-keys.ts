@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import type { SettingForm } from '#libs/providers/provider.ts';
 import { settingFields } from '#libs/providers/setting-fields.ts';
-import { slug, timestamp } from './access-fields.ts';
-import { rateLimits, usageLimit } from './limits.ts';
+import { slug, timestamp } from './people/access-fields.ts';
+import { rateLimits, usageLimit } from './people/limits.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
 import { SecretMappingObject, secretMappings } from './secret-references.ts';
 

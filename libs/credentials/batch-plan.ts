@@ -1,9 +1,9 @@
 import type { BatchTarget } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { joinSecrets } from './config-secrets.ts';
-import { planOfStored } from './read-config.ts';
-import type { FoundPlan, PlanDeps } from './plan.ts';
+import { joinSecrets } from './configs/config-secrets.ts';
+import { planOfStored } from './configs/read-config.ts';
+import type { FoundPlan, PlanDeps } from './configs/plan.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 
 type ConfiguredTarget = Extract<BatchTarget, { caller: unknown }>;

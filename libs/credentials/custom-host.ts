@@ -7,7 +7,7 @@ const lengthMax = 2_048;
 /**
  * The base URL that a caller gives for a provider, in its canonical form: http or https, host and path only.
  * Throws invalid_request for user name, password, query, fragment, spaces and backslashes, naming `param`. Whether the
- * address may be reached is judged where connections are opened (libs/calls/upstream/egress.ts).
+ * address may be reached is judged where connections are opened (libs/calls/upstream/egress/egress.ts).
  */
 export function parseCustomHost(text: string, param: string): URL {
   const url = text.length <= lengthMax && !/[\s\\?#]/.test(text) && URL.canParse(text) ? new URL(text) : null;

@@ -1,12 +1,12 @@
 import type { z } from 'zod';
 import type { Routing } from './routing.ts';
-import { ModelList, ModelObject } from '#libs/contracts/models.ts';
+import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
 import { allows } from '#libs/calls/allowed-models.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { Target } from '#libs/calls/call.ts';
 import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 export type ModelDeps = {
   routing: Pick<Routing, 'targetOf'>;

@@ -2,7 +2,7 @@ import type { RenewedCredential, Target } from '#libs/calls/call.ts';
 import type { SecretMapping } from '#libs/contracts/secret-references.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { secretNames, settingNames } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { SettingForm } from '#libs/providers/provider.ts';
 import { findProvider, providersWith } from '#libs/providers/registry.ts';
 import { settingFields } from '#libs/providers/setting-fields.ts';

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Request } from 'express';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { bearerOf, gatewayKeyHeaderOf, headerOf } from '#libs/identity/credential-headers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { CallerDefaults } from '#libs/http/caller.ts';
 import type { ProviderSettings } from './provider-settings.ts';
 import { looksLikeGatewayKey } from '#libs/identity/gateway-key.ts';

@@ -5,13 +5,13 @@ import type { Leaf } from '#libs/calls/plan/plan.ts';
 import { NotInSnapshot } from '#libs/identity/not-in-snapshot.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { settingsForModel } from './deployments.ts';
 import { authenticates, settingsOf, type ProviderSettings } from './provider-settings.ts';
 import { unknownProvider } from './not-found.ts';
-import { atLeaf } from './read-config.ts';
+import { atLeaf } from './configs/read-config.ts';
 import { slugOfModel, type OwnProvider, type RequestedCredential } from './requested.ts';
 import type { LiveCredential } from './stored.ts';
 

@@ -1,11 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import type { LiveCredential } from './stored.ts';
 import { credentialsOf } from './requested.ts';
-import { createPlanCache } from './plan-cache.ts';
+import { createPlanCache } from './configs/plan-cache.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './resolve.ts';
 

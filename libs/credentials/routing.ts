@@ -1,5 +1,5 @@
 import type { MappedSecrets } from './mapped-secrets.ts';
-import { findPlan, type FoundPlan, type PlanDeps, type PlanQuery } from './plan.ts';
+import { findPlan, type FoundPlan, type PlanDeps, type PlanQuery } from './configs/plan.ts';
 import { resolveTarget, type CredentialQuery, type ResolveDeps, type ResolvedTarget } from './resolve.ts';
 import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';
 

@@ -1,6 +1,6 @@
 import type { AllowedModels } from '#libs/calls/call.ts';
 import type { SecretMapping } from '#libs/contracts/secret-references.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Deployment } from './deployments.ts';

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { migrationLock } from './migrate.ts';
 import { createDatabase, createPool } from './pool.ts';

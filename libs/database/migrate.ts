@@ -3,7 +3,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sql, type Kysely } from 'kysely';
 import { Migrator, type Migration } from 'kysely/migration';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sqlStateOf } from './database-error.ts';
 import { isolateWorkspaces } from './isolate-workspaces.ts';

@@ -1,7 +1,7 @@
 import { Kysely, PostgresDialect, PostgresDriver, type Driver, type PostgresDialectConfig } from 'kysely';
 import pg from 'pg';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { CommitOutcomeUnknownError, isConnectionLost, isTransient, wasNeverSent } from './database-error.ts';
 import type { Database } from './schema.ts';

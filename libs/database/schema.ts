@@ -358,7 +358,7 @@ type RollupStateTable = {
   tens_until: Generated<Date>;
 };
 
-/** The metadata keys of which a workspace has rollups (libs/analytics/rollup-keys.ts). */
+/** The metadata keys of which a workspace has rollups (libs/analytics/rollups/rollup-keys.ts). */
 type RollupKeyTable = { workspace_id: string; key: string; from_at: Date; seen_on: string };
 
 export type CommandResultTable = {

@@ -1,8 +1,8 @@
 import pg from 'pg';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { isTransient, reasonOf, sqlStateOf } from './database-error.ts';
 import { createPool } from './pool.ts';

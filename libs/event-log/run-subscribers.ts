@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import {
   applyNextPage,

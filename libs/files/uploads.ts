@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { sql, type Kysely, type Selectable } from 'kysely';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
-import type { UploadObject, UploadPartObject } from '#libs/contracts/uploads.ts';
+import type { UploadObject, UploadPartObject } from '#libs/contracts/batches/uploads.ts';
 import type { Database, UploadPartTable, UploadTable } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';

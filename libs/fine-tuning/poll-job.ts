@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import type { FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { findRecorded } from './fine-tuning-records.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { FineTuningStatus } from '#libs/database/schema.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import { recordIdOf } from './fine-tuning-records.ts';

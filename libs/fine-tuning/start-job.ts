@@ -3,7 +3,7 @@ import type { BatchTarget, Database, FineTuningError } from '#libs/database/sche
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
 import {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Target } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
-import type { PlainAnswer, PlainRequest } from '#libs/calls/upstream/plain-request.ts';
+import type { PlainAnswer, PlainRequest } from '#libs/calls/upstream/egress/plain-request.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import { tuningTimeouts } from '#libs/calls/timeouts.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';

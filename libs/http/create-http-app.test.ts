@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createHttpApp } from './create-http-app.ts';
-import type { ErrorBody } from './error-response.ts';
+import type { ErrorBody } from './answers/error-response.ts';
 import {
   createTestLogger,
   authenticateForTest,
@@ -11,7 +11,7 @@ import {
   testRoute,
   type TestServer,
 } from './http-test-kit.ts';
-import { jsonBodyOf } from './json-body.ts';
+import { jsonBodyOf } from './bodies/json-body.ts';
 import { addLogFields, callerOf, contextOf, gatewayHeader } from './request-context.ts';
 import { withInput, type Route } from './route.ts';
 

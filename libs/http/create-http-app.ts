@@ -7,13 +7,13 @@ import express, {
 } from 'express';
 import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Caller } from './caller.ts';
 import { setCorsHeaders, type CorsOrigins } from './cors.ts';
 import { clientAddressSetting, type ClientAddress } from './client-address.ts';
-import { discardBody, hasBody } from './drain-request.ts';
-import { sendError } from './error-response.ts';
-import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
+import { discardBody, hasBody } from './bodies/drain-request.ts';
+import { sendError } from './answers/error-response.ts';
+import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './bodies/json-body.ts';
 import { contextOf, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './require-scope.ts';
 import { checkRoutes, createQueryCheck, isOptional, type Route } from './route.ts';

@@ -9,9 +9,9 @@ import {
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { rawErrorResponse } from './error-response.ts';
+import { rawErrorResponse } from './answers/error-response.ts';
 import { answerHeadersOf, newRequestId, usesAliases } from './request-context.ts';
-import { stallTimeoutMsDefault } from './send-pieces.ts';
+import { stallTimeoutMsDefault } from './answers/send-pieces.ts';
 
 export type HttpServerLimits = {
   /** A client that sends its headers more slowly is disconnected. */

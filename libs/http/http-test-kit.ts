@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { pino } from 'pino';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Caller } from './caller.ts';
 import { createHttpApp, type HttpAppDeps } from './create-http-app.ts';

@@ -3,8 +3,8 @@ import { z, type ZodType } from 'zod';
 import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
-import { hasBody } from './drain-request.ts';
-import { jsonBodyOf } from './json-body.ts';
+import { hasBody } from './bodies/drain-request.ts';
+import { jsonBodyOf } from './bodies/json-body.ts';
 
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 

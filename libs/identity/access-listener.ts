@@ -1,6 +1,6 @@
 import pg from 'pg';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { accessChannel } from './access-change.ts';
 

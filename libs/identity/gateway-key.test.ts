@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { createGatewayKey, digestOf, isWellFormedGatewayKey, looksLikeGatewayKey } from './gateway-key.ts';
 
 test('a new key is well formed and differs from every other', () => {

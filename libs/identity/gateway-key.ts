@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 
 // `slk_`, 43 characters for 256 random bits, 6 for their CRC-32, all base62: one word to a double click, recognisable by
 // secret scanners and by `scrub`, and a mistyped or invented key is recognised without reading the database.

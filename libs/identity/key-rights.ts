@@ -1,4 +1,4 @@
-import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
+import type { ApiKeyType } from '#libs/contracts/people/api-keys.ts';
 import type { AllowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

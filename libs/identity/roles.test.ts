@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { scopes } from '#libs/contracts/api-keys.ts';
+import { scopes } from '#libs/contracts/people/api-keys.ts';
 import type { Principal } from '#libs/http/caller.ts';
 import {
   actsForOrganisation,

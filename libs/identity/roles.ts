@@ -1,5 +1,5 @@
-import { scopes } from '#libs/contracts/api-keys.ts';
-import type { OrganisationRole, WorkspaceRole } from '#libs/contracts/people.ts';
+import { scopes } from '#libs/contracts/people/api-keys.ts';
+import type { OrganisationRole, WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller, Principal } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayAreas } from '#libs/providers/provider.ts';

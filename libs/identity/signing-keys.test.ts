@@ -1,11 +1,11 @@
 import type { JSONWebKeySet } from 'jose';
 import { exportJWK, generateKeyPair } from 'jose';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
-import { fetchKeySet } from '#libs/calls/upstream/fetch-key-set.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
+import { createEgress, type Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { fetchKeySet } from '#libs/calls/upstream/egress/fetch-key-set.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { startUpstream, type Upstream } from '#test/upstream.ts';
 import { createSigningKeys, type SigningKeys } from './signing-keys.ts';
 

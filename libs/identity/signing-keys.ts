@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 type Options = {
   /** Within some seconds; `signal` aborts when the process stops. */

@@ -5,7 +5,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { currentEpoch } from '#libs/event-log/epoch.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createAccessListener } from './access-listener.ts';
 
 export type SnapshotOptions = {

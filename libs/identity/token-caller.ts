@@ -1,4 +1,4 @@
-import type { WorkspaceRole } from '#libs/contracts/people.ts';
+import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { effectiveCaller, type KeyDefaults } from './live-callers.ts';

@@ -3,7 +3,7 @@ import { exportJWK, exportSPKI, generateKeyPair, SignJWT, type CryptoKey } from 
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createSigningKeys, type SigningKeys } from './signing-keys.ts';
 import { createTokenSignIn, looksLikeToken, type TokenIdentity, type TokenSignIn } from './token-sign-in.ts';
 

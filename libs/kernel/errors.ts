@@ -1,5 +1,5 @@
 /**
- * What went wrong, in terms of the domain. Only libs/http/error-response.ts maps kinds to HTTP statuses, so that nothing
+ * What went wrong, in terms of the domain. Only libs/http/answers/error-response.ts maps kinds to HTTP statuses, so that nothing
  * below it depends on them.
  */
 export type ErrorKind =

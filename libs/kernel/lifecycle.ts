@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { limitHeapGrowth } from './heap-growth.ts';
-import type { Logger } from './logger.ts';
+import type { Logger } from './logging/logger.ts';
 import { ConfigurationError } from './read-env.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { Big } from 'big.js';
-import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs/contracts/limits.ts';
+import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs/contracts/people/limits.ts';
 import { commonModelName, isModelNamed } from '#libs/prices/model-names.ts';
 import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';

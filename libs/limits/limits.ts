@@ -4,7 +4,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { LeaseGrant, LimitTerms } from './counter.ts';
 import type { CounterName, CounterStore, Renewed } from './counter-store.ts';

@@ -1,4 +1,4 @@
-import type { RateUnit } from '#libs/contracts/limits.ts';
+import type { RateUnit } from '#libs/contracts/people/limits.ts';
 
 /**
  * When a counter starts again at 0: at the first of a month, on Mondays, every so many days from a day on, at each window

@@ -4,12 +4,12 @@ import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { appendAdminKey } from './create-admin-key.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { peopleLock, userCreated, userModel } from './users.ts';
+import { peopleLock, userCreated, userModel } from './users/users.ts';
 import { firstWorkspaceSlug, workspaceModel, type WorkspaceData } from './workspaces.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog };

@@ -4,7 +4,7 @@ import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';

@@ -3,7 +3,7 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { actorType, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
-import { userModel } from './users.ts';
+import { userModel } from './users/users.ts';
 
 /** Which recorded prompts and answers were read: those of one record, or of a file. */
 export type BodiesRead = { log_id: string } | { export_id: string };

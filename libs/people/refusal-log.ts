@@ -2,10 +2,10 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Principal } from '#libs/http/caller.ts';
 import { actorType, asActor } from '#libs/identity/call-identity.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys/api-keys.ts';
 import { refusedSignIns, sessionModel } from './sessions.ts';
-import { userModel } from './users.ts';
+import { userModel } from './users/users.ts';
 
 /** A request that a known key was refused (403), or a sign-in. */
 export type Refusal = {

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { z } from 'zod';
-import { BrowserSessionObject } from '#libs/contracts/sessions.ts';
+import { BrowserSessionObject } from '#libs/contracts/people/sessions.ts';
 import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { Command } from '#libs/event-log/event-log.ts';

@@ -1,8 +1,8 @@
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
-import { readDocument, storeDocumentSecrets } from '#libs/credentials/config-document.ts';
-import { joinSecrets, redactSecrets } from '#libs/credentials/config-secrets.ts';
-import { planOfStored } from '#libs/credentials/read-config.ts';
-import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import { readDocument, storeDocumentSecrets } from '#libs/credentials/configs/config-document.ts';
+import { joinSecrets, redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import { planOfStored } from '#libs/credentials/configs/read-config.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
 import {
@@ -11,7 +11,7 @@ import {
   WorkspaceObject,
   workspaceFields,
   type recordingFields,
-} from '#libs/contracts/workspaces.ts';
+} from '#libs/contracts/people/workspaces.ts';
 import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput } from '#libs/http/route.ts';
@@ -24,20 +24,20 @@ import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 import { noSuchConfig } from '#libs/credentials/not-found.ts';
 import { sql } from 'kysely';
 import { z } from 'zod';
-import type { firstMembers } from '#libs/contracts/people.ts';
+import type { firstMembers } from '#libs/contracts/people/people.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { firstVirtualKey } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
-import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
+import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './users/members.ts';
 import { requireGuardrails } from '#libs/resources/guardrails.ts';
 import { firstProviders } from '#libs/resources/integrations/providers.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson } from '#libs/records/resource-row.ts';
-import { peopleLock } from './users.ts';
+import { peopleLock } from './users/users.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
 
-/** As their author wrote them, without their secrets (libs/credentials/config-secrets.ts). */
+/** As their author wrote them, without their secrets (libs/credentials/configs/config-secrets.ts). */
 type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
 
 /** Config and guardrails by their ids. */

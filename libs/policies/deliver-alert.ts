@@ -1,13 +1,13 @@
 import { createHmac } from 'node:crypto';
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
-import type { Egress } from '#libs/calls/upstream/egress.ts';
-import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
 import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 /** One job for each alert that was recorded: the event at this version of the record's stream. */

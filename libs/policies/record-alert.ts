@@ -1,7 +1,7 @@
 import type { Big } from 'big.js';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { isTransient } from '#libs/database/database-error.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { CounterName } from '#libs/limits/counter-store.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { claimAlert } from '#libs/limits/counter-store.ts';

@@ -5,7 +5,7 @@ import { estimateUsage, type AdmissionRequest, type Spent } from '#libs/calls/ad
 import type { Attempt } from '#libs/calls/call.ts';
 import { LocalCounter } from '#libs/limits/local-counter.ts';
 import { newCounter, renewLease, type LimitTerms } from '#libs/limits/counter.ts';
-import { outputBoundNames } from '#libs/contracts/output-bounds.ts';
+import { outputBoundNames } from '#libs/contracts/calls/output-bounds.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import { createUsedAmounts } from './used-amounts.ts';
 

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { memberValue, type MemberEdits } from '#libs/kernel/json-members.ts';
-import type { FinishReason } from './chat-chunks.ts';
-import { textOf, toRecord, toRecords, type Json } from './json-value.ts';
+import { memberValue, type MemberEdits } from '#libs/kernel/json/json-members.ts';
+import type { FinishReason } from './chat/chat-chunks.ts';
+import { textOf, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 
 /** Converts an answer or a chunk to OpenAI's format. Returns the same object if nothing changes, null to drop the chunk. */

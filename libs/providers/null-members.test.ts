@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
-import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
+import { ChatCompletionRequest } from '#libs/contracts/calls/chat.ts';
+import { EmbeddingRequest } from '#libs/contracts/calls/embeddings.ts';
 import { encodeChat, translationCall, upstreamAt } from '#test/translation-call.ts';
 import type { Provider } from './provider.ts';
 import { findProvider } from './registry.ts';

@@ -1,4 +1,4 @@
-import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
+import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import {
   amendsAnswers,
   amendWhole,

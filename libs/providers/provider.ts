@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
 
 /** The path of each operation in OpenAI's API, below `/v1`. The last three belong to pass-through areas. */

@@ -1,6 +1,6 @@
 import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { runAndTell, type OnJobEnded } from './ended-job.ts';

@@ -5,7 +5,7 @@ import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from './job-queue.ts';
 
 // Repairs records whose job is gone: the queue was restored from a backup, an operator deleted jobs, or a job was tried

@@ -8,13 +8,13 @@ import type { CallIdentity } from '#libs/event-log/idempotency.ts';
 import type { Upcasts } from '#libs/event-log/upcast.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import type { PageReads } from '#libs/http/page-reads.ts';
+import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import type { Route, RouteText } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { PromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
-import type { PlanCache } from '#libs/credentials/plan-cache.ts';
+import type { PlanCache } from '#libs/credentials/configs/plan-cache.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
@@ -266,7 +266,7 @@ export type StoreDeps = {
   };
   /** The database's: records expire by it. */
   clock: Clock;
-  /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
+  /** Throws for a URL that could never be called (libs/calls/upstream/egress/egress.ts `check`). */
   checkDestination: (url: URL) => void;
   /** Reads pages of records within the memory budget. Absent: without it. */
   recordPages?: PageReads;

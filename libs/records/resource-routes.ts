@@ -4,7 +4,7 @@ import { ResourceListQuery } from '#libs/contracts/lists.ts';
 import { anyObject } from '#libs/contracts/scalars.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';

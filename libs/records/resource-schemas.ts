@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { slug } from '#libs/contracts/access-fields.ts';
+import { slug } from '#libs/contracts/people/access-fields.ts';
 import { text } from '#libs/contracts/scalars.ts';
 import type { AnyResource } from './define-resource.ts';
 

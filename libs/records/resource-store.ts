@@ -9,7 +9,7 @@ import { transactOnce } from '#libs/event-log/idempotency.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AnyResource, Checked, CheckContext, RecordName, ResourceStore, StoreDeps } from './define-resource.ts';
 import { idOfName } from './find-by-name.ts';
 import { listResources, listVersions, ownedBy } from '#libs/records/lists/list-resources.ts';

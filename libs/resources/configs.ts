@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { readDocument } from '#libs/credentials/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/config-secrets.ts';
-import { planOfStored } from '#libs/credentials/read-config.ts';
+import { readDocument } from '#libs/credentials/configs/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import { planOfStored } from '#libs/credentials/configs/read-config.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs.ts';
+import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs/configs.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { requireGuardrails } from './guardrails.ts';
@@ -30,7 +30,7 @@ export type LiveConfig = {
   readonly workspaceId: string;
   readonly slug: string;
   readonly configVersion: number;
-  /** Decrypted, for what goes by this version for long; by their places (libs/credentials/config-secrets.ts). */
+  /** Decrypted, for what goes by this version for long; by their places (libs/credentials/configs/config-secrets.ts). */
   readonly secrets: SecretMembers;
   /** Compiled when it is not in the cache of plans; null when this process cannot read it (a newer release stored it). */
   readonly plan: () => Plan | null;

@@ -6,7 +6,7 @@ import {
   toStoredGuardrail,
   type Guardrail,
   type GuardrailDocument,
-} from '#libs/contracts/guardrails.ts';
+} from '#libs/contracts/configs/guardrails.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -15,9 +15,9 @@ import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
-import { readDocument } from '#libs/credentials/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/config-secrets.ts';
-import { guardrailNamesIn } from '#libs/credentials/guardrail-names.ts';
+import { readDocument } from '#libs/credentials/configs/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import { guardrailNamesIn } from '#libs/credentials/configs/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 
 /** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { LogExportObject, logExportFields, type ExportField } from '#libs/contracts/log-exports.ts';
+import { LogExportObject, logExportFields, type ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from '#libs/records/define-resource.ts';

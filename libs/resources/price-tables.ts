@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { PriceTableObject, priceTableFields } from '#libs/contracts/prices.ts';
+import { PriceTableObject, priceTableFields } from '#libs/contracts/logs/prices.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { contentHash, createPriceTable, type PriceTable, type PriceTableDocument } from '#libs/prices/price-table.ts';

@@ -2,7 +2,7 @@ import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind } from './configs.ts';
 import { logExportKind } from './log-exports.ts';
 import { inviteKind } from '#libs/people/invites/invites.ts';
-import { userKind } from '#libs/people/users.ts';
+import { userKind } from '#libs/people/users/users.ts';
 import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
 import { usageLimitPolicyKind } from '#libs/resources/limits/usage-limit-policies.ts';
 import type { AnyResource } from '#libs/records/define-resource.ts';

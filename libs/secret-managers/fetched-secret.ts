@@ -1,4 +1,4 @@
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { SecretError } from './secret-error.ts';
 
 /** A secret in memory. Its values are in closures, so that nothing prints them. */

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { textSecret, type FetchedSecret } from './fetched-secret.ts';
 import { createSecretCache } from './secret-cache.ts';
 import { SecretError, type SecretFault } from './secret-error.ts';

@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { FetchedSecret } from './fetched-secret.ts';
 import { SecretError, type SecretFault } from './secret-error.ts';
 import type { LiveSecretReference } from './secret-manager.ts';

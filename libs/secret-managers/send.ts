@@ -1,6 +1,6 @@
 import type { Timeouts } from '#libs/calls/timeouts.ts';
-import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
-import type { Egress } from '#libs/calls/upstream/egress.ts';
+import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
 import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { SecretError } from './secret-error.ts';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { parseMasterKeys } from './master-key.ts';
 import { createSecrets, SecretUnreadableError, type SealedSecret, type SecretMembers } from './secrets.ts';
 

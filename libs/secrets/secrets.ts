@@ -3,7 +3,7 @@ import type { Kysely, Selectable } from 'kysely';
 import type { Database, SecretTable } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { MasterKeys } from './master-key.ts';
 
 /** The secret members of one credential, by the names of their settings; `key` is the usual API key. */

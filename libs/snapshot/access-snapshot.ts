@@ -1,10 +1,10 @@
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
 import type { LiveApiKey } from '#libs/identity/authenticate.ts';
 import { createSnapshot, type Snapshot, type SnapshotOptions } from '#libs/identity/snapshot.ts';
-import type { WorkspaceRole } from '#libs/contracts/people.ts';
+import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import { liveKeys, type LiveKeys } from '#libs/identity/live-callers.ts';
 import { workspaceRoleOf, type LiveUser } from '#libs/identity/roles.ts';
-import { userKind } from '#libs/people/users.ts';
+import { userKind } from '#libs/people/users/users.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import type { AnyResource, CachedKind } from '#libs/records/define-resource.ts';
@@ -25,7 +25,7 @@ import { providerKind, type LiveProvider } from '#libs/resources/integrations/pr
 import type { LiveCredential } from '#libs/credentials/stored.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
-import { createPlanCache, type PlanCache } from '#libs/credentials/plan-cache.ts';
+import { createPlanCache, type PlanCache } from '#libs/credentials/configs/plan-cache.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import { organisationId } from '#libs/http/caller.ts';

@@ -8,7 +8,7 @@ import type { PartialData } from '#libs/resources/prompts/prompt-partials.ts';
 import type { PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
 import { versionId } from '#libs/records/resource-model.ts';
-import { joinSecrets } from '#libs/credentials/config-secrets.ts';
+import { joinSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { readVersion } from '#libs/records/read-version.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */

@@ -9,7 +9,7 @@ import { labelKind, type LiveLabel } from '#libs/resources/prompts/labels.ts';
 import { promptKind, type LivePrompt } from '#libs/resources/prompts/prompts.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
-import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
+import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import { createPromptFinder } from './find-prompts.ts';
 import { createPromptVersions } from './prompt-versions.ts';
 import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts';

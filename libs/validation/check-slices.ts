@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { FileSlice } from './file-slices.ts';
 import { forEachLine } from './json-lines.ts';
-import { lineTooLong } from './check-line.ts';
+import { lineTooLong } from './lines/check-line.ts';
 import type { SlicePool } from './slice-pool.ts';
 import { createUsageSum } from './usage-sum.ts';
 import { wordsPerDigest, type SliceResult, type SliceRules } from './slice-task.ts';

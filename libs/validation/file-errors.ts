@@ -1,4 +1,4 @@
-import type { BatchError } from '#libs/contracts/batches.ts';
+import type { BatchError } from '#libs/contracts/batches/batches.ts';
 
 /** The errors of a file, sorted by line: the first `max` of them, and how many more there are. */
 export function createErrorList(max: number) {

@@ -1,4 +1,4 @@
-import type { LineRules } from './check-line.ts';
+import type { LineRules } from './lines/check-line.ts';
 
 /** The task of a thread: to check the lines of one slice. The bytes are shared memory, so nothing is copied. */
 export type SliceTask = {

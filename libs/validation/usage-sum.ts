@@ -1,4 +1,4 @@
-import type { LineVerdict } from './check-line.ts';
+import type { LineVerdict } from './lines/check-line.ts';
 import type { ModelUsage } from './slice-task.ts';
 
 /** Of more models than this, the further ones are one entry without a name. */

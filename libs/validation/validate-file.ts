@@ -1,7 +1,7 @@
-import type { BatchError } from '#libs/contracts/batches.ts';
+import type { BatchError } from '#libs/contracts/batches/batches.ts';
 import { createSliceChecker, type CheckedSlice } from './check-slices.ts';
 import { createChunkTable } from './chunk-table.ts';
-import { createDuplicateFinder, type DuplicateLine } from './duplicate-finder.ts';
+import { createDuplicateFinder, type DuplicateLine } from './lines/duplicate-finder.ts';
 import {
   createErrorList,
   duplicateError,

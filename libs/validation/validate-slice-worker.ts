@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
-import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './check-line.ts';
+import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './lines/check-line.ts';
 import { forEachLine, lineLength } from './json-lines.ts';
 import { createUsageSum } from './usage-sum.ts';
 import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';

@@ -1,5 +1,5 @@
-import type { BatchEndpoint, BatchError } from '#libs/contracts/batches.ts';
-import type { KnownPrompt } from './check-prompt-line.ts';
+import type { BatchEndpoint, BatchError } from '#libs/contracts/batches/batches.ts';
+import type { KnownPrompt } from './lines/check-prompt-line.ts';
 import type { ModelUsage } from './slice-task.ts';
 import type { Chunk } from './chunk-table.ts';
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
 import { eventually } from '#test/eventually.ts';

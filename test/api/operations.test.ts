@@ -1,8 +1,8 @@
 import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { scopes } from '#libs/contracts/api-keys.ts';
+import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
-import { createReadinessCheck, type Phase } from '#apps/platform/check-readiness.ts';
+import { createReadinessCheck, type Phase } from '#apps/platform/operations/check-readiness.ts';
 import { operationsOf } from '#libs/http/http-test-kit.ts';
 import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import { version } from '#libs/kernel/version.ts';

@@ -3,7 +3,7 @@ import { Portkey } from 'portkey-ai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
-import { welcomeUser } from '#libs/people/welcome-user.ts';
+import { welcomeUser } from '#libs/people/users/welcome-user.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { eventually } from '#test/eventually.ts';
 import { asker, join, tokenOf, type Ask } from './people-kit.ts';

@@ -168,7 +168,7 @@ test('what one process keeps, another finds', async () => {
   const { ApiConfig } = await import('#apps/api/config.ts');
   const { stopAll } = await import('#libs/kernel/lifecycle.ts');
   const { startAll } = await import('#test/start-parts.ts');
-  const { createLogger } = await import('#libs/kernel/logger.ts');
+  const { createLogger } = await import('#libs/kernel/logging/logger.ts');
   const logger = createLogger({ name: 'test', level: 'silent' });
   const api = await composeApi(ApiConfig.parse(platform.environment), logger);
   await startAll(api.parts, logger);

@@ -5,7 +5,7 @@ import { composeApi } from '#apps/api/compose.ts';
 import { ApiConfig } from '#apps/api/config.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { hang, startUpstream, type Upstream } from '#test/upstream.ts';

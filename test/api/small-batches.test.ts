@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { finaliseQueue } from '#libs/batches/batch-queues.ts';
+import { finaliseQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { startPlatform } from '#test/platform.ts';
 import { chatLines, createBatch, ended, toJsonl, uploadInput } from './batch-kit.ts';
 import { sdks, type Sdk } from './sdk.ts';

@@ -4,7 +4,7 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { rebuild } from '#apps/cli/rebuild.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { tagOfArea } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';

@@ -7,7 +7,7 @@ import { createRunQuery } from '#libs/analytics/run-query.ts';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { calls, dayMs, days, hourMs, minuteMs, workspaceId, writeMonth } from './analytics-data.ts';
 import { ExplainingDriver, type Explained } from './explain-queries.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import { aggregateRollup, rollupColumns, valuesOfRollups, type Grain } from '#libs/analytics/aggregate-calls.ts';
-import { bucketIn } from '#libs/analytics/roll-up.ts';
+import { bucketIn } from '#libs/analytics/rollups/roll-up.ts';
 import type { TimeRange } from '#libs/analytics/time-ranges.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';

@@ -4,7 +4,7 @@ import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { runLogExport } from '#libs/request-log/read/run-log-export.ts';
 import { logExportModel } from '#libs/resources/log-exports.ts';
 import { dayMs, hourMs, workspaceId, writeCalls } from './analytics-data.ts';

@@ -5,7 +5,7 @@ import { batchModel } from '#libs/batches/batch-model.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { readUsage } from './process-usage.ts';
 import { startProcess } from './start-process.ts';
 import { median } from './statistics.ts';

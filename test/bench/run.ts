@@ -2,7 +2,7 @@ import { availableParallelism, cpus, loadavg, totalmem } from 'node:os';
 import { parseArgs } from 'node:util';
 import pg from 'pg';
 import { migrate } from '#libs/database/migrate.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { measureAnalytics } from './analytics-bench.ts';
 import { measureBatch } from './batch-bench.ts';
 import { measureExports } from './export-bench.ts';

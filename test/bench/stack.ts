@@ -7,7 +7,7 @@ import pg from 'pg';
 import { request } from 'undici';
 import { startOptions } from '#apps/platform/start-options.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { startIdentityProvider, type IdentityProvider } from './identity-provider.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
 

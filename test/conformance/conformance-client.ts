@@ -1,7 +1,7 @@
 import type { Usage } from '#libs/prices/usage.ts';
 import type { Answer, ForwardRequest, JsonAnswer, StreamAnswer } from '#libs/calls/call.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { canary, readStream, startForwardingRig } from '#test/forwarding-rig.ts';
 import type { UpstreamRequest, UpstreamScript } from '#test/upstream.ts';

@@ -1,11 +1,11 @@
 import { afterAll, describe, expect, test } from 'vitest';
 import { startTestSimulator } from '#apps/simulator/start-test-simulator.ts';
 import type { Answer, Target } from '#libs/calls/call.ts';
-import { createEgress } from '#libs/calls/upstream/egress.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { createForwarder } from '#test/forwarder.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { readStream } from '#test/forwarding-rig.ts';
 import type { Json } from './conformance-case.ts';
 import { readChunks, readCompletion, type Chunk, type Completion, type Read } from './read-answer.ts';

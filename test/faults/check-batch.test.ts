@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { resultLine } from '#libs/batches/result-line.ts';
-import { resultsRoot } from '#libs/batches/results-root.ts';
+import { resultLine } from '#libs/batches/results/result-line.ts';
+import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { writeInput } from './write-input.ts';

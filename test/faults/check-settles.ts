@@ -1,5 +1,5 @@
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { resultsRoot } from '#libs/batches/results-root.ts';
+import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import type { FileLine, ReadFiles } from './check-files.ts';
 

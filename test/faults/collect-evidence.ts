@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { rebuild } from '#apps/cli/rebuild.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { BatchEvidence } from './check-batch.ts';
 import type { LoggedEvent } from './check-calls.ts';

@@ -9,7 +9,7 @@ import { writeInput } from './write-input.ts';
 
 const lines = 12;
 const deadly = 7;
-/** How many claims a chunk of this size may take (libs/batches/redelivery.ts): two for each split, and five for the last line. */
+/** How many claims a chunk of this size may take (libs/batches/chunks/redelivery.ts): two for each split, and five for the last line. */
 const killsMax = 2 * Math.ceil(Math.log2(lines)) + 7;
 
 /**

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Fault, RoundPlan } from './plan-round.ts';

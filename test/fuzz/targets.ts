@@ -5,18 +5,18 @@ import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import { compileQuery } from '#libs/calls/plan/compile-query.ts';
 import { editParams } from '#libs/calls/plan/edit-params.ts';
 import type { PlanCall } from '#libs/calls/plan/plan.ts';
-import { compilePattern } from '#libs/calls/protect/guardrails/patterns.ts';
-import { openSseFraming } from '#libs/calls/upstream/sse-framing.ts';
-import { ConfigInput } from '#libs/contracts/config.ts';
-import { QueryInput } from '#libs/contracts/config-query.ts';
+import { compilePattern } from '#libs/calls/protect/guardrails/checks/patterns.ts';
+import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
+import { QueryInput } from '#libs/contracts/configs/config-query.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { patternSize } from '#libs/contracts/pattern-size.ts';
-import { createFormScan } from '#libs/http/form-scan.ts';
-import { jsonErrorOffset } from '#libs/http/json-error-offset.ts';
-import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
+import { createFormScan } from '#libs/http/bodies/form-scan.ts';
+import { jsonErrorOffset } from '#libs/http/bodies/json-error-offset.ts';
+import { countMembers, findDuplicateMember } from '#libs/kernel/json/duplicate-members.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { scanElements, scanMembers, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import { measureJson } from '#libs/kernel/measure-json.ts';
+import { scanElements, scanMembers, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
+import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import { cut, mutated } from './mutate.ts';
 
 /** A parser of untrusted input, with what has to hold for any input. */

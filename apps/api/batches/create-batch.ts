@@ -8,7 +8,12 @@ import {
 } from '#libs/credentials/requested.ts';
 import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
 import type { Batches } from '#libs/batches/batches.ts';
-import { BatchObject, CreateBatchRequest, type BatchEndpoint, type GatewayOptions } from '#libs/contracts/batches.ts';
+import {
+  BatchObject,
+  CreateBatchRequest,
+  type BatchEndpoint,
+  type GatewayOptions,
+} from '#libs/contracts/batches/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';

@@ -1,8 +1,8 @@
 import { dryRun, type DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
 import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
-import { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
-import { CreateBatchRequest } from '#libs/contracts/batches.ts';
+import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
+import { CreateBatchRequest } from '#libs/contracts/batches/batches.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';

@@ -1,10 +1,15 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
-import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/read-lines.ts';
-import type { LineDeps } from '#libs/batches/scan-requests.ts';
+import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/results/read-lines.ts';
+import type { LineDeps } from '#libs/batches/results/scan-requests.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { BatchFailures, BatchLineDetails, BatchLineList, BatchLineListQuery } from '#libs/contracts/batch-lines.ts';
+import {
+  BatchFailures,
+  BatchLineDetails,
+  BatchLineList,
+  BatchLineListQuery,
+} from '#libs/contracts/batches/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';

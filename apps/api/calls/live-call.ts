@@ -1,7 +1,7 @@
 import type { Request } from 'express';
-import { withOptions } from '#libs/credentials/call-options.ts';
+import { withOptions } from '#libs/credentials/configs/call-options.ts';
 import type { RequestedCredential } from '#libs/credentials/requested.ts';
-import type { FoundPlan } from '#libs/credentials/plan.ts';
+import type { FoundPlan } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Course } from '#libs/calls/calls.ts';

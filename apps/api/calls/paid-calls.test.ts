@@ -1,14 +1,14 @@
 import type { ServerResponse } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import type { Outcome } from '#libs/calls/call.ts';
 import { createCalls, type Calls } from '#libs/calls/calls.ts';
-import { withoutConfig } from '#libs/credentials/plan.ts';
+import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import type { Guardrails, GuardrailVerdict } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
-import { defaultJsonBodyLimits } from '#libs/http/json-body.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { defaultJsonBodyLimits } from '#libs/http/bodies/json-body.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { createPricing } from '#libs/prices/pricing.ts';
 import { createCallCosts } from '#libs/request-log/record/call-costs.ts';

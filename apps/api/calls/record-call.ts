@@ -8,7 +8,7 @@ import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
 import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { CallEnd, LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
-import type { Telemetry } from '../../platform/telemetry.ts';
+import type { Telemetry } from '../../platform/operations/telemetry.ts';
 import type { LiveCall } from './live-call.ts';
 
 export type RecordDeps = {

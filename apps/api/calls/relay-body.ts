@@ -1,12 +1,12 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
-import { hasBody } from '#libs/http/drain-request.ts';
-import { requireGoodBounds } from '#libs/contracts/output-bounds.ts';
-import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/form-model.ts';
-import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
-import { watchUploadRate, type UploadRate } from '#libs/http/watch-upload-rate.ts';
+import { hasBody } from '#libs/http/bodies/drain-request.ts';
+import { requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
+import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/bodies/form-model.ts';
+import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
+import { watchUploadRate, type UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { spliceMembers } from '#libs/kernel/json-members.ts';
+import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { RelayCall } from '#libs/providers/provider.ts';
 
 export type RelayBodyLimits = {

@@ -1,5 +1,5 @@
 import type { Request } from 'express';
-import { checkCacheFlags } from '#libs/credentials/call-options.ts';
+import { checkCacheFlags } from '#libs/credentials/configs/call-options.ts';
 import {
   bodyToSend,
   refuseMissing,
@@ -8,19 +8,19 @@ import {
   type RenderedPrompt,
 } from '#libs/stored-prompts/prompts.ts';
 import { credentialsOf, type RequestedCredential } from '#libs/credentials/requested.ts';
-import { withoutConfig } from '#libs/credentials/plan.ts';
-import { ChatCompletionResponse } from '#libs/contracts/chat.ts';
-import { CompletionResponse } from '#libs/contracts/completions.ts';
+import { withoutConfig } from '#libs/credentials/configs/plan.ts';
+import { ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
+import { CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
-import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/contracts/prompts.ts';
+import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/contracts/configs/prompts.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
-import { redactSecrets } from '#libs/credentials/config-secrets.ts';
+import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createBodyCheck } from '#libs/validation/check-body.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { z } from 'zod';
 import { callErrors } from '../document-texts.ts';
 import { liveCallOf, liveCourse } from './live-call.ts';

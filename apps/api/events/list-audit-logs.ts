@@ -1,12 +1,12 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { redactSecrets } from '#libs/credentials/config-secrets.ts';
+import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
-import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/audit-logs.ts';
+import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/logs/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
-import type { PageReads } from '#libs/http/page-reads.ts';
+import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';

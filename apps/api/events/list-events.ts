@@ -1,12 +1,12 @@
 import type { Kysely } from 'kysely';
-import { EventList, EventListQuery, type EventObject } from '#libs/contracts/events.ts';
+import { EventList, EventListQuery, type EventObject } from '#libs/contracts/logs/events.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list-events.ts';
-import type { PageReads } from '#libs/http/page-reads.ts';
+import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { sendPieces } from '#libs/http/send-pieces.ts';
+import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 

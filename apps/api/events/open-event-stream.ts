@@ -2,7 +2,7 @@ import type { Request, Response } from 'express';
 import type { Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { drained } from '#libs/http/send-pieces.ts';
+import { drained } from '#libs/http/answers/send-pieces.ts';
 import type { EventWatch } from '#libs/activity/event-streams.ts';
 
 export type EventStreamDeps = {

@@ -1,11 +1,11 @@
 import type { Kysely } from 'kysely';
 import type { z } from 'zod';
-import { RecordState, ReplayQuery } from '#libs/contracts/events.ts';
+import { RecordState, ReplayQuery } from '#libs/contracts/logs/events.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { foldEvent, nounsOf, type StreamRow } from '#libs/event-log/inline-model.ts';
 import { readStream, sliceBytesMax, type PositionedEvent } from '#libs/event-log/read-events.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import type { PageReads } from '#libs/http/page-reads.ts';
+import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { inlineModels } from '../../platform/models.ts';

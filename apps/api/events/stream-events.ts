@@ -1,12 +1,12 @@
 import type { Kysely } from 'kysely';
-import { EventStreamQuery } from '#libs/contracts/event-stream.ts';
+import { EventStreamQuery } from '#libs/contracts/calls/event-stream.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { findEvent, listEvents } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/require-scope.ts';
-import type { PageReads } from '#libs/http/page-reads.ts';
+import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';

@@ -2,7 +2,7 @@ import type { Request, Response } from 'express';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { sendPieces } from '#libs/http/send-pieces.ts';
+import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 

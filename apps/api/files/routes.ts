@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { FileDeletion, FileList, FileListQuery, FileObject } from '#libs/contracts/files.ts';
+import { FileDeletion, FileList, FileListQuery, FileObject } from '#libs/contracts/batches/files.ts';
 import { toOpenAiFile } from '#libs/files/to-openai-file.ts';
 import type { Files } from '#libs/files/files.ts';
-import { toListResponse } from '#libs/http/list-response.ts';
+import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';

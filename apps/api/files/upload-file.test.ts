@@ -7,7 +7,7 @@ import { CommitOutcomeUnknownError } from '#libs/database/database-error.ts';
 import type { Files } from '#libs/files/files.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defaultUploadRate } from '#libs/http/watch-upload-rate.ts';
+import { defaultUploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { uploadFile } from './upload-file.ts';
 
 /** Uploads to a server whose transaction fails so; returns how many blobs are left. */

@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { FileObject, FileUpload, FileUploadFields } from '#libs/contracts/files.ts';
+import { FileObject, FileUpload, FileUploadFields } from '#libs/contracts/batches/files.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import type { Files } from '#libs/files/files.ts';
-import { receiveUpload } from '#libs/http/multipart-upload.ts';
-import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
+import { receiveUpload } from '#libs/http/bodies/multipart-upload.ts';
+import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { repeatErrors, storageErrors } from '../document-texts.ts';

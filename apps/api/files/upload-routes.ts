@@ -6,12 +6,12 @@ import {
   UploadObject,
   UploadPartForm,
   UploadPartObject,
-} from '#libs/contracts/uploads.ts';
+} from '#libs/contracts/batches/uploads.ts';
 import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
-import { receiveUpload } from '#libs/http/multipart-upload.ts';
+import { receiveUpload } from '#libs/http/bodies/multipart-upload.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
+import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import type { Uploads } from '#libs/files/uploads.ts';

@@ -11,7 +11,7 @@ import { missingCredentials, type Credential } from '#libs/credentials/resolve.t
 import { otherModelsIn } from '#libs/calls/allowed-models.ts';
 import { unknownEnd, type Admission, type AdmissionRequest, type Spent } from '#libs/calls/admission.ts';
 import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
-import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
+import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/batches/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Files } from '#libs/files/files.ts';

@@ -7,14 +7,14 @@ import {
   FineTuningJobList,
   FineTuningJobListQuery,
   FineTuningJobObject,
-} from '#libs/contracts/fine-tuning.ts';
+} from '#libs/contracts/batches/fine-tuning.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import {
   toOpenAiCheckpoint,
   toOpenAiFineTuningEvent,
   toOpenAiFineTuningJob,
 } from '#libs/fine-tuning/to-openai-fine-tuning-job.ts';
-import { toListResponse } from '#libs/http/list-response.ts';
+import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';

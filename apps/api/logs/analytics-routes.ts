@@ -17,7 +17,7 @@ import {
   AnalyticsGraphQuery,
   AnalyticsGroupQuery,
   type AnalyticsQuery,
-} from '#libs/contracts/analytics.ts';
+} from '#libs/contracts/logs/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';

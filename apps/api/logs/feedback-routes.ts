@@ -1,11 +1,11 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import { changeFeedback, recordFeedback } from '#libs/analytics/feedback.ts';
-import { FeedbackAnswer, FeedbackBody, FeedbackChange } from '#libs/contracts/feedback.ts';
+import { FeedbackAnswer, FeedbackBody, FeedbackChange } from '#libs/contracts/logs/feedback.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { fingerprintOf, transactOnce } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';

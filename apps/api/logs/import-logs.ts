@@ -5,7 +5,7 @@ import {
   importedLogsBody,
   ImportedLogsAnswer,
   ImportedLogsQuery,
-} from '#libs/contracts/imported-logs.ts';
+} from '#libs/contracts/logs/imported-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';

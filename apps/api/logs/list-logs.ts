@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely';
 import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
-import { LogList, LogListQuery } from '#libs/contracts/logs.ts';
+import { LogList, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { toListResponse } from '#libs/http/list-response.ts';
+import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Turns } from '#libs/kernel/turns.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
-import { LogDetails } from '#libs/contracts/logs.ts';
+import { LogDetails } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { callerOf } from '#libs/http/request-context.ts';

@@ -1,8 +1,8 @@
 import type { Routing } from '#libs/credentials/routing.ts';
 import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
-import { describeSteps, explainPlan } from '#libs/credentials/explain.ts';
+import { describeSteps, explainPlan } from '#libs/credentials/configs/explain.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
-import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/explain-config.ts';
+import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/configs/explain-config.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';

@@ -14,7 +14,7 @@ import { createClientAddress, type ClientAddress } from '#libs/http/client-addre
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { addLogFields, contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { ApiConfig } from '../config.ts';
 
 type Deps = {

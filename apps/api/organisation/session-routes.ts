@@ -1,6 +1,6 @@
 import type { Request } from 'express';
 import type { Kysely } from 'kysely';
-import { EndSessionQuery, SessionEnded, SessionObject } from '#libs/contracts/sessions.ts';
+import { EndSessionQuery, SessionEnded, SessionObject } from '#libs/contracts/people/sessions.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';

@@ -1,7 +1,7 @@
 import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
-import type { Egress } from '#libs/calls/upstream/egress.ts';
-import { fetchKeySet } from '#libs/calls/upstream/fetch-key-set.ts';
-import { email as emailSchema } from '#libs/contracts/people.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { fetchKeySet } from '#libs/calls/upstream/egress/fetch-key-set.ts';
+import { email as emailSchema } from '#libs/contracts/people/people.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createSigningKeys } from '#libs/identity/signing-keys.ts';
 import { claimedRole, tokenCaller, tokenWorkspace, type People } from '#libs/identity/token-caller.ts';
@@ -9,10 +9,10 @@ import { createTokenSignIn, type TokenIdentity, type TokenSignIn } from '#libs/i
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { emailLookup, subjectLookup, userKind } from '#libs/people/users.ts';
-import { welcomeUser } from '#libs/people/welcome-user.ts';
+import { emailLookup, subjectLookup, userKind } from '#libs/people/users/users.ts';
+import { welcomeUser } from '#libs/people/users/welcome-user.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 import type { ApiConfig } from '../config.ts';
 import { findLive } from '#libs/records/find-by-name.ts';

@@ -1,11 +1,11 @@
 import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { move, transferableSymbol, valueSymbol } from 'piscina';
-import type { BatchEndpoint } from '#libs/contracts/batches.ts';
-import { headNames, type BodyHead, type LargeBodyFindings, type LargeBodyTask } from '#libs/http/large-body.ts';
-import { parseJsonBytes } from '#libs/http/parse-json-bytes.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
+import { headNames, type BodyHead, type LargeBodyFindings, type LargeBodyTask } from '#libs/http/bodies/large-body.ts';
+import { parseJsonBytes } from '#libs/http/bodies/parse-json-bytes.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
-import { createBodyCheck } from '#libs/validation/check-body.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
 // Lower priority than live work. On Linux each thread has its own; elsewhere this would slow the whole process down.
 if (process.platform === 'linux' && !isMainThread) setPriority(0, 5);

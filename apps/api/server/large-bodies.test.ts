@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { serveForTest, testRoute, type TestServer } from '#libs/http/http-test-kit.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createBodyCheck } from '#libs/validation/check-body.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { createLargeBodies } from './large-bodies.ts';
 
 const path = '/v1/chat/completions';

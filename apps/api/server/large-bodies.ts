@@ -1,4 +1,4 @@
-import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/large-body.ts';
+import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/bodies/large-body.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
 import type { LargeBodyRefusal } from './judge-body-worker.ts';

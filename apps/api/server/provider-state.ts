@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import { listCircuits as readCircuits, type CircuitRow } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { listProviderLimits as readLimits, type ProviderLimitRow } from '#libs/calls/protect/traffic/shared-limits.ts';
-import { CircuitList, type CircuitObject } from '#libs/contracts/circuits.ts';
+import { CircuitList, type CircuitObject } from '#libs/contracts/configs/circuits.ts';
 import { ProviderLimitList, type ProviderLimitObject } from '#libs/contracts/provider-limits.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { callerOf } from '#libs/http/request-context.ts';

@@ -1,6 +1,6 @@
 import type { Request } from 'express';
 import { sql, type Kysely } from 'kysely';
-import { readRollupLag } from '#libs/analytics/run-roll-up.ts';
+import { readRollupLag } from '#libs/analytics/rollups/run-roll-up.ts';
 import { ModelCheck, SystemObject } from '#libs/contracts/system.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
@@ -14,7 +14,7 @@ import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.t
 import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { listProcesses, type ListedProcess } from '#libs/request-log/write/process-record.ts';
-import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
+import { readOldestJobs, readOpenBatches } from '../../platform/operations/database-metrics.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { writeWhole } from '../../standalone/write-whole.ts';
+import { writeWhole } from '../../standalone/files/write-whole.ts';
 import { ApiError, CliError } from './cli-error.ts';
 import { cannotWrite } from './file-problem.ts';
 import type { Client } from './http-client.ts';

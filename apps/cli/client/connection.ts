@@ -63,14 +63,14 @@ export function toServer(text: string): string {
 }
 
 async function ofThisMachine(options: ConnectionOptions, variables: ClientVariables): Promise<Connection> {
-  const { readRuntimeFile } = await import('../../standalone/runtime-file.ts');
+  const { readRuntimeFile } = await import('../../standalone/files/runtime-file.ts');
   const running = await readRuntimeFile(variables.dataDir);
   if (running === undefined) {
     throw new CliError('No server is named, and none that npm start has started was found in this folder.', {
       hint: 'Run sluice login --server https://..., or set SLUICE_URL and SLUICE_API_KEY, or start one with npm start.',
     });
   }
-  const { readKeyFile } = await import('../../standalone/key-file.ts');
+  const { readKeyFile } = await import('../../standalone/files/key-file.ts');
   const file = path.join(variables.dataDir, 'admin.key');
   const key = options.key ?? variables.apiKey ?? (await readKeyFile(file)) ?? null;
   return { server: toServer(running.url), key, from: `npm start in ${variables.dataDir}` };

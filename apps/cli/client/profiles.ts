@@ -1,6 +1,6 @@
 import { mkdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { writeWhole } from '../../standalone/write-whole.ts';
+import { writeWhole } from '../../standalone/files/write-whole.ts';
 import { CliError } from './cli-error.ts';
 import type { ClientVariables } from './config.ts';
 import { cannotRead, cannotWrite } from './file-problem.ts';

@@ -1,7 +1,7 @@
 import { hash, randomUUID } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { writeWhole } from '../../standalone/write-whole.ts';
+import { writeWhole } from '../../standalone/files/write-whole.ts';
 import { deliverResults, type ResultOptions } from './batch-results.ts';
 import { checkInput, type CheckedInput } from './check-input.ts';
 import { ApiError } from './cli-error.ts';

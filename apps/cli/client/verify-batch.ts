@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/compare-results.ts';
+import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/results/compare-results.ts';
 import { ApiError, CliError } from './cli-error.ts';
 import { readThrough } from './download.ts';
 import { piecesOf, type Client } from './http-client.ts';

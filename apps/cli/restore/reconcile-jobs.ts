@@ -1,8 +1,8 @@
 import { sql, type Kysely } from 'kysely';
-import { deleteSurplusJobs, resetLostChunks, workedOnBatches } from '#libs/batches/lost-jobs.ts';
+import { deleteSurplusJobs, resetLostChunks, workedOnBatches } from '#libs/batches/chunks/lost-jobs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { doubtStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { workedOnExports } from '#libs/request-log/read/run-log-export.ts';

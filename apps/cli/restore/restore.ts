@@ -13,7 +13,7 @@ import { startEpoch } from '#libs/event-log/epoch.ts';
 import { newestEvent } from '#libs/event-log/read-events.ts';
 import { checkInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import { countOpenFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { lastHeardAt } from '#libs/request-log/write/process-record.ts';

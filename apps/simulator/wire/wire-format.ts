@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Behaviour } from '../model/generate.ts';
-import type { Allowance } from '../rate-limit.ts';
+import type { Allowance } from '../faults/rate-limit.ts';
 
 /** A rejected request or a simulated failure, independent of any format. */
 export type Failure = {

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { BatchObject } from '#libs/contracts/batches.ts';
+import type { BatchObject } from '#libs/contracts/batches/batches.ts';
 import { checkCalls, checkResults } from './check-results.ts';
 
 const success = (id: string, tokens = 5) => ({

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
-import type { BatchObject } from '#libs/contracts/batches.ts';
+import type { BatchObject } from '#libs/contracts/batches/batches.ts';
 import { count } from './progress.ts';
 
 /** One check and its result as text. */

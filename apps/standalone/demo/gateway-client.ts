@@ -4,8 +4,8 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createParser } from 'eventsource-parser';
 import { z } from 'zod';
-import { BatchObject } from '#libs/contracts/batches.ts';
-import { FileObject } from '#libs/contracts/files.ts';
+import { BatchObject } from '#libs/contracts/batches/batches.ts';
+import { FileObject } from '#libs/contracts/batches/files.ts';
 
 const Problem = z.object({ error: z.object({ message: z.string() }) });
 const Delta = z.object({ choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }) })) });

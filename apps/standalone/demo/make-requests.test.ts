@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
+import { ChatCompletionRequest } from '#libs/contracts/calls/chat.ts';
 import { makeRequests } from './make-requests.ts';
 import { makeQuestions } from './read-questions.ts';
 

@@ -1,14 +1,19 @@
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
-import { finaliseQueue, smallBatchPriority, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';
+import {
+  finaliseQueue,
+  smallBatchPriority,
+  validateQueue,
+  type BatchPayload,
+} from '#libs/batches/chunks/batch-queues.ts';
 import type { BatchWatch } from '#libs/batches/batch-watch.ts';
-import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
+import { finaliseBatch } from '#libs/batches/results/finalise-batch.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
 import type { BatchStatus } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { Platform } from '../../platform/compose.ts';

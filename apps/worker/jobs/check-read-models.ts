@@ -3,7 +3,7 @@ import type { ModelCheck } from '#libs/contracts/system.ts';
 import { createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { inlineModels } from '../../platform/models.ts';
 

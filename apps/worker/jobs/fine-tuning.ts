@@ -6,7 +6,7 @@ import { followJob } from '#libs/fine-tuning/follow-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Platform } from '../../platform/compose.ts';
 import type { WorkerConfig } from '../config.ts';
 

@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { maintenanceQueue, quickTaskPriority } from '../../platform/queues.ts';
 

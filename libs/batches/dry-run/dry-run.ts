@@ -1,10 +1,10 @@
 import type { Credential } from '#libs/credentials/resolve.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
-import type { BatchError, CreateBatchRequest } from '#libs/contracts/batches.ts';
+import type { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
+import type { BatchError, CreateBatchRequest } from '#libs/contracts/batches/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
-import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
+import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
 import { lineRulesOf, readInput, type VirtualKey } from '../line-rules.ts';
 import { estimateBatch, type DryRunCall } from './estimate-batch.ts';

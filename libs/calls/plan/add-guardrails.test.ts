@@ -1,7 +1,7 @@
 /* oxlint-disable unicorn/no-thenable -- the member's name is the interface's */
 import { expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
-import { isReference, type Guardrail } from '#libs/contracts/guardrails.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
+import { isReference, type Guardrail } from '#libs/contracts/configs/guardrails.ts';
 import { addGuardrails, resolveGuardrails } from './add-guardrails.ts';
 import { compileConfig } from './compile-config.ts';
 import type { Leaf, PlanNode } from './plan.ts';

@@ -1,4 +1,4 @@
-import { isReference, type Guardrail, type GuardrailEntry } from '#libs/contracts/guardrails.ts';
+import { isReference, type Guardrail, type GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { Leaf, Plan, PlanNode } from './plan.ts';
 
 /** Guardrails that run before those of a plan's own targets. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { compileConfig } from './compile-config.ts';
 import { editParams } from './edit-params.ts';
 

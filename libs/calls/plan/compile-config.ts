@@ -1,7 +1,7 @@
-import { configSecretNames, configSettingNames, settingAliases, type Config } from '#libs/contracts/config.ts';
+import { configSecretNames, configSettingNames, settingAliases, type Config } from '#libs/contracts/configs/config.ts';
 import { parseParamPath } from '#libs/contracts/param-path.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
 import { namesGuardrails } from './add-guardrails.ts';
 import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';

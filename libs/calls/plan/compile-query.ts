@@ -1,4 +1,4 @@
-import type { Comparison, Query, Scalar } from '#libs/contracts/config-query.ts';
+import type { Comparison, Query, Scalar } from '#libs/contracts/configs/config-query.ts';
 import { parseParamPath, type PathStep } from '#libs/contracts/param-path.ts';
 import type { PatternSearch, PlanCall, Predicate } from './plan.ts';
 

@@ -1,5 +1,5 @@
 import type { PathStep } from '#libs/contracts/param-path.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Leaf } from './plan.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import type { Failure, JsonAnswer } from '#libs/calls/call.ts';
 import { createRetryBudget, judge } from '#libs/calls/retry.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

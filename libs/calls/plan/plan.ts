@@ -1,9 +1,9 @@
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
-import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
+import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { PathStep } from '#libs/contracts/param-path.ts';
-import type { CachePolicy } from '#libs/contracts/response-cache.ts';
+import type { CachePolicy } from '#libs/contracts/calls/response-cache.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 
 /** What conditions and sticky hashes see: the caller's own values, before any config changes them. */
 export type PlanCall = {

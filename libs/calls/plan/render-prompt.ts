@@ -1,6 +1,6 @@
 import type { Call, PromptInput, PromptPins, StoredVersion } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { editParams } from './edit-params.ts';
 import type { Leaf } from './plan.ts';
 

@@ -1,6 +1,6 @@
 /* oxlint-disable unicorn/no-thenable -- the member's name is the interface's */
 import { afterEach, expect, test } from 'vitest';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import {

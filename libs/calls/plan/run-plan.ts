@@ -3,7 +3,7 @@ import type { CallTarget } from '#libs/calls/call-target.ts';
 import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { judge, type RetryPolicy } from '#libs/calls/retry.ts';
 import { asGatewayError, type ErrorKind, type GatewayError } from '#libs/kernel/errors.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
 import { plainLeaf } from './plain-plan.ts';

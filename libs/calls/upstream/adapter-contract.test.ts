@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Provider, Translation } from '#libs/providers/provider.ts';
 import { canary, chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { hang, type UpstreamScript } from '#test/upstream.ts';

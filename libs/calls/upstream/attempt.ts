@@ -1,19 +1,19 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
-import { admittedHeaders, headersThatBegin, requestIdOf } from './answer-headers.ts';
+import { admittedHeaders, headersThatBegin, requestIdOf } from './answers/answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
-import { collectBody } from './collect-body.ts';
-import type { Egress } from './egress.ts';
+import { collectBody } from './answers/collect-body.ts';
+import type { Egress } from './egress/egress.ts';
 import { errorBody } from './error-body.ts';
-import { openEventStream, type EventStream } from './event-stream.ts';
-import { startExchange, type Flow, type SendWatch } from './exchange.ts';
-import { plausibleUsage, type UsedBy } from './plausible-usage.ts';
-import type { AnswerParts } from './read-answer.ts';
-import type { BodyRead } from './read-body.ts';
-import { readCollected, type ReadInput } from './read-collected.ts';
+import { openEventStream, type EventStream } from './answers/event-stream.ts';
+import { startExchange, type Flow, type SendWatch } from './egress/exchange.ts';
+import { plausibleUsage, type UsedBy } from './answers/plausible-usage.ts';
+import type { AnswerParts } from './answers/read-answer.ts';
+import type { BodyRead } from './answers/read-body.ts';
+import { readCollected, type ReadInput } from './answers/read-collected.ts';
 
 export type AttemptInput = ReadInput &
   UsedBy & {

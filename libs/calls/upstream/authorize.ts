@@ -2,8 +2,8 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { OutboundRequest, Provider } from '#libs/providers/provider.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { quickTimeouts } from '#libs/calls/timeouts.ts';
-import type { Egress } from './egress.ts';
-import { fetchWhole } from './fetch-whole.ts';
+import type { Egress } from './egress/egress.ts';
+import { fetchWhole } from './egress/fetch-whole.ts';
 import type { Faults } from './provider-faults.ts';
 
 type Tools = {

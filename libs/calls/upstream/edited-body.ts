@@ -1,4 +1,4 @@
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 
 /** Returns a request's members as the provider gets them. `parsed`: the body as its caller has parsed it. */
 export function editedBody(

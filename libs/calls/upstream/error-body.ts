@@ -1,6 +1,6 @@
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
-import { asRecord } from './usage.ts';
+import { asRecord } from './answers/usage.ts';
 
 /**
  * Returns the body that reports a provider's error to the client: the provider's own bytes if they already have

@@ -28,8 +28,8 @@ describe('a provider that does not answer', () => {
     const gone = await startUpstream();
     await gone.stop();
     rig = await startForwardingRig();
-    const { createEgress } = await import('./egress.ts');
-    const { parseEgressAllow } = await import('./egress-allow.ts');
+    const { createEgress } = await import('./egress/egress.ts');
+    const { parseEgressAllow } = await import('./egress/egress-allow.ts');
     const { createForwarder } = await import('#test/forwarder.ts');
     const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8') });
     const forwarder = createForwarder({ egress, clock: { now: () => 0 }, random: () => 0 });

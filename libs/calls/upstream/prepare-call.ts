@@ -1,21 +1,21 @@
 import { shuttingDown } from '#libs/calls/cancelled.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Call, Operation, Provider, Resource, Translation } from '#libs/providers/provider.ts';
-import { namesForHeader, pickHeaders } from './answer-headers.ts';
+import { namesForHeader, pickHeaders } from './answers/answer-headers.ts';
 import type { Attempt, ForwardRequest, Limits, Target } from '#libs/calls/call.ts';
 import { timeoutsOf, type Timeouts } from '#libs/calls/timeouts.ts';
 import type { AttemptInput } from './attempt.ts';
 import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import { editedBody } from './edited-body.ts';
-import type { AnswerThreads } from './answer-threads.ts';
-import type { Egress } from './egress.ts';
-import { fetchResources } from './fetch-resources.ts';
-import { createHoldToJsonObject, type HoldToJsonObject } from './hold-to-json-object.ts';
+import type { AnswerThreads } from './answers/answer-threads.ts';
+import type { Egress } from './egress/egress.ts';
+import { fetchResources } from './egress/fetch-resources.ts';
+import { createHoldToJsonObject, type HoldToJsonObject } from './answers/hold-to-json-object.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
-import { prepareRelay, type RelayInput } from './relay.ts';
+import { prepareRelay, type RelayInput } from './relay/relay.ts';
 
 type Deps = {
   egress: Egress;

@@ -1,6 +1,6 @@
 import { callAborted } from '#libs/calls/cancelled.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
 import { sampleOf, scrubbed } from './error-body.ts';
 

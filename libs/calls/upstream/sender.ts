@@ -12,14 +12,14 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Provider } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { namesForHeader } from './answer-headers.ts';
-import type { AnswerThreads } from './answer-threads.ts';
+import { namesForHeader } from './answers/answer-headers.ts';
+import type { AnswerThreads } from './answers/answer-threads.ts';
 import { attemptCall } from './attempt.ts';
-import type { SendWatch } from './exchange.ts';
-import type { Egress } from './egress.ts';
-import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
+import type { SendWatch } from './egress/exchange.ts';
+import type { Egress } from './egress/egress.ts';
+import { plainRequest, type PlainAnswer, type PlainRequest } from './egress/plain-request.ts';
 import { prepareCall, type PreparedCall } from './prepare-call.ts';
-import { relay } from './relay.ts';
+import { relay } from './relay/relay.ts';
 
 export type SenderDeps = {
   egress: Egress;

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';
 

@@ -14,7 +14,7 @@ import {
 } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Binaries } from './binaries.ts';
 import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';

@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { tenantRole } from '../isolate-workspaces.ts';
 import { findBinaries, locatePackagedBinaries, type PackagedBinaries } from './binaries.ts';
 import {

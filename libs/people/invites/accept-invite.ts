@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Request } from 'express';
 import type { z } from 'zod';
-import type { AcceptInviteRequest } from '#libs/contracts/people.ts';
+import type { AcceptInviteRequest } from '#libs/contracts/people/people.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -12,7 +12,7 @@ import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { worksStill, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyKind, apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { refuseMoreRecords } from '#libs/records/record-limits.ts';
@@ -26,7 +26,7 @@ import {
   type InviteData,
   type InviteRow,
 } from './invite-data.ts';
-import { joinWorkspaces } from '#libs/people/members.ts';
+import { joinWorkspaces } from '#libs/people/users/members.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import {
   findUserByEmail,
@@ -36,7 +36,7 @@ import {
   userModel,
   viewOfUser,
   type UserData,
-} from '#libs/people/users.ts';
+} from '#libs/people/users/users.ts';
 
 type Names = z.output<typeof AcceptInviteRequest>;
 type NewKey = { id: string; workspaceId: string; key: Secret };

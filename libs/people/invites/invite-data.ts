@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import type { InviteStatus, OrganisationRole, WorkspaceRole } from '#libs/contracts/people.ts';
+import type { InviteStatus, OrganisationRole, WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

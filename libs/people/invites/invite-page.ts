@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import express, { type Request, type Response } from 'express';
 import { z } from 'zod';
-import { AcceptInviteRequest } from '#libs/contracts/people.ts';
+import { AcceptInviteRequest } from '#libs/contracts/people/people.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
-import { statusOf, toErrorBody } from '#libs/http/error-response.ts';
+import { statusOf, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

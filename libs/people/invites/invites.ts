@@ -10,7 +10,7 @@ import {
   InviteStatus,
   OrganisationRole,
   ResentInvite,
-} from '#libs/contracts/people.ts';
+} from '#libs/contracts/people/people.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
@@ -37,7 +37,7 @@ import {
 } from './invite-data.ts';
 import { invitePageRoutes } from './invite-page.ts';
 import { refuseLimited } from '#libs/resources/api-keys/refuse-limited.ts';
-import { findUserByEmail, isEmail, peopleLock } from '#libs/people/users.ts';
+import { findUserByEmail, isEmail, peopleLock } from '#libs/people/users/users.ts';
 import { keyErrors, memberErrors } from '#libs/resources/kind-texts.ts';
 
 const endedInvite = {

@@ -1,9 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
-import type { ChatRequest } from '../chat-request.ts';
-import { fetchedMedia, type Media } from '../media.ts';
+import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
+import type { ChatRequest } from '../chat/chat-request.ts';
+import { fetchedMedia, type Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
-import { textOf, type Json } from '../json-value.ts';
+import { textOf, type Json } from '../chat/json-value.ts';
 
 type Block = Record<string, unknown>;
 type Turn = { role: 'user' | 'assistant'; content: Block[] };

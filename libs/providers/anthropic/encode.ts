@@ -1,7 +1,13 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest, unsupported, type ChatRequest } from '../chat-request.ts';
-import { withJsonInWords } from '../json-in-words.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import {
+  assertPlainAnswer,
+  droppedParams,
+  readChatRequest,
+  unsupported,
+  type ChatRequest,
+} from '../chat/chat-request.ts';
+import { withJsonInWords } from '../chat/json-in-words.ts';
+import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { claudeModelOf, type ClaudeModel } from './models.ts';

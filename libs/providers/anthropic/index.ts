@@ -1,7 +1,7 @@
-import { wantsAnyJsonObject } from '../json-in-words.ts';
+import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
-import { toRecord } from '../json-value.ts';
+import { toRecord } from '../chat/json-value.ts';
 import { decodeClaudeMessage, decodeModels, detailsOfClaude } from './decode.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';

@@ -1,6 +1,6 @@
-import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat-chunks.ts';
-import { usesFunctions } from '../chat-request.ts';
-import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
+import { usesFunctions } from '../chat/chat-request.ts';
+import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
 import { countsOf, detailsOfClaude, finishReasonOf, refusalOf } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AuthorizeTools, Call, OutboundRequest, Upstream } from '../provider.ts';
 import { createEntraTokens, entraClientOf } from './entra-token.ts';
 import { azure } from './index.ts';

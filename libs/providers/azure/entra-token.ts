@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { numberOf, textOf, toRecord } from '../json-value.ts';
+import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 
 type Client = { tenantId: string; clientId: string; clientSecret: string; scope: string };

@@ -1,6 +1,12 @@
-import { newCompletionId, toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
-import { usesFunctions } from '../chat-request.ts';
+import {
+  newCompletionId,
+  toCompletion,
+  type CalledTool,
+  type FinishReason,
+  type TokenCounts,
+} from '../chat/chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { usesFunctions } from '../chat/chat-request.ts';
 import { tierOf, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 

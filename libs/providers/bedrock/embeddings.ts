@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams, unsupported } from '../chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import { droppedParams, unsupported } from '../chat/chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 
 type Family = {

@@ -1,8 +1,8 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
-import type { ChatRequest } from '../chat-request.ts';
-import { textOf, type Json } from '../json-value.ts';
-import { fetchedMedia } from '../media.ts';
+import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
+import type { ChatRequest } from '../chat/chat-request.ts';
+import { textOf, type Json } from '../chat/json-value.ts';
+import { fetchedMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 
 type Block = Record<string, unknown>;

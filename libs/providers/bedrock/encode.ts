@@ -1,8 +1,14 @@
 import { encodeSampling, encodeThinking } from '../anthropic/encode.ts';
 import type { ClaudeModel } from '../anthropic/models.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest, unsupported, type ChatRequest } from '../chat-request.ts';
-import { withJsonInWords } from '../json-in-words.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import {
+  assertPlainAnswer,
+  droppedParams,
+  readChatRequest,
+  unsupported,
+  type ChatRequest,
+} from '../chat/chat-request.ts';
+import { withJsonInWords } from '../chat/json-in-words.ts';
+import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { claudeOf, isOpenAiModel } from './models.ts';

@@ -1,4 +1,4 @@
-import { numberOf, textOf, toRecord } from '../json-value.ts';
+import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 // AWS API reference: Converse "Errors" and ConverseStreamOutput.

@@ -1,9 +1,9 @@
 import { anthropic } from '../anthropic/index.ts';
-import { mediaUrls, readChatMessages } from '../chat-messages.ts';
-import { wantsAnyJsonObject } from '../json-in-words.ts';
+import { mediaUrls, readChatMessages } from '../chat/chat-messages.ts';
+import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
-import { toRecord } from '../json-value.ts';
+import { toRecord } from '../chat/json-value.ts';
 import { decodeConverse, detailsOfConverse } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';

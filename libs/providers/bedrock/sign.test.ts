@@ -1,6 +1,6 @@
 import { createHash, createHmac } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { bytesOf, encodeChat, translationCall, upstreamAt } from '#test/translation-call.ts';
 import { bedrock } from './index.ts';
 

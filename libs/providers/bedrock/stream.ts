@@ -1,7 +1,7 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat-chunks.ts';
-import { usesFunctions } from '../chat-request.ts';
-import { textOf, toRecord, type Json } from '../json-value.ts';
+import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
+import { usesFunctions } from '../chat/chat-request.ts';
+import { textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { countsOf, detailsOfConverse, finishReasonOf } from './decode.ts';
 import { decodeException, isException } from './errors.ts';

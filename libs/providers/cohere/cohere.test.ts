@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Call } from '../provider.ts';
 import { decodeChat } from './decode.ts';
 import { encodeEmbedBody } from './embed.ts';

@@ -5,8 +5,8 @@ import {
   type CalledTool,
   type FinishReason,
   type TokenCounts,
-} from '../chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+} from '../chat/chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { failureOf, throwFailure } from './errors.ts';
 

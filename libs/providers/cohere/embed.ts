@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams } from '../chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import { droppedParams } from '../chat/chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 
 const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', 'truncate']);

@@ -1,6 +1,6 @@
-import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type ToolCall } from '../chat-messages.ts';
-import type { ChatRequest } from '../chat-request.ts';
-import { compact, textOf, toRecord, type Json } from '../json-value.ts';
+import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type ToolCall } from '../chat/chat-messages.ts';
+import type { ChatRequest } from '../chat/chat-request.ts';
+import { compact, textOf, toRecord, type Json } from '../chat/json-value.ts';
 
 /** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan next to tool calls, and thinking as content. */
 export function encodeMessages({ system, messages }: Pick<ChatRequest, 'system' | 'messages'>): Json[] {

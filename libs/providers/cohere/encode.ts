@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest, type ChatRequest } from '../chat-request.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import { assertPlainAnswer, droppedParams, readChatRequest, type ChatRequest } from '../chat/chat-request.ts';
+import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { encodeMessages } from './encode-messages.ts';
 

@@ -1,4 +1,4 @@
-import type { Json } from '../json-value.ts';
+import type { Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { decodeChat, decodeModels } from './decode.ts';

@@ -1,5 +1,5 @@
-import { createChunkWriter, type ChunkWriter } from '../chat-chunks.ts';
-import { textOf, toRecord, type Json } from '../json-value.ts';
+import { createChunkWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
+import { textOf, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { countsOf, finishReasonOf, headOf } from './decode.ts';
 import { decodeCohereError, failureOf } from './errors.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Json } from '../json-value.ts';
+import type { Json } from '../chat/json-value.ts';
 import { argumentsMemoryMax, createArgumentsWriter } from './arguments-writer.ts';
 
 const write = (pieces: readonly Json[], memory = { left: argumentsMemoryMax }): string[] => {

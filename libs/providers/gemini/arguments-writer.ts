@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import type { Json } from '../json-value.ts';
+import type { Json } from '../chat/json-value.ts';
 import { unusable } from './decode.ts';
 import { readPartialArg, type PartialArg, type Step } from './read-partial-arg.ts';
 

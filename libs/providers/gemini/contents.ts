@@ -1,8 +1,8 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { joinText, type ChatMessage, type ContentPart } from '../chat-messages.ts';
-import type { ChatRequest } from '../chat-request.ts';
-import { textOf, toRecord, type Json } from '../json-value.ts';
-import { readMedia } from '../media.ts';
+import { joinText, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
+import type { ChatRequest } from '../chat/chat-request.ts';
+import { textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { readMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 import { toGeminiPart } from './media.ts';
 import { checksSignatures, foreignSignature, unpackCallId } from './thought-signature.ts';

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import {
   newCompletionId,
   toCompletion,
@@ -9,8 +9,8 @@ import {
   type Choice,
   type FinishReason,
   type TokenCounts,
-} from '../chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+} from '../chat/chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { createBlockPieces, joinBlocks, readParts, type ReadPart } from './parts.ts';
 import { packCallId } from './thought-signature.ts';

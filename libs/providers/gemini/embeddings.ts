@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { droppedParams } from '../chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { droppedParams } from '../chat/chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { bothSpellings, pickNative } from './generation-config.ts';
 import { modelPath, toGeminiRequest } from './encode.ts';

@@ -1,11 +1,11 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { assertPlainAnswer, droppedParams, readChatRequest } from '../chat-request.ts';
-import { compact } from '../json-value.ts';
+import { assertPlainAnswer, droppedParams, readChatRequest } from '../chat/chat-request.ts';
+import { compact } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { toContents } from './contents.ts';
 import { bothSpellings, generationParams, pickNative, toGenerationConfig } from './generation-config.ts';
-import { argumentStreaming, toGeminiTools } from './tools.ts';
+import { argumentStreaming, toGeminiTools } from './schemas/tools.ts';
 
 /** Gemini's own parameters outside of generationConfig, in either spelling; `labels` exist only on Vertex AI. */
 const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_config'] as const;

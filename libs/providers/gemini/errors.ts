@@ -1,4 +1,4 @@
-import { textOf, toRecord, toRecords } from '../json-value.ts';
+import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 /**

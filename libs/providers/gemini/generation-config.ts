@@ -1,6 +1,6 @@
-import { unsupported, type ChatRequest } from '../chat-request.ts';
-import { compact, toRecord, type Json } from '../json-value.ts';
-import { toGeminiSchema } from './schema.ts';
+import { unsupported, type ChatRequest } from '../chat/chat-request.ts';
+import { compact, toRecord, type Json } from '../chat/json-value.ts';
+import { toGeminiSchema } from './schemas/schema.ts';
 import { toThinkingConfig } from './thinking.ts';
 
 /** Gemini's own members of generationConfig, which are sent on in either spelling. */

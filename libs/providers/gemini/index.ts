@@ -1,4 +1,4 @@
-import { textOf, toRecord, toRecords } from '../json-value.ts';
+import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
 import type { Provider } from '../provider.ts';
 import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
 import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';

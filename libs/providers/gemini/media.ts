@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { unsupportedPart, type ContentPart } from '../chat-messages.ts';
-import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
-import type { Media } from '../media.ts';
+import { unsupportedPart, type ContentPart } from '../chat/chat-messages.ts';
+import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import type { Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 
 // ai.google.dev/gemini-api/docs: image, audio, video and document understanding.

@@ -1,4 +1,4 @@
-import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 
 /** One part of Gemini's content as an OpenAI client sees it. `signature` is the part's thought signature. */
 export type ReadPart =

@@ -1,4 +1,4 @@
-import { textOf, type Json } from '../json-value.ts';
+import { textOf, type Json } from '../chat/json-value.ts';
 
 /** A member's name, or an index in a list. */
 export type Step = string | number;

@@ -1,6 +1,6 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat-chunks.ts';
-import { countOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat/chat-chunks.ts';
+import { countOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import {
   argumentsMemoryMax,

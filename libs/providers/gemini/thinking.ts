@@ -1,5 +1,5 @@
-import type { ChatRequest } from '../chat-request.ts';
-import { toRecord, type Json } from '../json-value.ts';
+import type { ChatRequest } from '../chat/chat-request.ts';
+import { toRecord, type Json } from '../chat/json-value.ts';
 
 /** The token budgets that Google documents for OpenAI's efforts (ai.google.dev/gemini-api/docs/openai#thinking). */
 const budgets: Readonly<Record<string, number>> = { none: 0, minimal: 1_024, low: 1_024, medium: 8_192, high: 24_576 };

@@ -1,5 +1,5 @@
 import type { Amend } from '../dialect.ts';
-import { toRecord } from '../json-value.ts';
+import { toRecord } from '../chat/json-value.ts';
 import { openAiCompatible } from '../openai-compatible.ts';
 
 /** console.groq.com/docs/api-reference */

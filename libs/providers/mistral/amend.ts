@@ -1,5 +1,5 @@
 import type { Amend } from '../dialect.ts';
-import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 
 /**
  * Converts Mistral's answers to OpenAI's format: tool calls get the index and type that clients need, a null list is removed,

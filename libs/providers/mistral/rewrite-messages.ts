@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { textOf, toRecord, toRecords } from '../json-value.ts';
+import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
 
 /**
  * Converts the `content_blocks` of earlier answers to Mistral's format: thoughts before the text, both in `content`. Mistral

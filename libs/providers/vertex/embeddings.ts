@@ -1,6 +1,6 @@
-import { droppedParams } from '../chat-request.ts';
+import { droppedParams } from '../chat/chat-request.ts';
 import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
-import { compact, countOf, numberOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { compact, countOf, numberOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { ofPublisher } from './address.ts';
 import { toVertexRequest } from './chat.ts';

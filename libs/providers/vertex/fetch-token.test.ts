@@ -2,7 +2,7 @@ import { createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { decodeProtectedHeader, jwtVerify } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { upstreamAt } from '#test/translation-call.ts';
 import type { AuthorizeTools, OutboundRequest, Upstream } from '../provider.ts';
 import { createVertex } from './index.ts';

@@ -1,8 +1,8 @@
 import { SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
-import { numberOf, textOf, toRecord } from '../json-value.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
+import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 import { invalidCredential, tokenUrlOf, type ServiceAccount } from './service-account.ts';
 

@@ -1,7 +1,7 @@
 import { createHash, createPrivateKey, type KeyObject } from 'node:crypto';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
-import { textOf, toRecord } from '../json-value.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
+import { textOf, toRecord } from '../chat/json-value.ts';
 import type { Upstream } from '../provider.ts';
 
 /** The parsed key file of a service account. */

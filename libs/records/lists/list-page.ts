@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { listOf, type ResourceListQuery } from '#libs/contracts/lists.ts';
-import { toListResponse } from '#libs/http/list-response.ts';
+import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { StoreDeps } from '#libs/records/define-resource.ts';
 import { totalMax } from './list-resources.ts';

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { measureJson } from '#libs/kernel/measure-json.ts';
+import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { AnyResource } from '#libs/records/define-resource.ts';
 
 // How much memory of a process a record takes up while it is cached (CachedKind).

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { listProcesses } from '../write/process-record.ts';
 
 /** How long after its last word a process is reported, and counted by /metrics. */

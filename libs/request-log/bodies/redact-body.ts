@@ -1,6 +1,6 @@
 import { RE2JS } from 're2js';
-import { hasCredentialName, looksRandom } from '#libs/kernel/credential-shapes.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { hasCredentialName, looksRandom } from '#libs/kernel/logging/credential-shapes.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { hasContent, isJson, tokensOf, type JsonToken } from './json-tokens.ts';
 
 const redacted = '[redacted]';

@@ -1,5 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
-import type { CallFilters, ListFilterName } from '#libs/contracts/call-filters.ts';
+import type { CallFilters, ListFilterName } from '#libs/contracts/logs/call-filters.ts';
 import { columnList } from '../columns.ts';
 
 // The filters on calls as SQL, for the request log and for the rollups of it.

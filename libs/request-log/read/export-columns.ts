@@ -1,4 +1,4 @@
-import type { ComputedField, ExportField } from '#libs/contracts/log-exports.ts';
+import type { ComputedField, ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { columnList, type Column } from '../columns.ts';
 import { outcomeOf } from '../row/call-outcome.ts';
 import { timeOfLogUuid, toLogId } from '../row/log-id.ts';

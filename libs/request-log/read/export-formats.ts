@@ -1,6 +1,6 @@
 import { stringify } from 'csv-stringify/sync';
 import { ByteWriter, ParquetWriter, schemaFromColumnData } from 'hyparquet-writer';
-import type { ExportField } from '#libs/contracts/log-exports.ts';
+import type { ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { exportColumns, type ExportedRow } from './export-columns.ts';
 
 /** Makes the bytes of one file of rows that come in groups. */

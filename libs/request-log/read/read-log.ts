@@ -1,7 +1,7 @@
 import { sql, type Kysely, type SelectQueryBuilder } from 'kysely';
 import { sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { ExactFilterName, LogListQuery } from '#libs/contracts/logs.ts';
+import type { ExactFilterName, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { columnList, type RequestLogTable } from '../columns.ts';
 import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';

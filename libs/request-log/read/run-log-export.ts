@@ -1,12 +1,12 @@
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { LogExportFilters } from '#libs/contracts/log-exports.ts';
+import { LogExportFilters } from '#libs/contracts/logs/log-exports.ts';
 import { isDatabaseTrouble, sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';

@@ -1,4 +1,4 @@
-import type { LogDetails } from '#libs/contracts/logs.ts';
+import type { LogDetails } from '#libs/contracts/logs/logs.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { LogListRow } from './read-log.ts';

@@ -1,4 +1,4 @@
-import type { ColumnMembers, LogRecord } from '#libs/contracts/logs.ts';
+import type { ColumnMembers, LogRecord } from '#libs/contracts/logs/logs.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
 import { columnList } from '../columns.ts';
 import { pathnameOf } from '../record/imported-call.ts';

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { Attempt, Target } from '#libs/calls/call.ts';
 import { plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
-import { ConfigInput } from '#libs/contracts/config.ts';
+import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { createPriceTable } from '#libs/prices/price-table.ts';
 import { createPricing } from '#libs/prices/pricing.ts';
 import type { Usage } from '#libs/prices/usage.ts';

@@ -1,5 +1,5 @@
 import type { Attempt, GuardrailRun } from '#libs/calls/call.ts';
-import type { CallStep } from '#libs/contracts/logs.ts';
+import type { CallStep } from '#libs/contracts/logs/logs.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import { logTextMax } from '../row/log-entry.ts';
 

@@ -1,6 +1,6 @@
-import { asRecord, readAnswerUsage, readFinishReason } from '#libs/calls/upstream/usage.ts';
+import { asRecord, readAnswerUsage, readFinishReason } from '#libs/calls/upstream/answers/usage.ts';
 import type { CallOperation, Target } from '#libs/calls/call.ts';
-import type { ImportedLog } from '#libs/contracts/imported-logs.ts';
+import type { ImportedLog } from '#libs/contracts/logs/imported-logs.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import { operationPaths } from '#libs/providers/provider.ts';
 import { providers } from '#libs/providers/provider-list.ts';

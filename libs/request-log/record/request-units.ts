@@ -1,4 +1,4 @@
-import { memberValue } from '#libs/kernel/json-members.ts';
+import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { Units } from '#libs/prices/usage.ts';
 import type { LoggedCall } from './logged-call.ts';
 

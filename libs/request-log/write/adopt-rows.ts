@@ -3,7 +3,7 @@ import path from 'node:path';
 import { crc32 } from 'node:zlib';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
 import { frameHeadBytes, messageHeadBytes, rowFileSuffix } from './row-file.ts';

@@ -1,4 +1,4 @@
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { CopyRows } from './copy-rows.ts';

@@ -3,7 +3,7 @@ import { sql, type Kysely } from 'kysely';
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { version } from '#libs/kernel/version.ts';
 import { utcDay } from '../row/log-id.ts';

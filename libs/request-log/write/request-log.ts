@@ -4,7 +4,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { adoptRows } from './adopt-rows.ts';
 import { createCopyRows, type CopyRows } from './copy-rows.ts';

@@ -2,7 +2,7 @@ import { constants, mkdirSync } from 'node:fs';
 import { open, unlink, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { crc32 } from 'node:zlib';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { unsealRows, type SealedRows } from './sealed-rows.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { sql, type RawBuilder } from 'kysely';
 import type { z } from 'zod';
-import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
-import type { keyRateLimits, usageLimit } from '#libs/contracts/limits.ts';
+import type { ApiKeyType } from '#libs/contracts/people/api-keys.ts';
+import type { keyRateLimits, usageLimit } from '#libs/contracts/people/limits.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 

@@ -1,15 +1,15 @@
 import { z } from 'zod';
-import { RotateApiKeyRequest, RotatedApiKey } from '#libs/contracts/api-keys.ts';
+import { RotateApiKeyRequest, RotatedApiKey } from '#libs/contracts/people/api-keys.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Secret } from '#libs/kernel/secret.ts';
+import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { expiryMs, madeWith, type ApiKeyData } from './api-key-data.ts';
 import type { ResourceStore, RouteKit, StoreDeps } from '#libs/records/define-resource.ts';
-import { readMadeWith } from '#libs/people/made-with-value.ts';
+import { readMadeWith } from '#libs/people/users/made-with-value.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 

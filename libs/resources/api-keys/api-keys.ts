@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ApiKeyObject, ApiKeyPath, apiKeyFields, apiKeyUpdateFields } from '#libs/contracts/api-keys.ts';
+import { ApiKeyObject, ApiKeyPath, apiKeyFields, apiKeyUpdateFields } from '#libs/contracts/people/api-keys.ts';
 import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import type { z } from 'zod';
-import type { apiKeyFields } from '#libs/contracts/api-keys.ts';
+import type { apiKeyFields } from '#libs/contracts/people/api-keys.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';

@@ -1,13 +1,13 @@
 import { sql } from 'kysely';
 import type { Request } from 'express';
-import { LeakedKeyReport, LeakedKeyRequest } from '#libs/contracts/api-keys.ts';
+import { LeakedKeyReport, LeakedKeyRequest } from '#libs/contracts/people/api-keys.ts';
 import { clientAddressOf } from '#libs/http/client-address.ts';
 import { contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { digestOf, isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
+import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import type { StoreDeps } from '#libs/records/define-resource.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';

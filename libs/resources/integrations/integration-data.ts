@@ -1,7 +1,7 @@
 import { sql, type RawBuilder } from 'kysely';
 import type { AllowedModels } from '#libs/calls/call.ts';
 import type { IntegrationModel } from '#libs/contracts/integrations.ts';
-import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import {
   compileAdjustments,

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { z } from 'zod';
 import { ProviderObject, providerFields, providerUpdateFields } from '#libs/contracts/integrations.ts';
-import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';

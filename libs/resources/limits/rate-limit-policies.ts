@@ -1,5 +1,5 @@
-import type { RateLimit } from '#libs/contracts/limits.ts';
-import { rateLimitPolicyFields, RateLimitPolicyObject } from '#libs/contracts/policies.ts';
+import type { RateLimit } from '#libs/contracts/people/limits.ts';
+import { rateLimitPolicyFields, RateLimitPolicyObject } from '#libs/contracts/people/policies.ts';
 import { rateRule } from '#libs/limits/limit-rule.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { newPolicy, policyView, type PolicyData } from './policy-record.ts';

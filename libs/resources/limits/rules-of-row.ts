@@ -1,4 +1,4 @@
-import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 

@@ -1,4 +1,4 @@
-import type { UsageLimit } from '#libs/contracts/limits.ts';
+import type { UsageLimit } from '#libs/contracts/people/limits.ts';
 import { periodAt, resetOf } from '#libs/limits/period.ts';
 
 type Budgets = UsageLimit | readonly UsageLimit[];

@@ -1,8 +1,8 @@
 import { Big } from 'big.js';
 import { z } from 'zod';
-import type { UsageLimit } from '#libs/contracts/limits.ts';
+import type { UsageLimit } from '#libs/contracts/people/limits.ts';
 import { optionalInteger } from '#libs/contracts/lists.ts';
-import { PolicyEntityObject, usageLimitPolicyFields, UsageLimitPolicyObject } from '#libs/contracts/policies.ts';
+import { PolicyEntityObject, usageLimitPolicyFields, UsageLimitPolicyObject } from '#libs/contracts/people/policies.ts';
 import { text } from '#libs/contracts/scalars.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { withInput } from '#libs/http/route.ts';

@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { CollectionObject, collectionFields } from '#libs/contracts/prompts.ts';
+import { CollectionObject, collectionFields } from '#libs/contracts/configs/prompts.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
-import { LabelObject, labelFields } from '#libs/contracts/prompts.ts';
+import { LabelObject, labelFields } from '#libs/contracts/configs/prompts.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

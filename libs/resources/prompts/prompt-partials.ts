@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { z } from 'zod';
-import { partialFields, PartialObject, partialUpdateFields } from '#libs/contracts/prompts.ts';
+import { partialFields, PartialObject, partialUpdateFields } from '#libs/contracts/configs/prompts.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate } from '#libs/prompts/compile-template.ts';
-import { refuseUnstorable } from '#libs/credentials/config-document.ts';
+import { refuseUnstorable } from '#libs/credentials/configs/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';

@@ -1,13 +1,18 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import { z } from 'zod';
-import { LabelVersionRequest, promptFields, PromptObject, promptUpdateFields } from '#libs/contracts/prompts.ts';
+import {
+  LabelVersionRequest,
+  promptFields,
+  PromptObject,
+  promptUpdateFields,
+} from '#libs/contracts/configs/prompts.ts';
 import { withInput } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { compilePrompt } from '#libs/prompts/prompt-template.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
-import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/credentials/config-secrets.ts';
-import { refuseUnstorable } from '#libs/credentials/config-document.ts';
+import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import { refuseUnstorable } from '#libs/credentials/configs/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
 import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
 import { activeLabels, findLabel } from './labels.ts';

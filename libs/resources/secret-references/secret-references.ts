@@ -12,7 +12,7 @@ import {
 } from '#libs/contracts/secret-references.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { z } from 'zod';
-import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import { VirtualKeyObject, virtualKeyFields, virtualKeyUpdateFields } from '#libs/contracts/virtual-keys.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
@@ -27,7 +27,7 @@ export type VirtualKeyData = StoredCredential & {
   note: string | null;
   /** ISO 8601 with milliseconds, null for never. */
   expires_at: string | null;
-  /** Absent for none (libs/contracts/limits.ts). */
+  /** Absent for none (libs/contracts/people/limits.ts). */
   usage_limits?: UsageLimit | UsageLimit[] | null;
   rate_limits?: RateLimit[] | null;
   /** What was used before does not count in `usage_limits`; ISO 8601. */

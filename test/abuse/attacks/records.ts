@@ -1,4 +1,4 @@
-import { configLimits } from '#libs/contracts/config.ts';
+import { configLimits } from '#libs/contracts/configs/config.ts';
 import { chatBody, repeat, type Attack, type Scene } from '../attack.ts';
 
 // Attacks by records that every process keeps in memory.

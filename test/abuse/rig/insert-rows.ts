@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import { closeQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+import { closeQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
 
 /**
  * Inserts batches of the first workspace that are being validated, an hour old, each with its job, and jobs for the

@@ -5,7 +5,7 @@ import path from 'node:path';
 import type pg from 'pg';
 import { startOptions } from '#apps/platform/start-options.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createWorkspace } from '#test/api/second-workspace.ts';
 import { readUsage } from '#test/bench/process-usage.ts';
 import { eventually } from '#test/eventually.ts';

@@ -7,7 +7,7 @@ import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { freePort } from '#test/free-port.ts';
 import { startRigProcess, type RigProcess } from './child-process.ts';

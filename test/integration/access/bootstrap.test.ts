@@ -10,11 +10,11 @@ import type { Caller } from '#libs/http/caller.ts';
 import { isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
-import { userKind } from '#libs/people/users.ts';
+import { userKind } from '#libs/people/users/users.ts';
 import { workspaceKind, type WorkspaceData } from '#libs/people/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import {
   bearer,

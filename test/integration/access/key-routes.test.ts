@@ -4,7 +4,7 @@ import { serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { resourceRoutes } from '#libs/records/resource-routes.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import { credentialsOf } from '#libs/credentials/requested.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { callOf, createProcess, metadata, testMasterKeys, type AccessProcess, allRights } from './access-rig.ts';
 

@@ -4,7 +4,7 @@ import { bootstrap } from '#libs/people/bootstrap.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { nothingRequested } from '#libs/credentials/requested.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
-import { userKind } from '#libs/people/users.ts';
+import { userKind } from '#libs/people/users/users.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

@@ -1,11 +1,11 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { checkRollups } from '#libs/analytics/check-rollups.ts';
+import { checkRollups } from '#libs/analytics/rollups/check-rollups.ts';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { groupings, readGroups, readMetadataGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
-import { readRollupKeys, rollupKeysMax } from '#libs/analytics/rollup-keys.ts';
-import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
+import { readRollupKeys, rollupKeysMax } from '#libs/analytics/rollups/rollup-keys.ts';
+import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { dayMs, hourMs, logRetentionMs, minuteMs, readKept, rollUpAll, writeCalls } from './log-kit.ts';
 

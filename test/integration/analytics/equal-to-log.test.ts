@@ -11,7 +11,7 @@ import {
 } from '#libs/analytics/feedback-graphs.ts';
 import { groupings, readGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
-import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
+import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { createRandom } from '#test/faults/random.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -5,8 +5,8 @@ import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { newLogUuid, utcDay } from '#libs/request-log/row/log-id.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
 import type { Kept } from '#libs/analytics/choose-buckets.ts';
-import { logKeptFrom, readRollupState, rollUp } from '#libs/analytics/roll-up.ts';
-import { readRollupKeys } from '#libs/analytics/rollup-keys.ts';
+import { logKeptFrom, readRollupState, rollUp } from '#libs/analytics/rollups/roll-up.ts';
+import { readRollupKeys } from '#libs/analytics/rollups/rollup-keys.ts';
 import { logEntry } from '#test/log-entry.ts';
 
 export const minuteMs = 60_000;

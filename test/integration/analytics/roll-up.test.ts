@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { describeRollupCheck } from '#apps/cli/analytics.ts';
-import { checkRollups, rebuildRollups } from '#libs/analytics/check-rollups.ts';
-import { hasWork, rollUp } from '#libs/analytics/roll-up.ts';
-import { createRollUpRunner, readRollupLag } from '#libs/analytics/run-roll-up.ts';
-import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
+import { checkRollups, rebuildRollups } from '#libs/analytics/rollups/check-rollups.ts';
+import { hasWork, rollUp } from '#libs/analytics/rollups/roll-up.ts';
+import { createRollUpRunner, readRollupLag } from '#libs/analytics/rollups/run-roll-up.ts';
+import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';

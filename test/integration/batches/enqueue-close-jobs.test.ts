@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { closeQueue } from '#libs/batches/batch-queues.ts';
+import { closeQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { decideBatch } from '#libs/batches/batch.ts';
 import { createBatches } from '#libs/batches/batches.ts';
-import { closeBatch } from '#libs/batches/close-batch.ts';
-import { enqueueCloseJobs } from '#libs/batches/enqueue-close-jobs.ts';
+import { closeBatch } from '#libs/batches/results/close-batch.ts';
+import { enqueueCloseJobs } from '#libs/batches/chunks/enqueue-close-jobs.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';

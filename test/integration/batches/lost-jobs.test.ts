@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { validateQueue } from '#libs/batches/batch-queues.ts';
-import { workedOnBatches } from '#libs/batches/lost-jobs.ts';
+import { validateQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { workedOnBatches } from '#libs/batches/chunks/lost-jobs.ts';
 import { replaceLostJobs } from '#libs/queue/replace-lost-jobs.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { silent, useBatchEngine } from './running-batch.ts';

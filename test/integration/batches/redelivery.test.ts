@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { closeQueue } from '#libs/batches/batch-queues.ts';
-import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
-import { resumeRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
-import { createSettler } from '#libs/batches/settle-results.ts';
+import { closeQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { resetLostChunks } from '#libs/batches/chunks/lost-jobs.ts';
+import { resumeRedelivered, type Redelivery } from '#libs/batches/chunks/redelivery.ts';
+import { createSettler } from '#libs/batches/results/settle-results.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { chunkQueue, validateQueue } from '#libs/batches/batch-queues.ts';
-import { writeReport } from '#libs/batches/report-waits.ts';
+import { chunkQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { writeReport } from '#libs/batches/lines/report-waits.ts';
 import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
-import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import type { FinishSmallBatch } from '#libs/batches/finish-small-batch.ts';
-import { resultsRoot } from '#libs/batches/results-root.ts';
-import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results-bucket.ts';
-import { createSettler, type Settler } from '#libs/batches/settle-results.ts';
+import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
+import type { FinishSmallBatch } from '#libs/batches/results/finish-small-batch.ts';
+import { resultsRoot } from '#libs/batches/results/results-root.ts';
+import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
+import { createSettler, type Settler } from '#libs/batches/results/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,

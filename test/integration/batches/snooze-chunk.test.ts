@@ -1,11 +1,11 @@
 import { sql } from 'kysely';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
-import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
-import { snoozeChunk, wakeSnoozedChunks, wakeSnoozedChunksOf } from '#libs/batches/snooze-chunk.ts';
+import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { chunkJobId, enqueueChunks } from '#libs/batches/chunks/dispatch-chunks.ts';
+import { resetLostChunks } from '#libs/batches/chunks/lost-jobs.ts';
+import { snoozeChunk, wakeSnoozedChunks, wakeSnoozedChunksOf } from '#libs/batches/chunks/snooze-chunk.ts';
 import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
-import { isRedelivered, resumeRedelivered, type ChunkRow } from '#libs/batches/redelivery.ts';
+import { isRedelivered, resumeRedelivered, type ChunkRow } from '#libs/batches/chunks/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,

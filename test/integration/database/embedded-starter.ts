@@ -1,7 +1,7 @@
 // A process that runs an embedded Postgres, to be killed by tests. Options as JSON in the first argument; prints one
 // line of JSON, {pid, connectionString} or {error}, and runs until it is ended; SIGTERM ends it in order.
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 
 const options = JSON.parse(process.argv[2] ?? '{}') as { dataDir: string };
 const logger = createLogger({ name: 'starter', level: 'silent' });

@@ -6,7 +6,7 @@ import { asSystem, rebind, runForWorkspace } from '#libs/database/workspace-bind
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { migrate, missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import { rebuildInlineModels } from '#libs/event-log/rebuild.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { eventually } from '#test/eventually.ts';
 import { readGoldenLog, readGoldenRows } from '#test/golden-log.ts';

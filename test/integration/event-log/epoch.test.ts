@@ -7,7 +7,7 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { closedLagSeconds, logStart, readClosed } from '#libs/event-log/read-events.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase, type TestDatabase } from '#test/postgres.ts';

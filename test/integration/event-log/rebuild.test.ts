@@ -7,7 +7,7 @@ import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { logStart, readClosed } from '#libs/event-log/read-events.ts';
 import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { createPool } from '#libs/database/pool.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';

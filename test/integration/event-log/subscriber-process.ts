@@ -1,6 +1,6 @@
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { countingSubscriber } from './counting-subscriber.ts';
 
 // A worker with nothing but a subscriber, to be killed at any moment. Argument: the database's URL.

@@ -8,7 +8,7 @@ import { readProviderJob } from '#libs/fine-tuning/read-provider-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider, type TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import type { Verdict } from './provider-proxy.ts';
 import { startTuningRig, type Json, type TuningRig } from './tuning-rig.ts';

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { reservedPriority, snoozedPriority } from '#libs/queue/group-worker.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';

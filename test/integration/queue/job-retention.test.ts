@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
-import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';

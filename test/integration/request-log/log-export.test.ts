@@ -12,7 +12,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { Secret } from '#libs/kernel/secret.ts';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { runLogExport, sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { listLogs } from '#apps/api/logs/list-logs.ts';
 import { retrieveLog } from '#apps/api/logs/retrieve-log.ts';
-import { LogDetails, LogList } from '#libs/contracts/logs.ts';
+import { LogDetails, LogList } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { createTurns } from '#libs/kernel/turns.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';

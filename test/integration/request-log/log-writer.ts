@@ -1,5 +1,5 @@
 import { createDatabase, createPool } from '#libs/database/pool.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { beforeAll, expect, test, vi } from 'vitest';
 import { readGroups } from '#libs/analytics/groups.ts';
-import { LogListQuery, LogRecord } from '#libs/contracts/logs.ts';
+import { LogListQuery, LogRecord } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import type { Column } from '#libs/request-log/columns.ts';
 import { exportFormats } from '#libs/request-log/read/export-formats.ts';

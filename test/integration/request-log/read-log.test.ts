@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { recordFeedback } from '#libs/analytics/feedback.ts';
-import { LogListQuery } from '#libs/contracts/logs.ts';
+import { LogListQuery } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { toLogId } from '#libs/request-log/row/log-id.ts';

@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { beforeEach, expect, test } from 'vitest';
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createSharedCircuits, listCircuits, sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic } from '#libs/calls/protect/traffic/traffic.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -15,7 +15,7 @@ import { authenticateForTest, serveForTest, type TestServer } from '#libs/http/h
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { listResources } from '#libs/records/lists/list-resources.ts';
 import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';

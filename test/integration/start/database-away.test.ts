@@ -6,7 +6,7 @@ import { composeWorker } from '#apps/worker/compose.ts';
 import { WorkerConfig } from '#apps/worker/config.ts';
 import { stopAll } from '#libs/kernel/lifecycle.ts';
 import { startAll } from '#test/start-parts.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { query } from '../database/embedded-harness.ts';

@@ -1,7 +1,7 @@
 import { Portkey } from 'portkey-ai';
 import { expect, onTestFinished, test } from 'vitest';
 import { reconcileJobs } from '#apps/cli/restore/reconcile-jobs.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';
 import { chatLines, createBatch, ended } from '../../api/batch-kit.ts';

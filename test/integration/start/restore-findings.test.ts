@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase } from '#test/postgres.ts';

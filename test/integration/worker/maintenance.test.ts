@@ -3,7 +3,7 @@ import { afterAll, expect, test } from 'vitest';
 import { createMaintenance, type MaintenanceTask } from '#apps/worker/jobs/maintenance.ts';
 import { maintenanceQueue } from '#apps/platform/queues.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -1,4 +1,4 @@
-import { parseFaultName } from '../../faults.ts';
+import { parseFaultName } from '../../faults/faults.ts';
 import { unescapePath } from '../unescape-path.ts';
 import { Refusal, type Received } from '../wire-format.ts';
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { parseLatency } from '../../latency.ts';
+import { parseLatency } from '../../faults/latency.ts';
 import { readTraits } from '../../read-traits.ts';
 import type { FileStore, StoredFile } from '../../tuning/file-store.ts';
 import type { JobRequest } from '../../tuning/job-store.ts';

@@ -1,4 +1,4 @@
-import { parseFaultName } from '../../faults.ts';
+import { parseFaultName } from '../../faults/faults.ts';
 import { hashText } from '../../model/hash.ts';
 import { unescapePath } from '../unescape-path.ts';
 import { Refusal } from '../wire-format.ts';

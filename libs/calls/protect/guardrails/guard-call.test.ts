@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest';
-import { GuardrailList } from '#libs/contracts/guardrails.ts';
+import { GuardrailList } from '#libs/contracts/configs/guardrails.ts';
 import type {
   GuardrailRun,
   ForwardRequest,
@@ -9,15 +9,15 @@ import type {
   StreamSummary,
   Target,
 } from '#libs/calls/call.ts';
-import { createEgress } from '#libs/calls/upstream/egress.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
-import { createAnswerTexts } from './answer-texts.ts';
+import { createAnswerTexts } from './texts/answer-texts.ts';
 import { createTextJudge } from './text-judge.ts';
 
 const egress = createEgress({ allow: parseEgressAllow('') });

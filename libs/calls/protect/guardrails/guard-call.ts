@@ -1,4 +1,4 @@
-import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
+import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type {
   Attempt,
   Failure,
@@ -11,11 +11,11 @@ import type {
 } from '#libs/calls/call.ts';
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
-import { spliceMembers } from '#libs/kernel/json-members.ts';
+import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { annotateStream, holdsStreams, holdStream, type HeldStream } from './guard-stream.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
-import type { GuardrailSubject } from './subject.ts';
+import type { GuardrailSubject } from './texts/subject.ts';
 
 /** What clients see of guardrails: Portkey's statuses and error body. */
 const guardrailStatus = { failed: 246, denied: 446 } as const;

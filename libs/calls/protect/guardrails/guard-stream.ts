@@ -1,7 +1,7 @@
-import { isReference, type GuardrailEntry } from '#libs/contracts/guardrails.ts';
+import { isReference, type GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type { ForwardRequest, JsonAnswer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
-import { StreamAnswerBuilder } from './stream-answer.ts';
+import { StreamAnswerBuilder } from './texts/stream-answer.ts';
 
 /**
  * Whether a stream must be checked before any of it is sent. If one guardrail requires that, all of them check it then.

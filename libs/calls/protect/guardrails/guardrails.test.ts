@@ -1,16 +1,16 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { GuardrailList } from '#libs/contracts/guardrails.ts';
-import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
-import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { GuardrailList } from '#libs/contracts/configs/guardrails.ts';
+import { createEgress, type Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import type { Operation } from '#libs/providers/provider.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
-import { createNameLookup } from '#libs/calls/upstream/name-lookup.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { createNameLookup } from '#libs/calls/upstream/egress/name-lookup.ts';
 import { startNameServer } from '#test/name-server.ts';
 import { hang, startUpstream, type Upstream } from '#test/upstream.ts';
 import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrails.ts';
-import type { GuardrailSubject } from './subject.ts';
-import { createAnswerTexts } from './answer-texts.ts';
-import { outputTexts } from './call-texts.ts';
+import type { GuardrailSubject } from './texts/subject.ts';
+import { createAnswerTexts } from './texts/answer-texts.ts';
+import { outputTexts } from './texts/call-texts.ts';
 import { createTextJudge } from './text-judge.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });

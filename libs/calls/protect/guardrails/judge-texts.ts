@@ -1,5 +1,5 @@
-import type { CallTexts, Unreadable } from './call-texts.ts';
-import { checkText, isSearch, type Finding, type TextCheck } from './text-checks.ts';
+import type { CallTexts, Unreadable } from './texts/call-texts.ts';
+import { checkText, isSearch, type Finding, type TextCheck } from './checks/text-checks.ts';
 
 /** The checks of one phase that read texts, and the texts. */
 export type TextWork = { checks: readonly TextCheck[]; texts: CallTexts };

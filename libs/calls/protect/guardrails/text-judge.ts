@@ -1,9 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
-import { isQuick } from './is-quick.ts';
+import { isQuick } from './checks/is-quick.ts';
 import { judgeTexts, type Judged, type TextWork } from './judge-texts.ts';
 import type { ThreadFindings, ThreadWork } from './judge-texts-worker.ts';
-import type { TextCheck } from './text-checks.ts';
+import type { TextCheck } from './checks/text-checks.ts';
 
 type Caller = { workspaceId: string; signal: AbortSignal };
 

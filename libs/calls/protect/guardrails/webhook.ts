@@ -1,11 +1,11 @@
-import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
-import type { Egress } from '#libs/calls/upstream/egress.ts';
-import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
+import type { GuardrailCheck } from '#libs/contracts/configs/guardrail-checks.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
 import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
-import { asRecord } from '#libs/calls/upstream/usage.ts';
+import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { GuardrailSubject } from './subject.ts';
-import type { Finding } from './text-checks.ts';
+import type { GuardrailSubject } from './texts/subject.ts';
+import type { Finding } from './checks/text-checks.ts';
 
 export type WebhookCheck = Extract<GuardrailCheck, { name: 'webhook' }>;
 

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { ForwardRequest, Target } from '#libs/calls/call.ts';
-import { scanMembers } from '#libs/kernel/json-members.ts';
+import { scanMembers } from '#libs/kernel/json/json-members.ts';
 
 export type CacheScope = {
   workspaceId: string;

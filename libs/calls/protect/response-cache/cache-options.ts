@@ -1,4 +1,4 @@
-import type { CachePolicy } from '#libs/contracts/response-cache.ts';
+import type { CachePolicy } from '#libs/contracts/calls/response-cache.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** How one call uses the cache. */

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { ForwardRequest, JsonAnswer, Outcome, StreamAnswer, Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { chatRequest, chunk, completion, payloads, readStream } from '#test/forwarding-rig.ts';
 import type { CacheEntry } from './cache-entry.ts';
 import { cacheOptionsOf, type CacheOptions } from './cache-options.ts';

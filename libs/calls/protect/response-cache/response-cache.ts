@@ -1,8 +1,8 @@
 import { LRUCache } from 'lru-cache';
-import { pickHeaders } from '#libs/calls/upstream/answer-headers.ts';
+import { pickHeaders } from '#libs/calls/upstream/answers/answer-headers.ts';
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { answerOf, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';

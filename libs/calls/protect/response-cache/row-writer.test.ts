@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createRowWriter } from './row-writer.ts';
 
 test('the number of small answers that wait for an unavailable database is limited', async () => {

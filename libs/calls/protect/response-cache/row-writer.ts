@@ -1,4 +1,4 @@
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { KeptRow, StoredAnswers } from './stored-answers.ts';
 
 export type RowWriter = {

@@ -1,5 +1,5 @@
 import type { ForwardRequest } from '#libs/calls/call.ts';
-import { asRecord } from '#libs/calls/upstream/usage.ts';
+import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { ObjectKind } from './object-owners.ts';
 
 /** What a call does with objects that the provider stores. */

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { expect, test } from 'vitest';
 import type { ForwardRequest, Outcome, Relayed, RelayedAnswer } from '#libs/calls/call.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { ObjectOwners } from './object-owners.ts';
 import { createStoredObjects } from './stored-objects.ts';
 

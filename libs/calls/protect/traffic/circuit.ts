@@ -1,4 +1,4 @@
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 
 /** How a call counts: `none` says nothing about the provider (the caller left, a rate limit, a refusal here). */
 export type CallResult = 'success' | 'failure' | 'none';

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { Target } from '#libs/calls/call.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { createCircuit, type Circuit, type CircuitChange } from './circuit.ts';

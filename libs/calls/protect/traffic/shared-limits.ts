@@ -3,7 +3,7 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import { readReportedLimits, type ReportedLimit } from './read-reported-limits.ts';

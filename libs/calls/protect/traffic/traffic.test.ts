@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Permit } from './lanes.ts';

@@ -1,0 +1,305 @@
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
+import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import { version } from '#libs/kernel/version.ts';
+import type { Platform } from '../compose.ts';
+import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
+
+/**
+ * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. What is read from the
+ * database is its last known value while the database does not answer, and absent before its first answer, so that
+ * /metrics always answers within little more than a second.
+ */
+export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
+  const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits, secretCache } =
+    platform;
+  const registers = [registry];
+  const buildInfo = new Gauge({
+    name: 'sluice_build_info',
+    help: 'Always 1; the label says which release this process runs.',
+    labelNames: ['version'],
+    registers,
+  });
+  buildInfo.set({ version }, 1);
+  platform.callMetrics.registerIn(registry);
+  gauge(
+    'sluice_forwarding_open_calls',
+    'Number of calls to providers in flight in this process.',
+    () => calls.counters().openCalls,
+  );
+  gauge(
+    'sluice_forwarding_open_streams',
+    'Number of streamed calls to providers in flight in this process.',
+    () => calls.counters().openStreams,
+  );
+  gauge(
+    'sluice_forwarding_waiting_retries',
+    'Number of calls in this process that wait for their next attempt.',
+    () => calls.counters().waitingRetries,
+  );
+  gauge(
+    'sluice_egress_sockets',
+    'Number of open connections from this process to providers.',
+    () => egress.stats().sockets,
+  );
+  counter(
+    'sluice_egress_destinations_refused_total',
+    'Connections that this process refused because their address is not allowed (SLUICE_EGRESS_ALLOW).',
+    () => egress.stats().destinationsRefused,
+  );
+  gauge(
+    'sluice_egress_origins',
+    'Number of provider origins (scheme, host and port) to which this process has open connections.',
+    () => egress.stats().origins,
+  );
+  counter(
+    'sluice_egress_calls_refused_total',
+    'Calls that this process refused because their workspace used its share of SLUICE_CONNECTIONS.',
+    () => egress.stats().callsRefused,
+  );
+  counter(
+    'sluice_egress_calls_resent_total',
+    'Calls that this process sent again because the provider had closed the idle connection.',
+    () => egress.stats().callsResent,
+  );
+  labelledCounter(
+    'sluice_secret_fetches_total',
+    'Fetches of secrets that are kept elsewhere by their result (ok, unavailable, denied, not_found, malformed), of this process.',
+    'result',
+    () => secretCache.stats().fetches,
+  );
+  gauge(
+    'sluice_secrets_cached',
+    'Number of secret references whose secret this process has in memory.',
+    () => secretCache.stats().cached,
+  );
+  gauge(
+    'sluice_request_log_waiting_rows',
+    'Number of request-log rows that this process has not yet written to the database.',
+    () => requestLog.stats().waitingRows,
+  );
+  gauge(
+    'sluice_request_log_kept_rows',
+    'Number of request-log rows that wait in a file on disk because the database is unavailable.',
+    () => requestLog.stats().keptRows,
+  );
+  counter(
+    'sluice_request_log_lost_rows_total',
+    'Request-log rows that this process could not write and gave up.',
+    () => requestLog.stats().lostRows,
+  );
+  labelledCounter(
+    'sluice_unpriced_calls_total',
+    'Calls of this process whose cost is not known, because the price of their model or their usage is not.',
+    'provider',
+    () => Object.fromEntries(costs.unpriced()),
+  );
+  for (const kind of ['budget', 'rate'] as const) {
+    counter(
+      `sluice_limits_${kind}_refusals_total`,
+      `Calls that this process refused, or let wait, because a ${kind} was used up.`,
+      () => limits.refused()[kind],
+    );
+  }
+  gauge(
+    'sluice_limits_counters',
+    'Number of counters of budgets and rates that calls of this process draw from.',
+    () => limits.stats().counters,
+  );
+  gauge(
+    'sluice_limits_waiting_calls',
+    'Number of calls in this process that wait for the database to say what is left of a budget or rate.',
+    () => limits.stats().waiting,
+  );
+  counter('sluice_limits_alerts_total', 'Alerts of budgets that this process recorded.', () => limits.alerts());
+  gauge(
+    'sluice_memory_held_bytes',
+    'Bytes of the memory budget in use for records, plans, bodies, parsed values, answers, lines and results in this process.',
+    () => memory.stats().heldBytes,
+  );
+  gauge(
+    'sluice_records_memory_bytes',
+    'Bytes of the memory budget that the records of all workspaces (configs, keys, prompts and others) take up.',
+    () => platform.access.snapshot.recordStats().bytes,
+  );
+  gauge(
+    'sluice_workspaces_left_out',
+    'Number of workspaces whose calls this process refuses because their records do not fit into its memory.',
+    () => platform.access.snapshot.recordStats().workspacesLeftOut,
+  );
+  gauge(
+    'sluice_records_unreadable',
+    'Number of stored records that this process cannot read. Calls that need them are refused.',
+    () => platform.access.snapshot.recordStats().unreadable,
+  );
+  gauge(
+    'sluice_memory_max_bytes',
+    'Bytes of the memory budget of this process (SLUICE_MEMORY_MAX).',
+    () => memory.stats().bytesMax,
+  );
+  gauge(
+    'sluice_memory_waiting',
+    'Number of answers and lines that wait for room in the memory budget of this process.',
+    () => memory.stats().waiting,
+  );
+  gauge(
+    'sluice_database_connections',
+    'Number of open database connections in the pool of this process.',
+    () => pool.totalCount,
+  );
+  gauge(
+    'sluice_database_idle',
+    'Number of database connections in the pool of this process that nothing uses now.',
+    () => pool.idleCount,
+  );
+  gauge(
+    'sluice_database_waiting',
+    'Number of queries and transactions in this process that wait for a database connection.',
+    () => pool.waitingCount,
+  );
+  const lag = databaseRead(() => closedLagSeconds(db));
+  gauge(
+    'sluice_event_log_lag_seconds',
+    'Age in seconds of the oldest event that subscribers cannot read yet because an older transaction is open.',
+    lag,
+  );
+  registerDatabaseMetrics(registers, db);
+  gauge(
+    'sluice_provider_paused',
+    'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
+    () => traffic.stats().rateLimited,
+  );
+  labelled(
+    'sluice_provider_queue',
+    'Number of calls in this process: in flight at a provider, or waiting for their credential to be free (live, background).',
+    'what',
+    () => {
+      const { inFlight, waitingLive, waitingBackground } = traffic.stats();
+      return { in_flight: inFlight, waiting_live: waitingLive, waiting_background: waitingBackground };
+    },
+  );
+  gauge(
+    'sluice_response_cache_memory_bytes',
+    'Bytes of memory that the response cache of this process uses.',
+    () => responseCache.stats().memoryBytes,
+  );
+  gauge(
+    'sluice_response_cache_memory_entries',
+    'Number of answers that the response cache of this process has in memory.',
+    () => responseCache.stats().memoryEntries,
+  );
+  gauge(
+    'sluice_response_cache_waiting_rows',
+    'Number of answers that this process has not yet written to the response cache in the database.',
+    () => responseCache.stats().waitingRows,
+  );
+  counter(
+    'sluice_response_cache_dropped_rows_total',
+    'Answers that this process could not write to the response cache in the database.',
+    () => responseCache.stats().droppedRows,
+  );
+  labelledCounter(
+    'sluice_response_cache_lookups_total',
+    'Lookups in the response cache by this process, by result (hit, miss).',
+    'result',
+    () => {
+      const { hits, misses } = responseCache.stats();
+      return { hit: hits, miss: misses };
+    },
+  );
+  // One series per provider. One per credential and model would have no bound; GET /v1/admin/circuits lists those.
+  const circuits: Gauge = new Gauge({
+    name: 'sluice_provider_circuits',
+    help: 'Number of circuits (one per credential, model and breaker config) in each state, as this process sees them.',
+    labelNames: ['provider', 'state'],
+    registers,
+    collect() {
+      circuits.reset();
+      const now = Date.now();
+      for (const { provider, circuit } of traffic.circuits.all()) circuits.inc({ provider, state: circuit.state(now) });
+    },
+  });
+  const readDepths = databaseRead(() => queue.depths());
+  const jobs = new Gauge({
+    name: 'sluice_queue_jobs',
+    help: 'Number of jobs in each queue by state (ready, active, deferred), as counted by the last monitor pass.',
+    labelNames: ['queue', 'state'],
+    registers,
+    async collect() {
+      const depths = (await readDepths()) ?? [];
+      jobs.reset();
+      for (const depth of depths) {
+        jobs.set({ queue: depth.name, state: 'ready' }, depth.readyCount);
+        jobs.set({ queue: depth.name, state: 'active' }, depth.activeCount);
+        jobs.set({ queue: depth.name, state: 'deferred' }, depth.deferredCount);
+      }
+    },
+  });
+
+  /** For what a part has counted since the start of the process. */
+  function counter(name: string, help: string, read: () => number): void {
+    const made: Counter = new Counter({
+      name,
+      help,
+      registers,
+      collect() {
+        made.reset();
+        made.inc(read());
+      },
+    });
+  }
+
+  function labelledCounter(name: string, help: string, label: string, read: () => Record<string, number>): void {
+    const made: Counter = new Counter({
+      name,
+      help,
+      labelNames: [label],
+      registers,
+      collect() {
+        made.reset();
+        for (const [value, count] of Object.entries(read())) made.inc({ [label]: value }, count);
+      },
+    });
+  }
+
+  function labelled(name: string, help: string, label: string, read: () => Record<string, number>): void {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      labelNames: [label],
+      registers,
+      collect() {
+        for (const [value, count] of Object.entries(read())) made.set({ [label]: value }, count);
+      },
+    });
+  }
+
+  function gauge(name: string, help: string, read: () => number | Promise<number | undefined>): void {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        const value = await read();
+        if (value === undefined) made.reset();
+        else made.set(value);
+      },
+    });
+  }
+}
+
+/** The metrics of the process that records bodies of calls. */
+export function registerBodyMetrics(registry: Registry, bodies: Pick<BodyRecorder, 'stats'>): void {
+  const what = { recorded: 'recorded', dropped: 'dropped because there was no room or time' } as const;
+  for (const [name, text] of Object.entries(what)) {
+    const made: Counter = new Counter({
+      name: `sluice_recorded_bodies_${name}_total`,
+      help: `Calls whose bodies this process has ${text}.`,
+      registers: [registry],
+      collect() {
+        made.reset();
+        made.inc(bodies.stats()[name as keyof typeof what]);
+      },
+    });
+  }
+}

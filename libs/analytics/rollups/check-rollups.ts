@@ -1,0 +1,143 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
+import {
+  cubesOf,
+  grainMs,
+  metadataKeyPrefix,
+  rollUpLog,
+  rollupColumns,
+  userKey,
+  type Cube,
+  type Grain,
+} from '../aggregate-calls.ts';
+import { bucketIn, readRollupState, recordedIn, reportChange, rollUp } from './roll-up.ts';
+import { mergeRanges, type TimeRange } from '../time-ranges.ts';
+
+export type CheckedDay = {
+  /** `YYYY-MM-DD`. */
+  day: string;
+  /** Rows of the rollups that were compared. */
+  rows: number;
+  /** Of the log and of the rollups, those without an equal one in the other. */
+  different: number;
+};
+
+export type RollupCheck = {
+  days: CheckedDay[];
+  different: number;
+  /** Changes that are still to be rolled up. */ waiting: number;
+};
+
+/**
+ * Computes the rollups of every day that the log has again, and compares them with those that are there. Minutes that wait
+ * to be rolled up are left out, with their hours and days. One READ ONLY REPEATABLE READ transaction, a day at a time.
+ */
+export async function checkRollups(db: Kysely<Database>, onDay: (day: string) => void): Promise<RollupCheck> {
+  const transaction = db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only');
+  return await transaction.execute(async (tx) => {
+    const state = await readRollupState(tx);
+    if (!state) throw new Error('the table rollup_state has lost its row');
+    const { rows: waiting } = await sql<{ first_at: Date; last_at: Date }>`
+      select first_at, last_at from request_log_change`.execute(tx);
+    const grains: { grain: Grain; from: number; to: number }[] = [
+      { grain: 'minute', from: state.minutesFrom, to: Number.POSITIVE_INFINITY },
+      { grain: 'ten_minutes', from: state.tensFrom, to: state.tensUntil },
+      { grain: 'hour', from: state.hoursFrom, to: state.hoursUntil },
+      { grain: 'day', from: state.daysFrom, to: state.daysUntil },
+    ];
+    const days: CheckedDay[] = [];
+    for (const { day } of await listLogDays(tx)) {
+      onDay(day);
+      const begin = Date.parse(day);
+      const checked: CheckedDay = { day, rows: 0, different: 0 };
+      for (const { grain, from, to } of grains) {
+        const length = grainMs[grain];
+        const unsettled = mergeRanges(
+          waiting.map(({ first_at, last_at }) => ({
+            from: Math.floor(first_at.getTime() / length) * length,
+            to: (Math.floor(last_at.getTime() / length) + 1) * length,
+          })),
+        );
+        const range = { from: Math.max(begin, from), to: Math.min(begin + grainMs.day, to) };
+        for (const part of without(range, unsettled)) {
+          const compared: { rows: number; different: number }[] = [];
+          for (const cube of cubesOf(grain)) {
+            compared.push(await compare(tx, cube, grain, part));
+          }
+          for (const { rows, different } of compared) {
+            checked.rows += rows;
+            checked.different += different;
+          }
+        }
+      }
+      days.push(checked);
+    }
+    return { days, different: days.reduce((sum, { different }) => sum + different, 0), waiting: waiting.length };
+  });
+}
+
+/** Compares the rows of a cube and grain with what the log says, as far as they are complete. */
+async function compare(
+  tx: Kysely<Database>,
+  cube: Cube,
+  grain: Grain,
+  range: TimeRange,
+): Promise<{ rows: number; different: number }> {
+  // Calls of before a key had rollups may be in them or not: nobody reads them.
+  const ofKey = sql`exists (
+    select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
+      and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;
+  const isComplete = {
+    call: sql`true`,
+    metadata: sql`(key = ${sql.lit(userKey)} or ${ofKey})`,
+    value: sql`(key not like ${sql.lit(`${metadataKeyPrefix}%`)} or ${ofKey})`,
+  }[cube];
+  const { rows } = await sql<{ rows: number; different: number }>`
+    with computed as materialized (
+        select ${rollupColumns(cube)} from (${rollUpLog(cube, grain, recordedIn(range))}) as made where ${isComplete}),
+      kept as materialized (
+        select ${rollupColumns(cube)} from ${sql.table(`${cube}_rollup`)} as made
+        where grain = ${sql.lit(grain)} and ${bucketIn(range)} and ${isComplete})
+    select (select count(*) from kept) as rows, (
+      select count(*) from (
+        (table computed except all table kept) union all (table kept except all table computed)) as difference
+    ) as different`.execute(tx);
+  return rows[0] ?? { rows: 0, different: 0 };
+}
+
+/** What of a range lies in none of `others`, which are merged. */
+function without(range: TimeRange, others: readonly TimeRange[]): TimeRange[] {
+  const parts: TimeRange[] = [];
+  let { from } = range;
+  for (const other of others) {
+    parts.push({ from, to: Math.min(other.from, range.to) });
+    from = Math.max(from, other.to);
+  }
+  return [...parts, { from, to: range.to }].filter((part) => part.to > part.from);
+}
+
+/**
+ * Rolls up all days of the log again, beside the workers; returns the number of minutes that this process did. Rollups of
+ * days that the log does not have any more stay as they are.
+ */
+export async function rebuildRollups(
+  db: Kysely<Database>,
+  {
+    nowMs,
+    logRetentionMs,
+    onProgress,
+  }: { nowMs: number; logRetentionMs: number; onProgress: (minutes: number) => void },
+): Promise<number> {
+  const [oldest] = await listLogDays(db);
+  if (oldest === undefined) return 0;
+  await reportChange(db, Date.parse(oldest.day), nowMs);
+  let minutes = 0;
+  for (;;) {
+    const pass = await rollUp(db, { nowMs, logRetentionMs });
+    minutes += pass.minutes;
+    onProgress(minutes);
+    if (pass.state === 'done' && !pass.hasMore) break;
+  }
+  return minutes;
+}

@@ -1,0 +1,75 @@
+import { sql, type Kysely, type RawBuilder } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { utcDay } from '#libs/request-log/row/log-id.ts';
+import { grainMs, userKey } from '../aggregate-calls.ts';
+
+/** The metadata keys of a workspace that have rollups, besides `_user`: those that its calls had first. */
+export const rollupKeysMax = 8;
+const keyLengthMax = 128;
+/** A key that no call had for so long makes room for another one. */
+const unseenMs = 30 * grainMs.day;
+/** The key of a row that says that a key was refused. */
+const refusedKey = '';
+
+/**
+ * Gives rollups to the metadata keys of the calls that `where` selects, as far as their workspaces have room; the keys of
+ * most calls come first. Until a workspace has refused a key, no call had one without being rolled up by it. After that, what
+ * earlier calls had is not known, and a key has rollups from the next hour on.
+ */
+export async function admitKeys(tx: Kysely<Database>, where: RawBuilder<unknown>, nowMs: number): Promise<void> {
+  const today = utcDay(nowMs);
+  const nextHour = new Date((Math.floor(nowMs / grainMs.hour) + 1) * grainMs.hour);
+  await sql`
+    with found as materialized (
+      select workspace_id, entry.key, count(*) as calls
+      from (
+        select workspace_id, metadata from request_log where ${where} and jsonb_typeof(metadata) = 'object'
+      ) as call cross join lateral jsonb_object_keys(metadata) as entry (key)
+      where entry.key <> ${refusedKey} and length(entry.key) <= ${keyLengthMax}
+      group by 1, 2
+    ), seen as (
+      update rollup_key set seen_on = ${today}::date from found
+      where rollup_key.workspace_id = found.workspace_id and rollup_key.key = found.key and seen_on < ${today}::date
+    ), placed as (
+      select workspace_id, key, row_number() over (
+          partition by workspace_id, key <> ${userKey} order by calls desc, key
+        ) + (
+          select count(*) from rollup_key as kept
+          where kept.workspace_id = found.workspace_id and kept.key not in (${userKey}, ${refusedKey})
+        ) as place
+      from found where not exists (
+        select from rollup_key as kept where kept.workspace_id = found.workspace_id and kept.key = found.key)
+    )
+    insert into rollup_key (workspace_id, key, from_at, seen_on)
+    select workspace_id, key, case when key <> ${userKey} and exists (
+        select from rollup_key as refused where refused.workspace_id = placed.workspace_id and refused.key = ${refusedKey}
+      ) then ${nextHour}::timestamptz else '-infinity' end, ${today}::date
+    from placed where key = ${userKey} or place <= ${rollupKeysMax}
+    union all
+    select distinct workspace_id, ${refusedKey}, '-infinity'::timestamptz, ${today}::date
+    from placed where key <> ${userKey} and place > ${rollupKeysMax}
+    on conflict do nothing`.execute(tx);
+}
+
+/** Since when (epoch milliseconds) calls of a workspace are rolled up by metadata keys, which have no rollups where absent. */
+export async function readRollupKeys(
+  db: Kysely<Database>,
+  workspaceId: string | null,
+): Promise<ReadonlyMap<string, number>> {
+  const { rows } = await sql<{ key: string; fromMs: number }>`
+    select key, greatest(extract(epoch from from_at), 0)::float8 * 1000 as "fromMs"
+    from rollup_key where workspace_id = ${workspaceId} and key <> ${refusedKey}`.execute(db);
+  return new Map([...rows.map(({ key, fromMs }) => [key, fromMs] as const), [userKey, 0]]);
+}
+
+/** Makes room for other keys where some are not used any more. What is left of them in rollups is not read again. */
+export async function forgetUnusedKeys(db: Kysely<Database>, nowMs: number): Promise<void> {
+  await sql`
+    with forgotten as (
+      delete from rollup_key where key not in (${userKey}, ${refusedKey}) and seen_on < ${utcDay(nowMs - unseenMs)}::date
+      returning workspace_id
+    )
+    insert into rollup_key (workspace_id, key, from_at, seen_on)
+    select distinct workspace_id, ${refusedKey}, '-infinity'::timestamptz, ${utcDay(nowMs)}::date from forgotten
+    on conflict do nothing`.execute(db);
+}

@@ -1,0 +1,72 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { hasWork, rollUp } from './roll-up.ts';
+
+/** A pass rests four times as long as it took, so that it never takes more than a fifth of a processor. */
+const restFactor = 4;
+
+/**
+ * Rolls up the request log in every worker: each pass is made by the one that gets the lease. Changes of the last seconds
+ * are taken together, because a minute is computed again from all of its rows.
+ */
+export function createRollUpRunner(deps: {
+  db: Kysely<Database>;
+  /** The clock of the database. */
+  now: () => number;
+  logRetentionMs: number;
+  /** Between two passes. */
+  intervalMs: number;
+  logger: Logger;
+}): Part {
+  const { db, now, logRetentionMs, intervalMs, logger } = deps;
+  const stopping = new AbortController();
+  let running: Promise<void> | undefined;
+
+  /** Returns how long to wait before the next pass. */
+  async function pass(): Promise<number> {
+    if (!(await hasWork(db))) return intervalMs;
+    const startedMs = performance.now();
+    const { hasMore } = await rollUp(db, { nowMs: now(), logRetentionMs });
+    const restMs = restFactor * (performance.now() - startedMs);
+    return hasMore ? restMs : Math.max(intervalMs, restMs);
+  }
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      const waitMs = await pass().catch((error: unknown) => {
+        logger.warn({ err: error }, 'the request log is not rolled up; trying again');
+        return intervalMs;
+      });
+      await sleep(waitMs, stopping.signal);
+    }
+  }
+
+  return {
+    name: 'analytics rollups',
+    start() {
+      running ??= run();
+    },
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+  };
+}
+
+export type RollupLag = { changes: number; seconds: number };
+/** More reports are not counted. */
+const changesCountedMax = 10_000;
+
+/** Reports of changes that wait to be rolled up, and the seconds since the last pass if there are any. */
+export async function readRollupLag(db: Kysely<Database>): Promise<RollupLag> {
+  const { rows } = await sql<RollupLag>`
+    select changes, case when changes = 0 then 0
+      else coalesce(extract(epoch from clock_timestamp() - rolled_up_at)::float8, 0) end as seconds
+    from rollup_state, (
+      select count(*)::int as changes from (select from request_log_change limit ${changesCountedMax}) as counted
+    ) as waiting`.execute(db);
+  return rows[0] ?? { changes: 0, seconds: 0 };
+}

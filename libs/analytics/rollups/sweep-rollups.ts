@@ -1,0 +1,49 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { cubesOf, grainMs, type Grain } from '../aggregate-calls.ts';
+import { forgetUnusedKeys } from './rollup-keys.ts';
+
+/** How long buckets of each grain are kept, and feedback, in milliseconds. Ten minutes are kept as long as the log. */
+export type RollupRetention = Readonly<Record<Exclude<Grain, 'ten_minutes'>, number>>;
+
+const chunkRows = 5_000;
+
+/**
+ * Deletes what is older than its retention, a few thousand rows at a time. Hours are kept at least as long as the request
+ * log, because a late row changes its day, which is made from hours; minutes are made again from the log. Queries stop
+ * reading old buckets before the first of them is deleted.
+ */
+export async function sweepRollups(
+  db: Kysely<Database>,
+  { retention, logRetentionMs, nowMs }: { retention: RollupRetention; logRetentionMs: number; nowMs: number },
+): Promise<void> {
+  const beginOf = (ageMs: number, bucketMs: number): Date =>
+    new Date(Math.max(0, Math.floor((nowMs - ageMs) / bucketMs) * bucketMs));
+  const keptFrom = {
+    minute: beginOf(retention.minute, grainMs.hour),
+    tens: beginOf(Math.max(retention.minute, logRetentionMs + grainMs.day), grainMs.day),
+    hour: beginOf(Math.max(retention.hour, logRetentionMs + grainMs.day), grainMs.day),
+    day: beginOf(retention.day, grainMs.day),
+  };
+  // Nothing is deleted that the next coarser grain is still to be made from.
+  const { rows } = await sql<Record<Grain, Date>>`
+    update rollup_state set minutes_from = greatest(minutes_from, least(${keptFrom.minute}, hours_until)),
+      tens_from = greatest(tens_from, least(${keptFrom.tens}, hours_until)),
+      hours_from = greatest(hours_from, least(${keptFrom.hour}, days_until)),
+      days_from = greatest(days_from, ${keptFrom.day})
+    returning minutes_from as minute, tens_from as ten_minutes, hours_from as hour, days_from as day`.execute(db);
+  for (const [grain, from] of Object.entries(rows[0] ?? {}) as [Grain, Date][]) {
+    for (const cube of cubesOf(grain)) await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
+  }
+  await forgetUnusedKeys(db, nowMs);
+  await deleteBefore(db, 'feedback', 'created_at', keptFrom.day);
+}
+
+async function deleteBefore(db: Kysely<Database>, table: string, column: string, before: Date): Promise<void> {
+  for (let deleted = chunkRows; deleted === chunkRows;) {
+    const { numAffectedRows } = await sql`
+      delete from ${sql.table(table)} where ctid = any (array(
+        select ctid from ${sql.table(table)} where ${sql.ref(column)} < ${before} limit ${chunkRows}))`.execute(db);
+    deleted = Number(numAffectedRows ?? 0);
+  }
+}

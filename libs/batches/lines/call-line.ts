@@ -1,0 +1,347 @@
+import { outputBoundNames, requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
+import { metadataText } from '#libs/contracts/scalars.ts';
+import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import type { Calls } from '#libs/calls/calls.ts';
+import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
+import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
+import type { Resolved } from '#libs/calls/plan/run-plan.ts';
+import {
+  attemptsOf,
+  noAttempts,
+  type Call,
+  type PromptInput,
+  type PromptPins,
+  type StoredVersion,
+} from '#libs/calls/planned-call.ts';
+import type { RetryPolicy } from '#libs/calls/retry.ts';
+import { isTransient } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
+import { statusOf, toErrorBody } from '#libs/http/answers/error-response.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import { SecretError } from '#libs/secret-managers/secret-error.ts';
+import type { SettledUsage } from '../batch.ts';
+import type { BatchRow } from '../batch-model.ts';
+import { operationOf } from '../endpoint-operation.ts';
+import type { LinePermit } from './line-permit.ts';
+import { resultId, type LineOutcome } from '../results/result-line.ts';
+import type { LineResult } from '../results/settle-group.ts';
+
+/** `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
+type Line = {
+  batch: BatchRow;
+  line: number;
+  body: Buffer | undefined;
+  signal: AbortSignal;
+  /** The lease to which its answer is charged. */
+  memory: MemoryLease;
+  permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'>;
+  /** The claim of the chunk that it is called for. */
+  job?: { id: string; retryCount: number } | undefined;
+};
+
+/** Runs one line. Rejects only when its signal aborted or the line was abandoned, and then the line has no outcome. */
+export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
+
+export type LineCost = Pick<SettledUsage, 'cost' | 'price_version'>;
+
+/** A line's call when it is over, for the request log. */
+export type CalledLine = {
+  batch: BatchRow;
+  line: number;
+  operation: Operation;
+  requestId: string;
+  /** The claim of the chunk that it was called for. */
+  job: Line['job'];
+  /** Without a plan where none could be made. */
+  call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
+  answer: Answer | null;
+  errorCode: string | null;
+  /** The attempts at its last target. */
+  attempts: readonly Attempt[];
+  /** The target of the config that answered. Null without a config. */
+  option: string | null;
+  startedAtMs: number;
+  durationMs: number;
+};
+
+/** The body of a line that names a prompt. Throws GatewayError, which becomes the line's error. */
+export type RenderLine = (
+  batch: BatchRow,
+  operation: Operation,
+  body: Buffer,
+) => Promise<{ body: Buffer; promptInput: PromptInput }>;
+
+const retryResolveMs = 500;
+/** A secret manager is asked again by the cache of secrets, ever more rarely. */
+const retrySecretMs = 2_000;
+
+export function createCallLine(deps: {
+  calls: Pick<Calls, 'run'>;
+  /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
+  planOf: (batch: BatchRow) => Promise<FoundPlan>;
+  /** Where the calls of one of its targets go. Throws as `planOf`. */
+  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
+  /** Absent: no line names a prompt. */
+  renderLine?: RenderLine;
+  /** How lines are retried. Each retry runs the whole plan again. */
+  policy: (batch: BatchRow) => RetryPolicy;
+  /** Records the line's call, and returns what it cost: US cents as a decimal, null if that is not known. */
+  onCalled: (called: CalledLine) => LineCost;
+  /** The system's clock, for records. */
+  now: () => number;
+  /** The clock of waits. */
+  clock: Clock;
+  /** The `traceparent` header of a line's calls. Absent: its trace does not go beyond this gateway. */
+  traceparentOf?: ((traceId: string, requestId: string) => string) | undefined;
+}): CallLine {
+  const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, traceparentOf } = deps;
+
+  /**
+   * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
+   * expires: an outage is not an error of the line.
+   */
+  const whenPossible = <Result>(
+    { signal, permit }: Pick<Line, 'signal' | 'permit'>,
+    work: () => Result | Promise<Result>,
+  ): Promise<Result> => {
+    let missing: SecretError | null = null;
+    return retryDuringOutage(work, {
+      isOutage: isUnavailable,
+      delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
+      signal,
+      onRetry(error) {
+        missing = error instanceof SecretError ? error : null;
+      },
+      wait(delayMs) {
+        // A chunk whose lines all wait for a secret gives its slot to others, as one that waits for a provider does.
+        const cause =
+          missing === null
+            ? { reason: 'gateway' as const, label: null }
+            : { reason: 'secret_unavailable' as const, label: `the secret reference '${missing.slug}'` };
+        return permit.waitWithoutPermit({ ...cause, model: null, untilMs: clock.now() + delayMs }, (end) =>
+          sleep(delayMs, end),
+        );
+      },
+    });
+  };
+
+  /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
+  const toCall = ({ batch, line, signal, memory, permit }: Line, { plan, stored }: FoundPlan, sent: SentLine): Call => {
+    const { operation, body, model, promptInput = null } = sent;
+    // A line that is passed on unchanged does not have to be parsed.
+    const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
+    const request: ForwardRequest = {
+      operation,
+      body,
+      parsed,
+      model,
+      stream: false,
+      includeUsage: false,
+      traceId: batch.headers['trace_id'] ?? null,
+      traceparent: traceparentOf?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
+      signal,
+      isBackground: true,
+      waitWithoutPermit: permit.waitWithoutPermit,
+      memory,
+    };
+    return {
+      ...unroutedCall(batch, model),
+      plan,
+      request,
+      params: parsed ?? noParams,
+      modelOverride: replacedModel(batch),
+      adjust: null,
+      config: stored,
+      promptInput,
+      leaf: plainLeaf,
+    };
+  };
+
+  /** null for a line whose body is the request itself. */
+  const madeOfPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
+    if (renderLine === undefined || batch.gateway_options['pinned_prompts'] === undefined) return null;
+    return memberValue(body, 'prompt_id') === undefined ? null : renderLine(batch, operation, body);
+  };
+
+  return async (given) => {
+    const { batch, line, body, signal, permit } = given;
+    const operation = operationOf(batch.endpoint);
+    // Both were checked when the batch was validated. If the file has changed since, that is a bug of ours.
+    if (operation === undefined || body === undefined)
+      throw new Error(`line ${line} of ${batch.id} is not what was validated`);
+    const startedAtMs = now();
+    const requestId = resultId(batch.id, line);
+    // Validation has read all lines. If they all name the same model, it is stored with the batch.
+    const model = batch.model ?? modelOf(body);
+    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => whenPossible(given, work);
+    let call: Call | null = null;
+    let result: Outcome;
+    const refusal = boundsRefusal(operation, body);
+    try {
+      if (refusal !== null) throw refusal;
+      const found = await possible(() => planOf(batch));
+      const made = await possible(() => madeOfPrompt(batch, operation, body));
+      const sent = made ? { operation, ...made, model: modelOf(made.body) } : { operation, body, model };
+      call = toCall(given, found, sent);
+      result = await calls.run(call, {
+        resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
+        again: policy(batch),
+      });
+    } catch (error) {
+      result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
+    }
+    const called = call ?? unroutedCall(batch, model);
+    const attempts = attemptsOf(called, result).length;
+    const { outcome, errorCode } = refusal === null ? toOutcome(result, requestId) : refusedBody(refusal, requestId);
+    const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
+    let cost = noCost;
+    const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
+    // An abandoned line is run again with the next claim of its chunk. If it made a call, that call is recorded
+    // nevertheless.
+    if (!isAbandoned || attempts > 0) {
+      cost = onCalled({
+        call: called,
+        batch,
+        line,
+        operation,
+        requestId,
+        job: given.job,
+        startedAtMs,
+        option: call === null || call.plan === plainPlan ? null : call.leaf.path,
+        answer,
+        errorCode,
+        attempts: result.attempts,
+        durationMs: now() - startedAtMs,
+      });
+    }
+    if (result.kind === 'failed') {
+      signal.throwIfAborted();
+      if (permit.isAbandoned()) throw result.error;
+      // A bug: the caller logs it and makes it the line's error.
+      if (result.error.kind === 'internal') throw result.error;
+    }
+    return { outcome, usage: usageOf(called, answer, cost) };
+  };
+}
+
+/** A line as a call before its target is chosen. It belongs to the key and the user that created the batch. */
+const unroutedCall = (batch: BatchRow, model: string | null) => ({
+  metadata: tagsOf(batch),
+  pathname: batch.endpoint,
+  workspaceId: batch.workspace_id,
+  keyId: batch.headers['api_key_id'] ?? null,
+  config: null,
+  promptInput: null,
+  pinnedPrompts: batch.gateway_options['pinned_prompts'] as PromptPins | undefined,
+  prompt: null,
+  waitsForBudget: batch.gateway_options['on_budget_exceeded'] !== 'fail',
+  target: null,
+  model,
+  earlierAttempts: noAttempts,
+  fallbacks: 0,
+  retries: 0,
+});
+
+/** A batch's plan, and the stored config that it comes from. */
+type FoundPlan = { plan: Plan; stored: StoredVersion | null };
+
+type SentLine = { operation: Operation; body: Buffer; model: string | null; promptInput?: PromptInput };
+
+const isUnavailable = (error: unknown): boolean =>
+  isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
+
+const noParams = {};
+
+/** The metadata of the batch as texts, overridden by the metadata headers of the call that created it. */
+function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
+  const inherited = options['metadata'] as Record<string, unknown> | undefined;
+  if (metadata === null && inherited === undefined) return null;
+  const texts = Object.entries({ ...metadata, ...inherited }).map(([name, value]) => [name, metadataText(value)]);
+  return Object.fromEntries(texts) as Record<string, string>;
+}
+
+/** The model from the batch's options that overrides the model of every line. */
+export function replacedModel(batch: BatchRow): string | null {
+  const model = batch.gateway_options['provider_model'];
+  return typeof model === 'string' ? model : null;
+}
+
+/** The model that a body names. */
+export function modelOf(body: Buffer): string | null {
+  const raw = memberValue(body, 'model');
+  const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
+  return typeof model === 'string' ? model : null;
+}
+
+/** The refusal of a line with a bound below 1, which validation leaves to its call. null: there is none. */
+function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null {
+  const bounds = Object.entries(memberValues(body, outputBoundNames));
+  const values = bounds.map(([name, raw]): [string, unknown] => [name, JSON.parse(raw.toString())]);
+  try {
+    requireGoodBounds(Object.fromEntries(values), operation === 'completions');
+    return null;
+  } catch (error) {
+    return asGatewayError(error);
+  }
+}
+
+/** The answer that the live route would give. */
+function refusedBody(error: GatewayError, requestId: string): ReturnType<typeof toOutcome> {
+  const body = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
+  return { outcome: { kind: 'response', statusCode: statusOf(error), requestId, body }, errorCode: error.code };
+}
+
+function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; errorCode: string | null } {
+  if (result.kind === 'json') {
+    const { status, body, providerRequestId } = result;
+    const errorCode = status >= 400 ? `http_${status}` : null;
+    return {
+      outcome: { kind: 'response', statusCode: status, requestId: providerRequestId ?? requestId, body },
+      errorCode,
+    };
+  }
+  // Validation rejects `stream: true`, so no line asks for a stream.
+  const error =
+    result.kind === 'failed' ? result.error : asGatewayError(new Error('a batch line was answered by a stream'));
+  const { kind, message } = error;
+  // OpenAI's own code for this case (RESULT-3).
+  const code = kind === 'provider_timeout' ? 'request_timeout' : (error.code ?? 'provider_error');
+  return { outcome: { kind: 'error', code, message }, errorCode: code };
+}
+
+const noCost: LineCost = { cost: '0', price_version: null };
+
+/** Null for a line that, as far as is known, used no tokens and cost nothing. */
+function usageOf(
+  { target, model }: { target: Target | null; model: string | null },
+  answer: Answer | null,
+  { cost, price_version }: LineCost,
+): LineResult['usage'] {
+  const usage = answer?.usage ?? null;
+  if (target === null || (usage === null && cost === '0')) return null;
+  return {
+    provider: target.provider,
+    model: recordableText(answer?.model ?? model),
+    input_tokens: usage?.inputTokens ?? 0,
+    cached_tokens: usage?.cachedTokens ?? 0,
+    output_tokens: usage?.outputTokens ?? 0,
+    reasoning_tokens: usage?.reasoningTokens ?? 0,
+    cost,
+    price_version,
+  };
+}
+
+/**
+ * Makes a text storable in jsonb. A provider may answer with any model name, and an unstorable one would keep the
+ * line's whole group from being settled.
+ */
+const recordableText = (text: string | null): string | null =>
+  text === null ? null : toStorableText(text.slice(0, modelLengthMax));
+
+const modelLengthMax = 512;

@@ -1,0 +1,129 @@
+import type { BudgetRefusal, Wait } from '#libs/calls/call.ts';
+import type { LineWait } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+
+/** What the lines of this process wait for: counts for metrics, and from time to time a log line for each batch. */
+export type LineWaits = Part & {
+  /** A line of the batch begins to wait. Returns a function to call when the wait is over. */
+  begin(batchId: string, what: Wait): () => void;
+  /** How many lines wait now, by reason. */
+  counts(): Record<Wait['reason'], number>;
+  /** What the lines of each batch have been waiting for, those waits first in which most lines are. */
+  byBatch(): { batchId: string; waits: LineWait[] }[];
+};
+
+type Group = { what: Wait; waits: Set<{ untilMs: number | null }>; sinceMs: number };
+type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
+
+/** Shorter waits are not logged: they are over before anybody could look. */
+const reportAfterMs = 5_000;
+const reportEveryMs = 60_000;
+const shownBatchesMax = 1_000;
+const shownWaitsMax = 10;
+
+/**
+ * Logs each waiting batch at most once a minute, with what most of its lines wait for, and calls `onBudgetWait` as often if
+ * any of them wait for a budget.
+ */
+export function createLineWaits({
+  logger,
+  now,
+  onBudgetWait,
+}: {
+  logger: Logger;
+  now: () => number;
+  onBudgetWait: (batchId: string, refusal: BudgetRefusal) => void;
+}): LineWaits {
+  const counts = {
+    rate_limited: 0,
+    budget_used_up: 0,
+    circuit_open: 0,
+    provider_busy: 0,
+    retry: 0,
+    gateway: 0,
+    secret_unavailable: 0,
+  };
+  const batches = new Map<string, WaitingBatch>();
+  /** When each batch was last logged. Kept for a minute even if it stops waiting, because waits come and go. */
+  const reportedMs = new Map<string, number>();
+  let timer: NodeJS.Timeout | undefined;
+
+  function report(): void {
+    const nowMs = now();
+    for (const [batchId, atMs] of reportedMs) if (nowMs - atMs >= reportEveryMs) reportedMs.delete(batchId);
+    for (const [batchId, batch] of batches) {
+      if (nowMs - batch.sinceMs < reportAfterMs || reportedMs.has(batchId)) continue;
+      reportedMs.set(batchId, nowMs);
+      const groups = [...batch.groups.values()];
+      const lines = groups.reduce((sum, group) => sum + group.waits.size, 0);
+      const most = groups.reduce((a, b) => (b.waits.size > a.waits.size ? b : a));
+      const { reason, label, model } = most.what;
+      const untilMs = soonest(most);
+      const until = untilMs === null ? null : new Date(untilMs).toISOString();
+      const cause = label === null ? 'the database' : `${label}${model === null ? '' : `, model ${model}`}`;
+      const ofKey = reason !== 'secret_unavailable';
+      logger.info(
+        { batch_id: batchId, lines, reason, virtual_key: ofKey ? label : null, model, until },
+        `batch waits: ${lines} lines wait, ${most.waits.size} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
+      );
+      const budget = groups.find(({ what }) => what.budget !== undefined)?.what.budget;
+      if (budget !== undefined) onBudgetWait(batchId, budget);
+    }
+  }
+
+  return {
+    name: 'line waits',
+    start() {
+      timer ??= setInterval(report, 1_000).unref();
+    },
+    stop() {
+      clearInterval(timer);
+      timer = undefined;
+    },
+    begin(batchId, what) {
+      counts[what.reason] += 1;
+      let batch = batches.get(batchId);
+      if (!batch) {
+        batch = { sinceMs: now(), groups: new Map() };
+        batches.set(batchId, batch);
+      }
+      const waiting = batch;
+      const key = JSON.stringify([what.reason, what.label, what.model]);
+      let group = waiting.groups.get(key);
+      if (!group) {
+        group = { what, waits: new Set(), sinceMs: now() };
+        waiting.groups.set(key, group);
+      }
+      const joined = group;
+      const wait = { untilMs: what.untilMs };
+      joined.waits.add(wait);
+      return () => {
+        counts[what.reason] -= 1;
+        joined.waits.delete(wait);
+        if (joined.waits.size > 0) return;
+        waiting.groups.delete(key);
+        if (waiting.groups.size === 0) batches.delete(batchId);
+      };
+    },
+    counts: () => ({ ...counts }),
+    byBatch: () =>
+      [...batches].slice(0, shownBatchesMax).map(([batchId, { groups }]) => ({
+        batchId,
+        waits: [...groups.values()]
+          .toSorted((a, b) => b.waits.size - a.waits.size)
+          .slice(0, shownWaitsMax)
+          .map((group) => {
+            const { reason, label, model } = group.what;
+            return { reason, label, model, lines: group.waits.size, since_ms: group.sinceMs, until_ms: soonest(group) };
+          }),
+      })),
+  };
+}
+
+/** When the first of these lines is called again. null: that is not known. */
+function soonest({ waits }: Group): number | null {
+  let found: number | null = null;
+  for (const { untilMs } of waits) if (untilMs !== null && (found === null || untilMs < found)) found = untilMs;
+  return found;
+}

@@ -1,0 +1,229 @@
+import { steadyClock } from '#libs/kernel/clock.ts';
+import { memberValues } from '#libs/kernel/json/json-members.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { measureJson } from '#libs/kernel/json/measure-json.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { RequestLine } from '#libs/validation/json-lines.ts';
+import type { AnswerSizes } from './answer-sizes.ts';
+import type { BatchRow } from '../batch-model.ts';
+import type { BatchWatch } from '../batch-watch.ts';
+import type { CallLine } from './call-line.ts';
+import { createSnoozeWatch } from './snooze-watch.ts';
+import { createLinePermit, type LinePermit, type OnWait } from './line-permit.ts';
+import type { LineWaits } from './line-waits.ts';
+import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from '../results/result-line.ts';
+import type { LineResult } from '../results/settle-group.ts';
+import type { Settler } from '../results/settle-results.ts';
+import { createBatchPermits } from './batch-permits.ts';
+import type { PermitPool } from './permit-pool.ts';
+import { withLineMemory } from './with-line-memory.ts';
+
+type Deps = {
+  watch: BatchWatch;
+  permits: Pick<PermitPool, 'of'>;
+  memory: MemoryBudget;
+  /** How long an answer waits in its socket for memory. */
+  memoryWaitMsMax: number;
+  answerSizes: AnswerSizes;
+  callLine: CallLine;
+  waits: Pick<LineWaits, 'begin'>;
+  /** Whether other chunks need the slot of this one. */
+  isCrowded: () => boolean;
+  /** Whether the request log is full. Then no call may begin, because it could not be recorded. */
+  isLogFull: () => boolean;
+  logger: Logger;
+};
+
+type Lines = {
+  batch: BatchRow;
+  chunk: number;
+  /** The generation of the chunk: about how often it was snoozed. */
+  generation: number;
+  lines: readonly RequestLine[];
+  /** Lines that have their result already. */
+  settled: ReadonlySet<number>;
+  /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
+  poison: number | null;
+  settler: Settler;
+  /** The claim of the chunk. */
+  job?: { id: string; retryCount: number } | undefined;
+  /** Starts no more lines and abandons those that wait. Lines that are calling may finish. */
+  stop: AbortSignal;
+  /** Aborts running calls. */
+  abandon: AbortSignal;
+  /** Called, maybe more than once, when few of the lines are left and all of them have started. */
+  onTail?: (() => void) | undefined;
+};
+
+/**
+ * A chunk is nearly over when this share of its lines is left. A line that waits for its last retry, or for a long answer,
+ * must not keep the batch from going on; when most lines wait, further ones would usually wait for the same thing.
+ */
+const tailShare = 1 / 8;
+
+/**
+ * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`: the run was stopped and some lines have no result. `snoozed`:
+ * the same, because all of these lines wait.
+ */
+type LinesEnd = { kind: 'done' | 'paused' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
+
+/** `signal` aborts the calls of the chunk. They share it, because a composite signal costs more than a small line. */
+type Running = Lines & { signal: AbortSignal; onWait: OnWait };
+
+const logFullPollMs = 100;
+
+/** An answer exists twice at any time: as pieces and as a whole, then in the result line, then in the statement as well. */
+const answerCopies = 2;
+/** The line was validated already. */
+const noLimits = { depthMax: Number.POSITIVE_INFINITY, membersMax: Number.POSITIVE_INFINITY };
+
+/** Memory of a line's request, as bytes and parsed. */
+function memoryOf({ bytes }: RequestLine): number {
+  const { textBytes, valueBytes } = measureJson(bytes, noLimits);
+  return bytes.length + textBytes + valueBytes;
+}
+
+/** Runs the lines of a chunk that have no result yet. Resolves when none of them is running or waiting. */
+export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
+  const { batch, lines, settled } = run;
+  const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
+  const { signal: startsNoLines, unwatch: unwatchPause } = deps.watch.watch(batch.id, 'starts_lines');
+  const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
+  const snoozeWatch = createSnoozeWatch({
+    now: () => steadyClock.now(),
+    isCrowded: deps.isCrowded,
+    snoozes: run.generation,
+  });
+  const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
+  const callsOf = createBatchPermits(deps.permits, batch);
+  const running: Running = {
+    ...run,
+    stop,
+    signal: AbortSignal.any([run.abandon, results.ended]),
+    onWait(what) {
+      const ends = [deps.waits.begin(batch.id, what), snoozeWatch.onWait(what)];
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+  };
+  const started: Promise<boolean>[] = [];
+  let isStopped = false;
+  let areAllStarted = false;
+  let open = 0;
+  const checkTail = (): void => {
+    if (areAllStarted && open <= lines.length * tailShare) run.onTail?.();
+  };
+  try {
+    for (const line of lines) {
+      if (settled.has(line.line)) continue;
+      while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
+      // A line that waits here for its permit holds nothing and can still be cancelled.
+      const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
+      const lineBytes = memoryOf(line);
+      const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
+      const permits = withLineMemory(callsOf(line.bytes), lease, lineBytes);
+      const isAcquired = await permits.acquire(bytes, { signal: stop });
+      isStopped = stop.aborted;
+      if (isStopped && isAcquired) permits.release(1, bytes);
+      if (isStopped) break;
+      const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait });
+      snoozeWatch.lineStarted();
+      open += 1;
+      const ended = (): void => {
+        snoozeWatch.lineEnded();
+        open -= 1;
+        checkTail();
+      };
+      started.push(runLine(deps, running, line, permit, lease).finally(ended));
+    }
+    areAllStarted = true;
+    snoozeWatch.allLinesStarted();
+    checkTail();
+    const finished = await Promise.all(started);
+    isStopped ||= finished.includes(false);
+  } finally {
+    snoozeWatch.stop();
+    unwatch();
+    unwatchPause();
+    results.unwatch();
+  }
+  if (leftInProgress.aborted) return { kind: 'not_in_progress' };
+  if (!isStopped) return { kind: 'done' };
+  if (startsNoLines.aborted && !run.stop.aborted) return { kind: 'paused' };
+  const isSnoozed = snoozeWatch.snooze.aborted && !run.stop.aborted;
+  return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped' };
+}
+
+/**
+ * `ended` aborts when the batch accepts no more results. After a cancel, running calls may finish until then. Without this,
+ * calls that hang would keep their permits from other batches until the batch's deadline.
+ */
+function watchResultsEnd(
+  watch: BatchWatch,
+  batchId: string,
+  leftInProgress: AbortSignal,
+): { ended: AbortSignal; unwatch: () => void } {
+  const ended = new AbortController();
+  let cancelling: ReturnType<BatchWatch['watch']> | undefined;
+  const watchOn = (): void => {
+    cancelling = watch.watch(batchId, 'cancelling');
+    cancelling.signal.addEventListener('abort', () => ended.abort(), { once: true });
+  };
+  leftInProgress.addEventListener('abort', watchOn, { once: true });
+  return {
+    ended: ended.signal,
+    unwatch() {
+      leftInProgress.removeEventListener('abort', watchOn);
+      cancelling?.unwatch();
+    },
+  };
+}
+
+/**
+ * Runs one line: calls it, creates its result line once, and gives that to the settler. Returns false when the line was
+ * abandoned without an outcome (the batch was cancelled while it waited, the claim was lost, or the worker ran out of time).
+ * Never rejects.
+ */
+async function runLine(
+  deps: Deps,
+  run: Running,
+  { line, bytes }: RequestLine,
+  permit: LinePermit,
+  memory: MemoryLease,
+): Promise<boolean> {
+  const { batch, chunk, signal, settler, poison } = run;
+  try {
+    const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
+    let outcome: LineOutcome;
+    let usage: LineResult['usage'] = null;
+    try {
+      if (poison === line)
+        outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory, job: run.job }));
+    } catch (error) {
+      if (signal.aborted || permit.isAbandoned()) {
+        // The line is run with the next claim of the chunk.
+        permit.end(0);
+        return false;
+      }
+      deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
+      const message = 'The gateway failed while it executed this request.';
+      outcome = { kind: 'error', code: 'internal_error', message };
+    }
+    const data = resultLine(batch.id, line, customId, outcome);
+    const release = (): void => memory.release();
+    settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
+    // The call is over. The result, and the statement that will hold it, stay counted until it is committed.
+    permit.end(answerCopies * data.length, outcome.kind === 'response');
+    if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);
+  } catch (error) {
+    // The line has no result, so the chunk will be found incomplete, which counts as a claim without progress.
+    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line could not be created');
+    permit.end(0);
+  }
+  return true;
+}
+
+const nullText = Buffer.from('null');

@@ -1,0 +1,209 @@
+import type { GuardrailCheck } from '#libs/contracts/configs/guardrail-checks.ts';
+import { hasCode } from './code-blocks.ts';
+import { compileSchema, countKeys, jsonOfText } from './json-checks.ts';
+import { compilePattern } from './patterns.ts';
+
+/** The result of a check. `data` is shown in the results and never contains the text that was checked. */
+export type Finding = {
+  verdict: boolean;
+  data: Readonly<Record<string, unknown>>;
+  /** For each text whose URLs are otherwise valid: their hosts, which must have addresses. */
+  hosts?: readonly (readonly string[])[];
+};
+
+type TextCheckName =
+  | 'regexMatch'
+  | 'contains'
+  | 'wordCount'
+  | 'sentenceCount'
+  | 'characterCount'
+  | 'jsonSchema'
+  | 'jsonKeys'
+  | 'validUrls'
+  | 'containsCode'
+  | 'endsWith'
+  | 'isAllLowerCase'
+  | 'alluppercase';
+export type TextCheck = Extract<GuardrailCheck, { name: TextCheckName }>;
+
+const names: ReadonlySet<string> = new Set<TextCheckName>([
+  'regexMatch',
+  'contains',
+  'wordCount',
+  'sentenceCount',
+  'characterCount',
+  'jsonSchema',
+  'jsonKeys',
+  'validUrls',
+  'containsCode',
+  'endsWith',
+  'isAllLowerCase',
+  'alluppercase',
+]);
+const searching: ReadonlySet<string> = new Set<TextCheckName>(['regexMatch', 'contains']);
+
+export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.has(check.name);
+
+/** Whether the check searches for something (in all texts as one) instead of checking each text. */
+export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
+
+/**
+ * Checks one text. Has no time limit of its own, see `judgeTexts`. Throws invalid_request for a pattern or schema that
+ * cannot be used.
+ */
+export function checkText(check: TextCheck, text: string): Finding {
+  switch (check.name) {
+    case 'regexMatch': {
+      const { rule, not } = check.parameters;
+      const matched = compilePattern(rule)(text);
+      return { verdict: matched !== not, data: { rule, not, matched } };
+    }
+    case 'contains': {
+      const { words, operator, not } = check.parameters;
+      const found = words.filter((word) => text.includes(word));
+      const verdict = holds(operator, found.length, words.length);
+      return { verdict: verdict !== not, data: { operator, not, found, missing: words.length - found.length } };
+    }
+    case 'wordCount':
+      return inRange(countWords(text), check.parameters);
+    case 'sentenceCount':
+      return inRange(countSentences(text), check.parameters);
+    case 'characterCount':
+      return inRange(countCharacters(text), check.parameters);
+    case 'jsonSchema': {
+      const { schema, not } = check.parameters;
+      const validate = compileSchema(schema);
+      const value = jsonOfText(text);
+      if (value === undefined) return { verdict: not, data: { not, explanation: 'The text holds no JSON.' } };
+      const valid = validate(value);
+      if (valid === 'too_deep') return { verdict: false, data: { not, explanation: 'The JSON nests too deeply.' } };
+      return { verdict: valid !== not, data: { not, valid } };
+    }
+    case 'jsonKeys': {
+      const { keys, operator } = check.parameters;
+      const value = jsonOfText(text);
+      const present = value === undefined ? 0 : countKeys(value, keys);
+      const data = { operator, present, missing: keys.length - present };
+      if (value === undefined) return { verdict: false, data: { ...data, explanation: 'The text holds no JSON.' } };
+      return { verdict: holds(operator, present, keys.length), data };
+    }
+    case 'validUrls': {
+      const { not, onlyDNS } = check.parameters;
+      const urls = urlsOf(text);
+      const invalid = urls.filter((url) => !isPublicUrl(url)).length;
+      // Like in Portkey, a text without a URL has no valid ones.
+      const valid = urls.length > 0 && invalid === 0;
+      const finding: Finding = { verdict: valid !== not, data: { not, urls: urls.length, invalid } };
+      if (!onlyDNS || !valid) return finding;
+      return { ...finding, hosts: [[...new Set(urls.map((url) => new URL(url).hostname))]] };
+    }
+    case 'containsCode': {
+      const { format, not } = check.parameters;
+      const found = hasCode(text, format);
+      return { verdict: found !== not, data: { format, not, found } };
+    }
+    case 'endsWith': {
+      const { suffix, not } = check.parameters;
+      // Like in Portkey, a full stop may follow.
+      const matched = text.endsWith(suffix) || text.endsWith(`${suffix}.`);
+      return { verdict: matched !== not, data: { suffix, not, matched } };
+    }
+    case 'isAllLowerCase':
+      return inCase(text === text.toLowerCase(), check.parameters);
+    case 'alluppercase':
+      return inCase(text === text.toUpperCase(), check.parameters);
+  }
+}
+
+/** Throws invalid_request for a pattern or schema that cannot be used. */
+export function prepareTextCheck(check: TextCheck): void {
+  if (check.name === 'regexMatch') compilePattern(check.parameters.rule);
+  if (check.name === 'jsonSchema') compileSchema(check.parameters.schema);
+}
+
+/** Combines the results of a list by `any`, `all` or `none`. */
+export function holds(operator: 'any' | 'all' | 'none', found: number, total: number): boolean {
+  if (operator === 'any') return found > 0;
+  return operator === 'all' ? found === total : found === 0;
+}
+
+function inRange(
+  count: number,
+  { min, max, not }: { min: number | undefined; max: number | undefined; not: boolean },
+): Finding {
+  const inside = count >= (min ?? 0) && count <= (max ?? Number.POSITIVE_INFINITY);
+  return { verdict: inside !== not, data: { count, min: min ?? null, max: max ?? null, not } };
+}
+
+// Counted in a loop, because a pattern with /g would make a list of all the words of a long text.
+function countWords(text: string): number {
+  let count = 0;
+  let inWord = false;
+  for (const character of text) {
+    const space = /\s/u.test(character);
+    if (!space && !inWord) count += 1;
+    inWord = !space;
+  }
+  return count;
+}
+
+/** A sentence ends with `.`, `!` or `?` before white space or at the end of the text, so `3.14` does not end one. */
+function countSentences(text: string): number {
+  let count = 0;
+  let open = false;
+  let ending = false;
+  for (const character of text) {
+    if (/\s/u.test(character)) {
+      if (ending) count += 1;
+      if (ending) open = false;
+      ending = false;
+    } else {
+      ending = open && /[.!?。！？]/u.test(character);
+      open = true;
+    }
+  }
+  return open ? count + 1 : count;
+}
+
+function countCharacters(text: string): number {
+  let count = 0;
+  for (const _ of text) count += 1;
+  return count;
+}
+
+const inCase = (matched: boolean, { not }: { not: boolean }): Finding => ({
+  verdict: matched !== not,
+  data: { not, matched },
+});
+
+const urlsMax = 1_000;
+
+function urlsOf(text: string): string[] {
+  const urls: string[] = [];
+  for (const match of text.matchAll(/\bhttps?:\/\/[^\s<>"'`)\]}]{1,2048}/giu)) {
+    urls.push(withoutPunctuation(match[0]));
+    if (urls.length === urlsMax) break;
+  }
+  return urls;
+}
+
+/**
+ * Without punctuation that belongs to the sentence. Removed in a loop, because the expression for it takes quadratic
+ * time.
+ */
+function withoutPunctuation(url: string): string {
+  let end = url.length;
+  while (end > 0 && '.,;:!?'.includes(url[end - 1] ?? ' ')) end -= 1;
+  return url.slice(0, end);
+}
+
+/** Checks only the syntax: a host with a dot whose last part has letters, or an address. Nothing is resolved. */
+function isPublicUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { hostname } = new URL(text);
+  return (
+    hostname.startsWith('[') ||
+    /^\d+(\.\d+){3}$/.test(hostname) ||
+    /^[^.]+(\.[^.]+)*\.(\p{L}{2,}|xn--[a-z0-9-]+)$/iu.test(hostname)
+  );
+}

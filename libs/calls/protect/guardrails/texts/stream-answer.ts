@@ -1,0 +1,113 @@
+import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
+
+type Choice = {
+  texts: Map<string, string[]>;
+  calls: Map<number, Map<string, string[]>>;
+  rest: Record<string, unknown>;
+};
+
+/** The same limit as for whole answers: guardrails do not read beyond it. */
+const charsMax = 16_777_216;
+/**
+ * A text takes two bytes per character if one of its characters is wide. A piece of it, a choice and a call take some
+ * more.
+ */
+const charBytes = 2;
+const pieceBytes = 64;
+const partBytes = 512;
+
+/**
+ * Assembles the events of a stream of chat or completions to the answer that they are pieces of, as far as guardrails
+ * read it: the text of each choice, in any member, and its tool calls.
+ */
+export class StreamAnswerBuilder {
+  readonly #choices = new Map<number, Choice>();
+  #head: Readonly<Record<string, unknown>> = {};
+  #chars = 0;
+  #bytes = 0;
+
+  /** Whether it has become too long for any guardrail to check. */
+  get isTooLong(): boolean {
+    return this.#chars > charsMax;
+  }
+
+  /** Reads one event. Returns about how many bytes the part that is kept takes. */
+  add(payload: string): number {
+    const before = this.#bytes;
+    const { choices, usage: _usage, ...head } = asRecord(JSON.parse(payload));
+    if (this.#head['id'] === undefined) this.#head = head;
+    if (Array.isArray(choices)) for (const choice of choices) this.#addChoice(asRecord(choice));
+    return this.#bytes - before;
+  }
+
+  /** Returns an event of the same stream without a choice, with these members. */
+  eventWith(members: object): string {
+    const { id, object, created, model } = this.#head;
+    return JSON.stringify({ id, object, created, model, choices: [], ...members });
+  }
+
+  /** Returns the answer as JSON. */
+  body(isChat: boolean): Buffer {
+    const { id, created, model } = this.#head;
+    const choices = [...this.#choices]
+      .toSorted(([a], [b]) => a - b)
+      .map(([index, { texts, calls, rest }]) => {
+        const said = joined(texts);
+        if (!isChat) return { index, ...rest, ...said };
+        const toolCalls = [...calls.values()].map((call) => ({ type: 'function', function: joined(call) }));
+        const called = toolCalls.length === 0 ? {} : { tool_calls: toolCalls };
+        return { index, ...rest, message: { role: 'assistant', content: null, ...said, ...called } };
+      });
+    const object = isChat ? 'chat.completion' : 'text_completion';
+    return Buffer.from(JSON.stringify({ id, object, created, model, choices }));
+  }
+
+  #addChoice({ index, delta, text, finish_reason: reason }: Readonly<Record<string, unknown>>): void {
+    const key = typeof index === 'number' ? index : 0;
+    let choice = this.#choices.get(key);
+    if (choice === undefined) {
+      this.#choices.set(key, (choice = { texts: new Map(), calls: new Map(), rest: {} }));
+      this.#bytes += partBytes;
+    }
+    if (typeof reason === 'string') choice.rest['finish_reason'] = reason;
+    if (typeof text === 'string') this.#append(choice.texts, 'text', text);
+    const { tool_calls: toolCalls, function_call: called, audio, ...said } = asRecord(delta);
+    for (const [member, value] of Object.entries(said)) {
+      if (typeof value === 'string' && member !== 'role') this.#append(choice.texts, member, value);
+      if (member !== 'content' || !Array.isArray(value)) continue;
+      for (const { text: part } of value.map(asRecord)) {
+        if (typeof part === 'string') this.#append(choice.texts, member, part);
+      }
+    }
+    const { transcript } = asRecord(audio);
+    if (typeof transcript === 'string') this.#append(choice.texts, 'transcript', transcript);
+    if (called !== undefined) this.#addCall(choice, -1, asRecord(called));
+    for (const [position, call] of (Array.isArray(toolCalls) ? toolCalls : []).map(asRecord).entries()) {
+      const { index: of, function: given, custom } = call;
+      this.#addCall(choice, typeof of === 'number' ? of : position, { ...asRecord(given), ...asRecord(custom) });
+    }
+  }
+
+  #addCall({ calls }: Choice, index: number, pieces: Readonly<Record<string, unknown>>): void {
+    let call = calls.get(index);
+    if (call === undefined) {
+      calls.set(index, (call = new Map()));
+      this.#bytes += partBytes;
+    }
+    const { name, arguments: given, input } = pieces;
+    if (typeof name === 'string') this.#append(call, 'name', name);
+    for (const piece of [given, input]) if (typeof piece === 'string') this.#append(call, 'arguments', piece);
+  }
+
+  #append(texts: Map<string, string[]>, member: string, piece: string): void {
+    if (piece === '') return;
+    const pieces = texts.get(member);
+    if (pieces === undefined) texts.set(member, [piece]);
+    else pieces.push(piece);
+    this.#chars += piece.length;
+    this.#bytes += charBytes * piece.length + (pieces === undefined ? partBytes : pieceBytes);
+  }
+}
+
+const joined = (texts: ReadonlyMap<string, string[]>): Record<string, string> =>
+  Object.fromEntries([...texts].map(([member, pieces]) => [member, pieces.join('')]));

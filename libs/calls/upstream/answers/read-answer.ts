@@ -1,0 +1,82 @@
+import { isUtf8 } from 'node:buffer';
+import { memberValue, scanElements, scanMembers } from '#libs/kernel/json/json-members.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import type { Usage } from '#libs/prices/usage.ts';
+import { asRecord, readAnswerUsage, readFinishReason } from './usage.ts';
+
+/** What the gateway has to know about an answer that it passes on. */
+export type AnswerParts = {
+  /** Whether it is an error in spite of its status. */
+  hasError: boolean;
+  /** Whether it has the list that an answer of this operation has. */
+  hasList: boolean;
+  usage: Usage | null;
+  model: string | null;
+  finishReason: string | null;
+};
+
+/** The list that an answer of each operation must have, even with status 200. */
+export const answerLists: Readonly<Record<Operation, string>> = {
+  chat: 'choices',
+  completions: 'choices',
+  embeddings: 'data',
+  models: 'data',
+  responses: 'output',
+  moderations: 'results',
+  images: 'data',
+};
+
+/** Returns the parts of a parsed answer. */
+export function partsOf(operation: Operation, value: unknown): AnswerParts {
+  const body = asRecord(value);
+  const { error, model, choices } = body;
+  return {
+    hasError: error !== undefined && error !== null,
+    hasList: Array.isArray(body[answerLists[operation]]),
+    usage: readAnswerUsage(body),
+    model: typeof model === 'string' ? model : null,
+    finishReason: readFinishReason(choices),
+  };
+}
+
+/**
+ * Returns the parts of an answer's bytes. Only the few small members are parsed, because embeddings of 60 MB would take
+ * several times as much memory as values. The structure is checked, but not the inside of numbers and literals. null
+ * when it is not an object or not JSON, or one of these members is larger than `memberBytesMax`. `error`: its raw text.
+ */
+export function scanParts(
+  operation: Operation,
+  bytes: Buffer,
+  memberBytesMax: number,
+): (AnswerParts & { error: string | null }) | null {
+  if (!isUtf8(bytes)) return null;
+  try {
+    const values = new Map<string, Buffer>();
+    for (const { name, valueStart, valueEnd } of scanMembers(bytes)) {
+      values.set(name, bytes.subarray(valueStart, valueEnd));
+    }
+    const textOf = (raw: Buffer | undefined): string | null => {
+      if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to be read');
+      return raw?.toString() ?? null;
+    };
+    const parse = (name: string): unknown => JSON.parse(textOf(values.get(name)) ?? 'null');
+    const list = answerLists[operation];
+    const raw = values.get(list);
+    const isList = raw?.[0] === 0x5b;
+    const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
+    const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
+    const read = {
+      error: parse('error'),
+      usage: parse('usage'),
+      model: parse('model'),
+      service_tier: parse('service_tier'),
+    };
+    const parts = partsOf(operation, {
+      ...read,
+      [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,
+    });
+    return { ...parts, error: textOf(values.get('error')) };
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,91 @@
+import type { Limits } from '#libs/calls/call.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
+import type { AnswerThreads } from './answer-threads.ts';
+import type { BodyCollector } from './collect-body.ts';
+import type { Faults } from '../provider-faults.ts';
+import { costToRead, isParsed, largeBytesMin, quickWorkMax, readBody, tooDeep, type BodyRead } from './read-body.ts';
+
+/** The parts of an attempt that are needed to read its answer. */
+export type ReadInput = {
+  limits: Limits;
+  provider: Provider;
+  translation: Translation;
+  call: Call;
+  signal: AbortSignal;
+  faults: () => Faults;
+  workspaceId: string | undefined;
+  /** The lease to which the answer is charged while it is read; undefined: its memory is not counted. */
+  memory: MemoryLease | undefined;
+  /** Threads for answers that would block other calls; undefined: every answer is read in the main thread. */
+  threads: AnswerThreads | undefined;
+};
+
+/**
+ * Smaller answers are parsed without measuring: their memory is free again at once, and 2,048 levels fit on the stack.
+ */
+const measuredBytesMin = 4_096;
+
+/**
+ * Reads the body of a success: in the main thread if that is certainly quick, otherwise in another thread. The memory
+ * for it is charged to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read within the
+ * limits of memory and time.
+ */
+export function readCollected(
+  input: ReadInput,
+  status: number,
+  collected: BodyCollector,
+): BodyRead | Promise<BodyRead> {
+  const { threads, call, translation, limits, memory, signal, faults } = input;
+  const sizeBytes = collected.sizeBytes();
+  if (threads !== undefined && sizeBytes >= largeBytesMin) {
+    return readElsewhere(input, status, collected, collected.takeBlocks());
+  }
+  const bytes = collected.take();
+  const body = { bytes, status, call, translation, memberBytesMax: limits.errorBytesMax };
+  if (sizeBytes < measuredBytesMin || !isParsed(body, sizeBytes)) return readBody(body);
+  const bytesMax = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+  const cost = costToRead(bytes, threads === undefined ? { bytesMax } : { bytesMax, workMax: quickWorkMax });
+  if (cost.excess === 'depth') throw faults().invalid(tooDeep);
+  if (cost.excess === 'bytes') throw faults().tooComplex(cost.bytes, bytesMax);
+  if (cost.excess === 'work') return readElsewhere(input, status, collected, [copyOf(bytes)]);
+  const read = (): BodyRead => {
+    try {
+      return readBody(body);
+    } finally {
+      memory?.give(cost.bytes);
+    }
+  };
+  if (memory === undefined || memory.tryCharge(cost.bytes)) return read();
+  return memory.chargeWhenFree(cost.bytes, signal).then(read);
+}
+
+async function readElsewhere(
+  { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: ReadInput,
+  status: number,
+  { sizeBytes, keep }: BodyCollector,
+  blocks: Uint8Array<ArrayBuffer>[],
+): Promise<BodyRead> {
+  if (threads === undefined) throw new Error('there are no threads to read an answer in');
+  return await threads.read({
+    provider,
+    call,
+    translation,
+    status,
+    memberBytesMax: limits.errorBytesMax,
+    blocks,
+    sizeBytes: sizeBytes(),
+    keep,
+    memory,
+    signal,
+    faults,
+    workspaceId,
+  });
+}
+
+/** Memory of its own, which can be moved. */
+function copyOf(bytes: Buffer): Uint8Array<ArrayBuffer> {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}

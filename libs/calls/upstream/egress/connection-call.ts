@@ -1,0 +1,139 @@
+import type { Dispatcher } from 'undici';
+import type { ReadPace } from '../answers/read-pace.ts';
+
+export type CallOptions = Dispatcher.DispatchOptions & {
+  origin: string;
+  /** The workspace whose share of the connections the call uses. All calls without a workspace share one. */
+  workspaceId?: string | undefined;
+  /**
+   * Whether a repeated request creates nothing twice, although its method is not GET: a call of a model. Default false.
+   */
+  isRepeatable?: boolean | undefined;
+};
+
+type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
+/** A call whose socket is not open yet. */
+export type ConnectingCall = {
+  /** Ends the call and the socket; `onResponseError` gets the error. Does nothing once the socket is open. */
+  abort: (error: Error) => void;
+};
+/**
+ * undici's handler, with a member for everything that is reported. `onConnecting`: the call waits for a new socket.
+ * `onResent`: the request is sent once more, on another socket.
+ */
+export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & {
+  onConnecting?: (call: ConnectingCall) => void;
+  onResent?: () => void;
+};
+
+/** The socket of a call. */
+type Carrier = {
+  /** How many calls this socket has answered. */
+  answered: number;
+  /** The pace of its socket, once that is open. */
+  pace: ReadPace | null;
+};
+
+/** If the other side had closed an idle socket, this shows within a round trip. Later, it was working on the call. */
+const resendMsMax = 1_000;
+const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+type Owner<Connection extends Carrier> = {
+  /** The call is over, with or without an error. */
+  ended: (call: Call<Connection>, isAnswered: boolean) => void;
+  /** Closes the socket that is being opened for the call. */
+  giveUp: (call: Call<Connection>, error: Error) => void;
+  /** Sends the call on a new socket. Returns false when that is not possible. */
+  resend: (call: Call<Connection>) => boolean;
+};
+
+/**
+ * One call on its socket. Passes on the events of undici, and observes what happens to the socket. It is a class
+ * because one is made for every call, and its methods are shared.
+ */
+export class Call<Connection extends Carrier> implements Dispatcher.DispatchHandler, ConnectingCall {
+  readonly #owner: Owner<Connection>;
+  readonly options: CallOptions;
+  readonly handler: CallHandler;
+  connection: Connection;
+  /** When the request was written to a socket that had answered others before; otherwise 0. */
+  #sentOnUsedAt = 0;
+  #isResent = false;
+
+  constructor(owner: Owner<Connection>, options: CallOptions, handler: CallHandler, connection: Connection) {
+    this.#owner = owner;
+    this.options = options;
+    this.handler = handler;
+    this.connection = connection;
+  }
+
+  abort(error: Error): void {
+    this.#owner.giveUp(this, error);
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController, context: unknown): void {
+    this.#sentOnUsedAt = this.connection.answered === 0 ? 0 : performance.now();
+    this.handler.onRequestStart(controller, context);
+  }
+
+  /** The first byte of an answer has arrived. */
+  onResponseStarted(): void {
+    this.#sentOnUsedAt = 0;
+  }
+
+  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
+    if (status >= 200) this.connection.pace?.headRead();
+    this.handler.onResponseStart(controller, status, headers);
+    // A receiver without memory pauses the answer here. The pause does not count as time spent on reading.
+    this.connection.pace?.handedOn(0, controller.paused);
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.handler.onResponseData(controller, chunk);
+    this.connection.pace?.handedOn(chunk.length, controller.paused);
+  }
+
+  onResponseEnd(controller: Dispatcher.DispatchController, trailers: Headers): void {
+    const { pace } = this.connection;
+    this.#owner.ended(this, true);
+    pace?.ending();
+    this.handler.onResponseEnd(controller, trailers);
+    pace?.ended();
+  }
+
+  onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
+    // The time of the last piece counts too, because endless headers fail in the middle of a piece, and nothing is read
+    // after it.
+    this.connection.pace?.ending();
+    this.#owner.ended(this, false);
+    if (this.#cameTooLate(error)) {
+      this.#isResent = true;
+      if (this.#owner.resend(this)) return;
+    }
+    this.handler.onResponseError(controller, error);
+  }
+
+  /**
+   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it
+   * was closed at once, and no byte was answered. RFC 9112 9.3.1 lets a client repeat a request if it knows that it was
+   * not processed, even if the method is not idempotent; a server that closes an idle socket has not read what comes
+   * after. The remaining risk is a server that read the request and died within a second, which may also happen to a
+   * first request. So a request that creates something at the provider (a file, a job, a thread) is never repeated
+   * here, and its sender first checks whether that exists. A request is sent only once more, and never if its body is a
+   * stream.
+   */
+  #cameTooLate(error: Error): boolean {
+    const { body, method, isRepeatable } = this.options;
+    return (
+      (isRepeatable === true || method === 'GET') &&
+      this.#sentOnUsedAt !== 0 &&
+      !this.#isResent &&
+      'code' in error &&
+      lostCodes.has(error.code) &&
+      (body === null || body === undefined || typeof body === 'string' || body instanceof Uint8Array) &&
+      performance.now() - this.#sentOnUsedAt < resendMsMax
+    );
+  }
+}
+
+type Headers = Parameters<CallHandler['onResponseStart']>[2];

@@ -1,0 +1,60 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { OutboundRequest } from '#libs/providers/provider.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
+import type { Egress } from './egress.ts';
+import { startExchange } from './exchange.ts';
+import type { Faults } from '../provider-faults.ts';
+
+export type FetchOptions = {
+  egress: Egress;
+  /** The workspace whose share of the connections it uses. */
+  workspaceId: string | undefined;
+  timeouts: Timeouts;
+  signal: AbortSignal;
+  faults: () => Faults;
+  bytesMax: number;
+  onBytes?: (bytes: number) => void;
+};
+
+/**
+ * Makes one auxiliary request of a call (a token, an image) and reads the whole answer, whatever its status. No
+ * retries, no redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or what `onBytes`
+ * throws, which is called with the size of every piece that arrives.
+ */
+export function fetchWhole(
+  outbound: OutboundRequest,
+  { egress, timeouts, signal, faults, bytesMax, onBytes, workspaceId }: FetchOptions,
+): Promise<{ status: number; headers: IncomingHttpHeaders; body: Buffer }> {
+  const { promise, resolve, reject } = Promise.withResolvers<{
+    status: number;
+    headers: IncomingHttpHeaders;
+    body: Buffer;
+  }>();
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  let status = 0;
+  let headers: IncomingHttpHeaders = {};
+  startExchange(
+    egress,
+    outbound,
+    { timeouts, signal, faults, workspaceId },
+    {
+      head: (code, received) => {
+        status = code;
+        headers = received;
+        if (code >= 300 && code < 400) throw faults().redirect(code);
+        const encoding = received['content-encoding'] ?? '';
+        if (encoding !== '' && encoding !== 'identity') throw faults().invalid('sent a compressed answer unasked');
+      },
+      data: (chunk) => {
+        bytes += chunk.length;
+        onBytes?.(chunk.length);
+        if (bytes > bytesMax) throw faults().tooLarge('a body', bytesMax);
+        chunks.push(chunk);
+      },
+      end: () => resolve({ status, headers, body: Buffer.concat(chunks, bytes) }),
+      fail: reject,
+    },
+  );
+  return promise;
+}

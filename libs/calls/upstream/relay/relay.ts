@@ -1,0 +1,224 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
+import type { Attempt, ForwardRequest, Limits, Relayed, RelayedAnswer, Target } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
+import type { Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
+import { admittedHeaders, pickHeaders, requestIdOf } from '../answers/answer-headers.ts';
+import { authorize } from '../authorize.ts';
+import { checkOrigin, secretsOf } from '../credential.ts';
+import type { Egress } from '../egress/egress.ts';
+import { errorBody } from '../error-body.ts';
+import { startExchange, type Flow, type SendWatch } from '../egress/exchange.ts';
+import { lazyFaultsOf, type Faults } from '../provider-faults.ts';
+import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
+
+/** A pass-through call that was checked and is ready to be sent. */
+export type RelayInput = {
+  relayed: Relayed;
+  provider: Provider;
+  /** How the areas of the provider are called. */
+  area: Relay;
+  request: ForwardRequest;
+  target: Target;
+  egress: Egress;
+  clock: Clock;
+  timeouts: Timeouts;
+  limits: Limits;
+  faults: () => Faults;
+  secrets: string[];
+  /** The attempts of the call; not changed here. */
+  attempts: readonly Attempt[];
+};
+
+type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
+
+/** For a client that does not read: one more piece may arrive, and a workspace may have thousands of such calls. */
+const bufferedBytesMax = 65_536;
+
+/**
+ * Makes a pass-through call ready to be sent. Throws what can be refused before a connection is opened:
+ * unsupported_operation, or a destination that is not allowed.
+ */
+export function prepareRelay(
+  deps: Pick<RelayInput, 'egress' | 'clock' | 'timeouts' | 'limits' | 'attempts'> & {
+    providers: (id: string) => Provider | undefined;
+  },
+  request: ForwardRequest & { relayed: Relayed },
+  target: Target,
+): RelayInput {
+  const { egress, clock, timeouts, limits, attempts } = deps;
+  const provider = deps.providers(target.provider);
+  const area = provider?.relay;
+  if (!provider || !area?.areas.includes(request.operation as RelayArea)) {
+    throw new GatewayError(
+      'unsupported_operation',
+      'unsupported_operation',
+      `The provider ${target.provider} does not support ${request.operation}.`,
+    );
+  }
+  egress.check(target.baseUrl);
+  const secrets = secretsOf(target);
+  const faults = lazyFaultsOf(target.label, secrets);
+  const { relayed } = request;
+  return { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts };
+}
+
+/**
+ * Makes one call to a pass-through area of the target's provider. Resolves when the headers of the answer have arrived.
+ * There is one attempt, because a body that is a stream cannot be sent twice; only a request that reads is sent once
+ * more if the provider had closed the idle socket. Rejects with GatewayError like `attemptCall`. A
+ * provider's error is an answer, in OpenAI's format and without any trace of the credential.
+ */
+export async function relay(input: RelayInput, watch: SendWatch): Promise<RelayedAnswer> {
+  const { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts } =
+    input;
+  const { signal, operation, headers: sent } = request;
+  const model = target.model ?? request.model;
+  const outbound = area.encode(
+    {
+      area: operation as RelayArea,
+      method: relayed.method,
+      path: relayed.path,
+      accept: relayed.accept,
+      model,
+      headers: pickHeaders(sent, provider.clientHeaders),
+      ...relayed.send(model),
+    },
+    target,
+  );
+  checkOrigin(target, outbound.origin);
+  outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+  if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
+  await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
+
+  const { promise, resolve, reject } = Promise.withResolvers<RelayedAnswer>();
+  const errorChunks: Buffer[] = [];
+  let errorBytes = 0;
+  let bodyBytes = 0;
+  let status = 0;
+  let received: IncomingHttpHeaders = {};
+  let opened: Opened | undefined;
+
+  const head = () => ({
+    kind: 'relayed' as const,
+    status,
+    providerRequestId: requestIdOf(received, provider.requestIdHeaders, secrets),
+    attempts,
+    usage: null,
+    model: null,
+    finishReason: null,
+  });
+
+  const answerError = (): void => {
+    const bytes = Buffer.concat(errorChunks, errorBytes);
+    const { body, error } = errorBody(status, bytes, () => decodeOpenAiError(status, bytes.toString()), secrets);
+    resolve({
+      ...head(),
+      headers: {
+        ...admittedHeaders(received, secrets),
+        'content-type': 'application/json',
+        'content-length': String(body.length),
+      },
+      body: Readable.from([body], { objectMode: false }),
+      errorCode: error.error.code,
+      done: Promise.resolve({ usage: null, model: null, error: null }),
+    });
+  };
+
+  const open = (flow: Flow): Opened => {
+    const done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
+    const meter = openRelayMeter(received['content-type'] ?? '', input, request.memory);
+    const finish = (error: GatewayError | null): void => done.resolve({ ...meter.read(), error });
+    const body = new Readable({
+      highWaterMark: bufferedBytesMax,
+      read: () => flow.resume(),
+      destroy: (error, callback) => {
+        flow.abort(faults().callerLeft()); // does nothing after the end
+        callback(error);
+      },
+    });
+    body.on('error', () => {}); // its reader gets the error; before there is one, nothing listens
+    const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
+    resolve({ ...head(), headers, body, done: done.promise });
+    return { flow, body, meter, finish };
+  };
+
+  startExchange(
+    egress,
+    outbound,
+    { timeouts, signal, faults, workspaceId: target.workspaceId },
+    {
+      sent: watch.sent,
+      resent: watch.resent,
+      head: (code, headersReceived, flow) => {
+        status = code;
+        received = headersReceived;
+        if (code >= 300 && code < 400) throw faults().redirect(code);
+        const encoding = received['content-encoding'];
+        if (encoding !== undefined && encoding !== '' && encoding !== 'identity') {
+          throw faults().invalid('sent a compressed answer although only identity was accepted');
+        }
+        if (code < 400) opened = open(flow);
+      },
+      data: (chunk) => {
+        if (!opened) {
+          errorBytes += chunk.length;
+          if (errorBytes > limits.errorBytesMax) throw faults().tooLarge('an error', limits.errorBytesMax);
+          errorChunks.push(chunk);
+          return;
+        }
+        bodyBytes += chunk.length;
+        if (bodyBytes > limits.streamBytesMax) throw faults().tooLarge('a body', limits.streamBytesMax);
+        opened.meter.push(chunk);
+        if (!opened.body.push(chunk)) opened.flow.pause();
+      },
+      end: () => {
+        if (!opened) return answerError();
+        opened.body.push(null);
+        opened.finish(null);
+      },
+      fail: (error) => {
+        if (!opened) return reject(error);
+        opened.finish(error);
+        opened.body.destroy(error);
+      },
+    },
+  );
+  return await promise;
+}
+
+/** Content types that browsers neither run nor render as a page. The provider's answer keeps them. */
+const inertTypes: ReadonlySet<string> = new Set([
+  'application/json',
+  'application/jsonl',
+  'application/octet-stream',
+  'application/x-ndjson',
+  'application/x-subrip',
+  'image/gif',
+  'image/jpeg',
+  'image/png',
+  'image/webp',
+  'text/event-stream',
+  'text/plain',
+  'text/vtt',
+]);
+
+/** Headers that describe the body. A content type that browsers could run becomes a download of unknown bytes. */
+function contentHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const { 'content-type': type = '', 'content-length': length, 'content-disposition': disposition } = headers;
+  const result: Record<string, string> = {};
+  if (length !== undefined) result['content-length'] = length;
+  const [essence = ''] = type.split(';', 1);
+  const name = essence.trim().toLowerCase();
+  if (inertTypes.has(name) || /^audio\/[\w.+-]+$/.test(name)) {
+    result['content-type'] = type;
+    if (disposition !== undefined) result['content-disposition'] = disposition;
+  } else {
+    result['content-type'] = 'application/octet-stream';
+    result['content-disposition'] = 'attachment';
+  }
+  return result;
+}

@@ -1,0 +1,199 @@
+import { z } from 'zod';
+import type { Breach } from '../calls/describe-issue.ts';
+import { addBreach, callMetadata, integer, text } from '../scalars.ts';
+import { ListQuery, listOf } from '../lists.ts';
+
+// Batches as clients send and see them: BATCH-1, BATCH-10; spellings of the options: BATCH-15.
+
+export const batchEndpoints = [
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/embeddings',
+  '/v1/responses',
+  '/v1/moderations',
+  '/v1/images/generations',
+] as const;
+export type BatchEndpoint = (typeof batchEndpoints)[number];
+
+const batchStatuses = [
+  'validating',
+  'failed',
+  'in_progress',
+  'finalizing',
+  'completed',
+  'expired',
+  'cancelling',
+  'cancelled',
+] as const;
+
+/** When a file is to be deleted, counted from its own creation (BATCH-11, FILE-3): one hour to 30 days. */
+export const expiresAfter = () =>
+  z.strictObject({ anchor: z.literal('created_at'), seconds: integer({ min: 3_600, max: 2_592_000 }) });
+
+// Each option may be written plainly or as the header it stands for, under our name or the original one.
+const spellings = (option: string): readonly [string, string, string] => {
+  const header = option.replaceAll('_', '-');
+  return [option, `x-gateway-${header}`, `x-portkey-${header}`];
+};
+
+const spelled = <Value extends z.ZodType>(option: string, value: Value) =>
+  Object.fromEntries(spellings(option).map((spelling) => [spelling, value.nullish()]));
+
+/** Options of a batch besides OpenAI's parameters: its target, model and metadata for the request log. */
+export type GatewayOptions = {
+  virtual_key?: string;
+  provider_model?: string;
+  /** The slug or id of a stored config, or a config itself. */
+  config?: string | Record<string, unknown>;
+  metadata?: Record<string, unknown>;
+  /** What lines do when a budget is used up: wait until it is reset (default), or fail. */
+  on_budget_exceeded?: 'wait' | 'fail';
+};
+
+const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_budget_exceeded'] as const;
+
+const twice = (path: string[], other: string): Breach => ({
+  path,
+  code: 'invalid_value',
+  text: (name) => `Invalid ${name()}: it is given twice, here and as ${name(other)}. Give one of them.`,
+});
+
+export const GatewayOptionsInput = z
+  .strictObject({
+    ...spelled('virtual_key', text({ min: 1, max: 200 })),
+    ...spelled('provider_model', text({ min: 1, max: 200 })),
+    ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
+    ...spelled('metadata', callMetadata()),
+    ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
+  })
+  .transform((input, context): GatewayOptions => {
+    const given: Record<string, unknown> = input;
+    const options: Record<string, unknown> = {};
+    for (const option of optionNames) {
+      const [first, second] = spellings(option).filter(
+        (spelling) => given[spelling] !== undefined && given[spelling] !== null,
+      );
+      if (first === undefined) continue;
+      if (second !== undefined) addBreach(context, twice([second], first));
+      options[option] = given[first];
+    }
+    return options;
+  });
+
+const optionsAliases = ['gateway_options', 'portkey_options', 'provider_options'] as const;
+
+/** Body of POST /batches. Unknown members are refused; the three names of the options end up as `gateway_options`. */
+export const CreateBatchRequest = z
+  .strictObject({
+    input_file_id: text({ min: 1, max: 200 }),
+    endpoint: z.enum(batchEndpoints),
+    completion_window: z.enum(['immediate', '24h']),
+    metadata: callMetadata().nullish(),
+    output_expires_after: expiresAfter().nullish(),
+    gateway_options: GatewayOptionsInput.nullish(),
+    portkey_options: GatewayOptionsInput.nullish(),
+    provider_options: GatewayOptionsInput.nullish(),
+  })
+  .transform(({ gateway_options, portkey_options, provider_options, ...common }, context) => {
+    const given = { gateway_options, portkey_options, provider_options };
+    const [first, second] = optionsAliases.filter((alias) => given[alias] !== undefined && given[alias] !== null);
+    if (first !== undefined && second !== undefined) addBreach(context, twice([second], first));
+    return { ...common, gateway_options: first === undefined ? {} : (given[first] ?? {}) };
+  });
+export type CreateBatchRequest = z.output<typeof CreateBatchRequest>;
+
+/** One thing that is wrong with an input file; `line` is the 1-based line of the file, null for the file as a whole. */
+export const BatchError = z.object({
+  code: z.string(),
+  message: z.string(),
+  param: z.string().nullable(),
+  line: z.int().nullable(),
+});
+export type BatchError = z.output<typeof BatchError>;
+
+const time = () => z.int().nullable();
+
+/** A batch as clients see it: every member is always present, and null if it has no value (BATCH-1). */
+export const BatchObject = z.object({
+  id: z.string(),
+  object: z.literal('batch'),
+  endpoint: z.string(),
+  model: z.string().nullable(),
+  errors: z.object({ object: z.literal('list'), data: z.array(BatchError) }).nullable(),
+  input_file_id: z.string(),
+  completion_window: z.string(),
+  status: z.enum(batchStatuses),
+  output_file_id: z.string().nullable(),
+  error_file_id: z.string().nullable(),
+  created_at: z.int(),
+  in_progress_at: time(),
+  expires_at: time(),
+  finalizing_at: time(),
+  completed_at: time(),
+  failed_at: time(),
+  expired_at: time(),
+  cancelling_at: time(),
+  cancelled_at: time(),
+  request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+  usage: z
+    .object({
+      input_tokens: z.int(),
+      input_tokens_details: z.object({ cached_tokens: z.int() }),
+      output_tokens: z.int(),
+      output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+      total_tokens: z.int(),
+    })
+    .nullable(),
+  cost_usd: z.string().nullable().describe('US dollars of all lines whose cost is known; null if there are none'),
+  unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
+  paused_at: time().describe('since when no line is started, because the batch is paused; null: it is not'),
+  waiting: z
+    .object({
+      reason: z.literal('usage_limit_exceeded'),
+      limit: z.string().describe('the id of the policy, key or workspace that has the budget'),
+      message: z.string(),
+      since: z.int(),
+      until: time().describe('when the budget is reset; null: not by itself'),
+    })
+    .nullable()
+    .describe('the used-up budget that lines wait for, if none has ended since; null for none'),
+  retry_of: z.string().nullable().describe('the batch whose failed lines this one repeats'),
+  /** As given. OpenAI's have texts only. */
+  metadata: z.record(z.string(), z.unknown()).nullable(),
+});
+export type BatchObject = z.output<typeof BatchObject>;
+
+/** Why lines of a batch are not called now. */
+export const BatchWait = z.object({
+  reason: z.enum([
+    'paused',
+    'usage_limit_exceeded',
+    'rate_limited',
+    'circuit_open',
+    'provider_busy',
+    'retry',
+    'gateway',
+    'secret_unavailable',
+    'snoozed',
+    'queued',
+  ]),
+  message: z.string().describe('one sentence: how many lines wait, for which model and credential, and why'),
+  lines: z.int().nullable().describe('how many lines wait'),
+  target: z
+    .string()
+    .nullable()
+    .describe('the virtual key or provider of their calls, or the secret reference; null: not known, or several'),
+  model: z.string().nullable(),
+  since: time(),
+  until: time().describe('when the next of these lines is called; null: not known'),
+});
+export type BatchWait = z.output<typeof BatchWait>;
+
+export const BatchDetail = BatchObject.extend({
+  waits: z
+    .array(BatchWait)
+    .describe('why it makes less progress than it could, or none, as of seconds ago; empty if it runs freely'),
+});
+
+export const BatchListQuery = ListQuery;
+export const BatchList = listOf(BatchObject);

@@ -1,0 +1,45 @@
+import { z } from 'zod';
+import { credentialHeaders } from '#libs/providers/setting-fields.ts';
+import { addBreach } from '../scalars.ts';
+
+// What belongs to the connection between client and gateway, or is a credential: for the gateway itself, or a provider's,
+// which the adapter sets.
+const ours: ReadonlySet<string> = new Set<string>([
+  'accept',
+  'accept-encoding',
+  'api-key',
+  'authorization',
+  'connection',
+  'cookie',
+  'expect',
+  'host',
+  'http2-settings',
+  'keep-alive',
+  'set-cookie',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'user-agent',
+  'x-api-key',
+  ...credentialHeaders,
+]);
+const oursBegin = ['content-', 'proxy-', 'x-gateway-', 'x-portkey-', ...ours].filter((name) => name.endsWith('-'));
+
+/** The name of a client's header that may go on to the provider; in lower case. */
+export const ForwardHeader = z
+  .string()
+  .min(1)
+  .max(100)
+  .regex(/^[a-zA-Z0-9_-]+$/)
+  .transform((name) => name.toLowerCase())
+  .check((context) => {
+    if (!ours.has(context.value) && !oursBegin.some((beginning) => context.value.startsWith(beginning))) return;
+    addBreach(context, {
+      path: [],
+      code: 'invalid_value',
+      text: (name) =>
+        `Invalid ${name()}: '${context.value}' is the gateway's own and is never forwarded. Credentials go to a ` +
+        'provider as its api_key or in a virtual key.',
+    });
+  });

@@ -1,0 +1,113 @@
+import { z } from 'zod';
+import { callFilters, moment, textList, workspaceChoice } from './call-filters.ts';
+import { optionalInteger } from '../lists.ts';
+import { text } from '../scalars.ts';
+
+// GET /analytics/…: figures about the calls of a workspace, from its request log.
+
+/** The query of every operation: the time range, and filters that must all match. */
+export const AnalyticsQuery = z.object({
+  ...workspaceChoice,
+  workspace_slug: workspaceChoice.workspace_slug.describe(
+    'an ID or slug; without it, an organisation key asks about all workspaces and another key about its own',
+  ),
+  time_of_generation_min: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
+  time_of_generation_max: moment().describe('recorded at or before this time'),
+  ...callFilters,
+});
+export type AnalyticsQuery = z.output<typeof AnalyticsQuery>;
+
+const page = {
+  current_page: optionalInteger({ min: 0, max: 1_000_000 }),
+  page_size: optionalInteger({ min: 1, max: 1_000 }),
+  order_by: text({ min: 1, max: 40 }).optional().describe('a column, requests by default'),
+  order_by_type: z.enum(['asc', 'desc']).optional(),
+};
+
+/** Clients also send the page to graphs, where it has no effect. */
+export const AnalyticsGraphQuery = AnalyticsQuery.extend(page);
+
+export const AnalyticsGroupQuery = AnalyticsQuery.extend({
+  ...page,
+  columns: textList().describe('the members that a group shall have; all without it'),
+  include_total: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('false: total may be left out of the work; it is always there'),
+});
+export type AnalyticsGroupQuery = z.output<typeof AnalyticsGroupQuery>;
+
+const graph = <Summary extends z.ZodType, Point extends z.ZodType>(summary: Summary, point: Point) =>
+  z.object({ object: z.literal('analytics-graph'), summary, data_points: z.array(point) });
+const timestampOf = { timestamp: z.string().describe('ISO 8601: when the time of this point begins') };
+const number = z.number();
+const cents = () => z.number().describe('US cents');
+
+/** The answers, by operation. */
+export const AnalyticsAnswers = {
+  total: graph(z.object({ total: number }), z.object({ ...timestampOf, total: number })),
+  errors: graph(
+    z.object({ total: number, refused: number.describe('by this gateway'), at_provider: number }),
+    z.object({ ...timestampOf, total: number, refused: number, at_provider: number }),
+  ),
+  cost: graph(
+    z.object({ total: cents(), avg: cents(), unpriced: z.int().describe('calls whose price is not known') }),
+    z.object({ ...timestampOf, total: cents(), avg: cents(), unpriced: z.int() }),
+  ),
+  tokens: graph(z.object({ total: number, avg: number }), z.object({ ...timestampOf, total: number, avg: number })),
+  latency: graph(
+    z.object({ avg: number, p50: number, p90: number, p99: number }),
+    z.object({ ...timestampOf, avg: number, p50: number, p90: number, p99: number }),
+  ),
+  usersRequests: graph(
+    z.object({ total: number, unique: number, avg: number }),
+    z.object({ ...timestampOf, total: number, unique: number, avg: number }),
+  ),
+  rate: graph(z.object({ rate: number }), z.object({ ...timestampOf, rate: number })),
+  stacks: graph(
+    z.object({ total: number }),
+    z.object({
+      ...timestampOf,
+      stats: z.array(z.object({ response_status_code: z.int().describe('0 if no answer was sent'), count: z.int() })),
+    }),
+  ),
+  statusCodes: graph(
+    z.object({ total_errors: z.int(), unique_error_codes: z.int() }),
+    z.object({ status_code: z.int(), count: z.int() }),
+  ),
+  rescued: graph(
+    z.object({ retry: z.int(), fallback: z.int() }),
+    z.object({
+      ...timestampOf,
+      retry: z.array(z.object({ retry_success_count: z.int(), count: z.int() })),
+      fallback: z.int(),
+    }),
+  ),
+  hitRate: graph(
+    z.object({ total: number, rate: number }),
+    z.object({
+      ...timestampOf,
+      simple_hits: z.int(),
+      semantic_hits: z.int(),
+      rate: number,
+      cumulative_simple_cache_savings: number,
+      cumulative_semantic_cache_savings: number,
+    }),
+  ),
+  average: graph(z.object({ avg: number }), z.object({ ...timestampOf, avg: number })),
+  scores: graph(z.object({ total: number }), z.object({ score: z.int(), total: number })),
+  feedbackModels: graph(
+    z.looseObject({}),
+    z.object({ ai_model: z.string().nullable(), total: number, avg_weighted_feedback: number }),
+  ),
+  cacheSummary: z.object({
+    object: z.literal('analytics-summary'),
+    summary: z.object({ hits: number, avg_latency: number, total_requests: number, cache_speedup: number }),
+  }),
+  groups: z.object({
+    object: z.literal('list'),
+    total: z.int(),
+    data: z.array(z.looseObject({ object: z.literal('analytics-group') })),
+    has_more: z.boolean(),
+  }),
+} as const;

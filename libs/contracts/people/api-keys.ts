@@ -1,0 +1,179 @@
+import { z } from 'zod';
+import { relayAreas } from '#libs/providers/provider.ts';
+import { allowedNetworks, timestamp } from './access-fields.ts';
+import { keyRateLimits, usageLimit } from './limits.ts';
+import { anyObject, integer, metadata, text } from '../scalars.ts';
+
+const scopeAreas = [
+  'chat',
+  'completions',
+  'embeddings',
+  'models',
+  'batches',
+  'files',
+  'fine_tuning',
+  'virtual_keys',
+  'api_keys',
+  'configs',
+  'guardrails',
+  'logs',
+  'bodies',
+  'analytics',
+  'feedback',
+  'audit',
+  'workspaces',
+  'policies',
+  'users',
+  'members',
+  'providers',
+  'integrations',
+  'secret_references',
+  'prompts',
+  'collections',
+  'labels',
+  'prices',
+  ...relayAreas,
+] as const;
+
+type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
+
+/** Names of scopes: `<area>.<read|write>`. A key can be given those that a route of the route table has. */
+export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
+
+/** A scope in a request. Whether it exists is checked when the key is created (libs/identity/key-rights.ts). */
+export const ScopeText = z.string().min(1).max(100);
+
+/** Who owns the key: the organisation, or a service (a program) or a user of a workspace. */
+export const ApiKeyType = z.enum(['organisation-service', 'workspace-service', 'workspace-user']);
+export type ApiKeyType = z.output<typeof ApiKeyType>;
+
+/** Half an hour: long enough to bring a new key to a running program. */
+const transitionMsMin = 1_800_000;
+const transitionMsMax = 90 * 86_400_000;
+
+/** How long the earlier value of a key goes on working after a rotation. */
+const transitionPeriod = () => integer({ min: transitionMsMin, max: transitionMsMax });
+
+const rotationPolicy = () =>
+  z.strictObject({
+    rotation_period: z.enum(['weekly', 'monthly']).nullish(),
+    /** Without it, one period from now. */
+    next_rotation_at: timestamp().nullish(),
+    key_transition_period_ms: transitionPeriod().optional(),
+  });
+
+/** Members of the body of POST /api-keys. Without `scopes`, or with null, the key may do everything. */
+export const apiKeyFields = {
+  name: text({ min: 1, max: 200 }),
+  description: text({ max: 2_000 }).nullish(),
+  type: ApiKeyType.optional(),
+  organisation_id: text({ min: 1, max: 200 }).optional(),
+  user_id: text({ min: 1, max: 200 }).optional(),
+  scopes: z.array(ScopeText).min(1).max(scopes.length).nullish(),
+  expires_at: timestamp().nullish(),
+  defaults: z
+    .strictObject({
+      config_id: text({ min: 1, max: 200 }).nullish(),
+      metadata: metadata().nullish(),
+      /** Like `metadata`, but a request cannot replace it. */
+      locked_metadata: metadata().nullish(),
+      /** false: requests with the key use `config_id`, and must not send a config or an option of one. */
+      allow_config_override: z.boolean().optional(),
+      /** Whether requests and answers are recorded in the request log; null: as the workspace says. */
+      record_bodies: z.boolean().nullish(),
+    })
+    .optional(),
+  usage_limits: usageLimit().nullish(),
+  rate_limits: keyRateLimits().nullish(),
+  alert_emails: z.array(z.email().max(320)).max(20).nullish(),
+  rotation_policy: rotationPolicy().nullish(),
+  allowed_networks: allowedNetworks().describe('where requests with the key can come from; null for anywhere'),
+};
+
+/** Members that only PUT takes. `reset_usage`: the use of the current period starts again at 0. */
+export const apiKeyUpdateFields = { reset_usage: z.boolean().optional() };
+
+/** Path of POST /api-keys/{type}/{sub-type}. The organisation has no keys of users. */
+export const ApiKeyPath = z.object({
+  type: z.enum(['organisation', 'workspace']),
+  sub_type: z.enum(['service', 'user']),
+});
+
+/** Body of POST /api-keys/{id}/rotate. 0: earlier values end at once, for a key that others have got hold of. */
+export const RotateApiKeyRequest = z
+  .strictObject({
+    key_transition_period_ms: z.union([z.literal(0), transitionPeriod()]).optional(),
+  })
+  .optional();
+
+/** The new value, which is shown once. The earlier one works until `key_transition_expires_at`. */
+export const RotatedApiKey = z.object({
+  id: z.string(),
+  object: z.literal('api-key'),
+  key: z.string(),
+  key_transition_expires_at: z.iso.datetime(),
+  made_with_previous: z
+    .object({
+      api_keys: z.array(z.object({ id: z.string(), name: z.string(), workspace_id: z.string() })),
+      users: z.array(z.object({ id: z.string(), email: z.string() })),
+      invites: z.array(z.object({ id: z.string(), email: z.string(), cancelled: z.boolean() })),
+      has_more: z.boolean().describe('there are more than the 100 of one kind that are listed'),
+    })
+    .describe(
+      'what the earlier values made and what still works: keys, users who accepted their invites, and pending invites. A rotation without a transition cancels these invites. Check the list if an earlier value may have been stolen',
+    ),
+});
+
+/** Body of POST /api-keys/leaked: the whole value is the proof, so only someone who has it can revoke it. */
+export const LeakedKeyRequest = z.strictObject({
+  key: z.string().max(100),
+  url: z.url().max(2_048).optional().describe('where the key was found'),
+});
+
+export const LeakedKeyReport = z.object({ object: z.literal('leaked-key-report'), status: z.literal('accepted') });
+
+const time = () => z.iso.datetime();
+
+/** A key as lists show it: only the last four characters of its value. Times in ISO 8601. */
+export const ApiKeyObject = z.object({
+  id: z.string(),
+  object: z.literal('api-key'),
+  key: z.string(),
+  name: z.string(),
+  description: z.string().nullable(),
+  type: ApiKeyType,
+  organisation_id: z.string(),
+  workspace_id: z.string(),
+  user_id: z.string().nullable(),
+  creation_mode: z.enum(['api', 'auto']),
+  scopes: z.array(z.string()).nullable(),
+  last_four: z.string(),
+  /** `exhausted`: nothing is left of its budget in this period. */
+  status: z.enum(['active', 'exhausted', 'expired']),
+  defaults: z.object({
+    config_id: z.string().nullable(),
+    metadata: z.record(z.string(), z.string()).nullable(),
+    locked_metadata: z.record(z.string(), z.string()).nullable(),
+    allow_config_override: z.boolean(),
+    record_bodies: z.boolean().nullable(),
+  }),
+  usage_limits: usageLimit().nullable(),
+  rate_limits: z.array(anyObject()).nullable(),
+  usage_reset_at: time().nullable(),
+  alert_emails: z.array(z.string()).nullable(),
+  rotation_policy: z
+    .object({
+      rotation_period: z.enum(['weekly', 'monthly']).nullable(),
+      next_rotation_at: time().nullable(),
+      key_transition_period_ms: z.int(),
+    })
+    .nullable(),
+  allowed_networks: z.array(z.string()).nullable(),
+  /** Since when the key should have been rotated. */
+  rotation_due_at: time().nullable(),
+  /** How long the earlier value still works. */
+  key_transition_expires_at: time().nullable(),
+  created_at: time(),
+  last_updated_at: time(),
+  expires_at: time().nullable(),
+});

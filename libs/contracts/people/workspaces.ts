@@ -1,0 +1,121 @@
+import { RE2JS } from 're2js';
+import { z } from 'zod';
+import { allowedNetworks } from './access-fields.ts';
+import { guardrailLimits } from '../configs/guardrail-checks.ts';
+import { rateLimits, usageLimits } from './limits.ts';
+import { patternSize } from '../pattern-size.ts';
+import { firstMembers, MemberObject } from './people.ts';
+import { pricingAdjustments } from '../logs/prices.ts';
+import { anyObject, metadata, text } from '../scalars.ts';
+
+/** Guardrails, or names of stored ones. */
+const list = () => z.array(z.union([text({ min: 1, max: 200 }), anyObject()])).max(guardrailLimits.guardrailsMax);
+
+const names = () => z.array(text({ min: 1, max: 200 })).max(guardrailLimits.guardrailsMax);
+
+const patternsMax = 20;
+/** Of all patterns together; every body is searched for each of them. */
+const patternSizeMax = 4_000;
+
+const redactPatterns = () =>
+  z
+    .array(
+      text({ min: 1, max: 200 }).refine(isPattern, { message: 'must be a regular expression in the syntax of RE2' }),
+    )
+    .max(patternsMax)
+    .refine((rules) => rules.reduce((sum, rule) => sum + patternSize(rule), 0) <= patternSizeMax, {
+      message: 'must be shorter, or repeat less: all of them are searched for in every body',
+    });
+
+function isPattern(rule: string): boolean {
+  try {
+    RE2JS.compile(rule);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Bodies of calls in the request log. */
+export const recordingFields = () =>
+  z.strictObject({
+    bodies: z.boolean().describe('whether requests and answers of all keys are recorded that do not say otherwise'),
+    redact: redactPatterns()
+      .optional()
+      .describe('RE2 patterns: what they match is replaced by [redacted] before anything is stored'),
+    retention_days: z.int().min(1).max(3_650).nullish().describe('null: as long as the installation keeps bodies'),
+  });
+
+/** What the calls of a workspace have unless they, or their key, say otherwise. */
+const defaults = z.strictObject({
+  /** Under the metadata of the key, which is under that of the call. */
+  metadata: metadata().nullish(),
+  /** Over the metadata of keys and calls, which cannot replace it. */
+  locked_metadata: metadata().nullish(),
+  /** Stored guardrails, by slug or id, that no call can leave out. */
+  input_guardrails: names().optional(),
+  output_guardrails: names().optional(),
+  /** The config of users' keys that have none of their own, by slug or id. */
+  user_api_key_config: text({ min: 1, max: 200 }).nullish(),
+  recording: recordingFields().nullish(),
+  /** Clients send back what they were answered. */
+  is_default: z.int().optional(),
+  object: z.literal('workspace').optional(),
+});
+
+/** Members of the body of POST /admin/workspaces. */
+export const workspaceFields = {
+  name: text({ min: 1, max: 200 }),
+  description: text({ max: 2_000 }).nullish(),
+  defaults: defaults.nullish(),
+  usage_limits: usageLimits().nullish(),
+  rate_limits: rateLimits().nullish(),
+  users: firstMembers().optional(),
+  pricing_adjustments: pricingAdjustments().nullish(),
+  allowed_networks: allowedNetworks().describe(
+    'where requests of the workspace can come from, besides those with keys of the organisation; null for anywhere',
+  ),
+};
+
+/** A workspace as it is answered; times in ISO 8601. */
+export const WorkspaceObject = z.object({
+  id: z.string(),
+  object: z.literal('workspace'),
+  slug: z.string(),
+  name: z.string(),
+  description: z.string().nullable(),
+  status: z.enum(['active', 'archived']),
+  defaults: z
+    .object({
+      object: z.literal('workspace'),
+      is_default: z.int(),
+      metadata: anyObject().nullable(),
+      locked_metadata: anyObject().nullable(),
+      input_guardrails: names(),
+      output_guardrails: names(),
+      user_api_key_config: z.string().nullable(),
+      recording: anyObject().nullable(),
+    })
+    .nullable(),
+  usage_limits: z.array(anyObject()),
+  rate_limits: z.array(anyObject()),
+  /** Factors on listed prices, and own prices in cents a token, as decimals. */
+  pricing_adjustments: anyObject().nullable(),
+  allowed_networks: z.array(z.string()).nullable(),
+  created_at: z.string(),
+  last_updated_at: z.string(),
+  /** Of one workspace: its newest members, a hundred at most. */
+  users: z.array(MemberObject).optional(),
+});
+
+/** Body of PUT /admin/guardrails; each guardrail as in a config (libs/contracts/configs/guardrails.ts). An absent list is empty. */
+export const SetGuardrailsRequest = z.strictObject({
+  input_guardrails: list().default([]),
+  output_guardrails: list().default([]),
+});
+
+export const GuardrailsObject = z.object({
+  object: z.literal('workspace.guardrails'),
+  input_guardrails: list(),
+  output_guardrails: list(),
+});

@@ -1,0 +1,105 @@
+import { configLimits, ConfigInput, ConfigNode, type Config } from '#libs/contracts/configs/config.ts';
+import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
+import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
+import { prepareGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { compileConfig } from '#libs/calls/plan/compile-config.ts';
+import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
+import { unknownProvider } from '../not-found.ts';
+import { holdsSecrets } from './config-secrets.ts';
+import type { PlanCache } from './plan-cache.ts';
+import { parseCustomHost } from '../custom-host.ts';
+import { assertSendable } from '../provider-settings.ts';
+
+/** Throws GatewayError for a URL that could never be called (libs/calls/upstream/egress/egress.ts `check`). */
+type CheckDestination = (url: URL) => void;
+
+/**
+ * Checks a config and makes it ready to run. Everything that can be known without a call is judged for every target,
+ * also for one that might never have its turn: members, rules, providers, hosts and where they lead. `param` names the
+ * config in messages. Throws invalid_request.
+ */
+export function readConfig(
+  value: unknown,
+  param: string,
+  checkDestination: CheckDestination,
+): { config: Config; plan: Plan } {
+  const result = tryParse(ConfigInput, value, param);
+  if (!result.ok) {
+    const { code, message, param: at } = result.problem;
+    throw new GatewayError('invalid_request', code, message, { param: at });
+  }
+  refuseLostNames(value, param);
+  const plan = compileConfig(result.value);
+  for (const leaf of plan.leaves) checkLeaf(leaf, atLeaf(leaf, param), checkDestination);
+  return { config: result.value, plan };
+}
+
+/** Where a leaf stands in what the caller sent: `x-gateway-config.targets[0]`. */
+export const atLeaf = ({ path }: Pick<Leaf, 'path'>, param: string): string => param + path.slice('config'.length);
+
+function checkLeaf(leaf: Leaf, at: string, checkDestination: CheckDestination): void {
+  const { credentials, inputGuardrails, outputGuardrails } = leaf;
+  checkGuardrails(inputGuardrails, `${at}.input_guardrails`, checkDestination);
+  checkGuardrails(outputGuardrails, `${at}.output_guardrails`, checkDestination);
+  const { provider, customHost, apiKey, secrets } = credentials;
+  if (provider !== null && !findProvider(provider)) throw unknownProvider(provider, `${at}.provider`);
+  if (customHost !== null) {
+    const param = `${at}.custom_host`;
+    try {
+      checkDestination(parseCustomHost(customHost, param));
+    } catch (error) {
+      if (!(error instanceof GatewayError) || error.param !== null) throw error;
+      throw new GatewayError(error.kind, error.code, error.message, { param });
+    }
+  }
+  if (apiKey !== null) assertSendable('api_key', apiKey.reveal(), `${at}.api_key`);
+  for (const [name, secret] of Object.entries(secrets)) assertSendable(name, secret.reveal(), `${at}.${name}`);
+}
+
+function checkGuardrails(guardrails: readonly GuardrailEntry[], param: string, check: CheckDestination): void {
+  try {
+    prepareGuardrails({ check }, guardrails);
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    throw new GatewayError(error.kind, error.code, error.message, { param, cause: error });
+  }
+}
+
+/** A config that was judged when it was stored; null when this release cannot read it. Destinations are judged at calls. */
+export function planOfStored(document: Record<string, unknown>): Plan | null {
+  const result = ConfigNode.safeParse(document);
+  return result.success ? compileConfig(result.data) : null;
+}
+
+/** A config's JSON text as a value. Throws invalid_request. */
+export function parseConfigText(text: string, param: string): unknown {
+  if (text.length > configLimits.textBytesMax) {
+    throw refused(param, `it is longer than ${configLimits.textBytesMax} bytes.`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw refused(param, 'it is not valid JSON.');
+  }
+}
+
+const refused = (param: string, what: string): GatewayError =>
+  new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${what}`, { param });
+
+export type ReadConfigDeps = { checkDestination: CheckDestination; plans: PlanCache };
+
+/**
+ * Returns the plan of a config that came with a call as text: the same few, thousands of times. One with a credential in
+ * it is never cached, so that no key outlives its call here.
+ */
+export function readInlineConfig({ checkDestination, plans }: ReadConfigDeps, text: string, param: string): Plan {
+  const cacheKey = `${param} ${text}`;
+  const known = plans.find(cacheKey);
+  if (known) return known;
+  const value = parseConfigText(text, param);
+  const { plan } = readConfig(value, param, checkDestination);
+  if (!holdsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
+  return plan;
+}

@@ -1,0 +1,106 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { statusOf, toErrorBody } from './error-response.ts';
+import { contextOf } from '../request-context.ts';
+import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
+
+export type EventStreamOptions = {
+  /** Aborted when the client disconnects or stalls, so that the source of `events`, which listens to its signal, stops. */
+  controller: AbortController;
+  logger: Logger;
+  /** Default 200. */
+  status?: number;
+  /** A comment is sent after this long without an event, because proxies and fetch cut silent connections. */
+  heartbeatMs?: number;
+  /** A client that does not catch up in this time is disconnected; until then the source is not read. */
+  stallTimeoutMs?: number;
+};
+
+/**
+ * `completed`: all events and `[DONE]` were written. `failed`: the source failed, and an error event was sent.
+ * `disconnected`, `stalled`: the client disconnected, or stopped reading.
+ */
+export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stalled';
+
+const heartbeatMsDefault = 15_000;
+
+/**
+ * Answers with server-sent events that have only data. Each batch of payloads is one write, sent at once. After the source
+ * ends, `[DONE]` is sent. If the source throws, an error payload is sent and no `[DONE]`, because SDKs take a stream that
+ * just ends for a complete one. Never throws because of the source or the client.
+ */
+export async function sendEventStream(
+  request: IncomingMessage,
+  response: ServerResponse,
+  events: AsyncIterable<readonly string[]>,
+  options: EventStreamOptions,
+): Promise<EventStreamOutcome> {
+  const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
+  response.statusCode = options.status ?? 200;
+  response.setHeader('content-type', 'text/event-stream; charset=utf-8');
+  response.setHeader('cache-control', 'no-cache');
+  response.setHeader('x-accel-buffering', 'no');
+  response.flushHeaders();
+
+  const iterator = events[Symbol.asyncIterator]();
+  let interrupt: (() => void) | null = null;
+  const onClose = (): void => {
+    controller.abort(new Error('the client left'));
+    interrupt?.();
+  };
+  response.once('close', onClose);
+  response.on('error', () => {}); // 'close' follows and is acted on
+  // After an interruption the source may be stuck, so it is not read again.
+  const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
+    new Promise((resolve, reject) => {
+      interrupt = () => resolve(null);
+      iterator.next().then(resolve, reject);
+    });
+  const heartbeat = setInterval(() => {
+    if (!response.writableNeedDrain) response.write(': keep-alive\n\n');
+  }, heartbeatMs);
+
+  try {
+    while (!response.destroyed) {
+      const step = await nextBatch();
+      if (step === null) break;
+      if (step.done === true) {
+        response.off('close', onClose);
+        response.end('data: [DONE]\n\n');
+        return 'completed';
+      }
+      if (step.value.length === 0) continue;
+      heartbeat.refresh();
+      if (response.write(toFrames(step.value))) continue;
+      if (!(await drained(response, stallTimeoutMs))) break;
+    }
+    if (response.destroyed) return 'disconnected';
+    response.destroy();
+    return 'stalled';
+  } catch (error) {
+    if (response.destroyed) return 'disconnected';
+    const { requestId, traceId } = contextOf(request);
+    if (statusOf(error) === 500) {
+      options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
+    }
+    response.off('close', onClose);
+    response.end(toFrames([JSON.stringify(toErrorBody(error, requestId))]));
+    return 'failed';
+  } finally {
+    clearInterval(heartbeat);
+    if (!response.writableEnded) {
+      controller.abort(new Error('the client left or stopped reading'));
+      iterator.return?.().catch(() => {}); // the source's own end; nobody is left to report it to
+    }
+  }
+}
+
+/** One `data:` frame per payload. A payload with line breaks becomes several `data:` lines (WHATWG HTML 9.2.6). */
+function toFrames(payloads: readonly string[]): string {
+  let text = '';
+  for (const payload of payloads) {
+    const isOneLine = !payload.includes('\n') && !payload.includes('\r');
+    text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
+  }
+  return text;
+}

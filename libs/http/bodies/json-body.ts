@@ -1,0 +1,206 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { unpacedBytesMax } from '#libs/kernel/byte-pace.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { abortWhenClientLeaves } from '../client-signal.ts';
+import { hasBody } from './drain-request.ts';
+import {
+  LargeJsonBody,
+  type BodyHead,
+  type LargeBodies,
+  type LargeBodyFindings,
+  type LargeBodyTask,
+} from './large-body.ts';
+import { parseJsonBytes, type JsonTextLimits } from './parse-json-bytes.ts';
+import { contextOf, paceBody } from '../request-context.ts';
+
+export type JsonBodyLimits = JsonTextLimits & {
+  sizeBytesMax: number;
+  /** From the first read of the body to its last byte; a slower client is disconnected. */
+  timeoutMs: number;
+  /** Shared by all requests of the process. Absent: no limit. */
+  memory?: MemoryBudget;
+  /** Where large bodies are parsed and checked. Absent: in the main thread, like all others. */
+  largeBodies?: LargeBodies;
+};
+
+/** 10 MiB hold a conversation with images. No real request has 64 levels, 100,000 members, 300,000 token ids or 16,000 messages. */
+export const defaultJsonBodyLimits: JsonBodyLimits = {
+  sizeBytesMax: 10 * 1_048_576,
+  depthMax: 64,
+  membersMax: 100_000,
+  workMax: 320_000,
+  timeoutMs: 30_000,
+};
+
+/** A JSON body: its bytes and its value. */
+export type JsonBody = {
+  readonly bytes: Buffer;
+  /** A large body is parsed once, when its value is first read, which takes up to about 40 ms. */
+  readonly value: unknown;
+  readonly head: BodyHead;
+  /** It was already checked by the contract of its route. */
+  readonly isChecked: boolean;
+};
+
+/** This much is charged at once: nearly all bodies are smaller and arrive in one piece. */
+const smallBytesMax = 65_536;
+
+const bodyKey = Symbol('json body');
+type Carrier = { [bodyKey]?: JsonBody };
+
+/** The body of a route that declares one. Throws on any other route, which is a bug (500). */
+export function jsonBodyOf(request: IncomingMessage): JsonBody {
+  const body = (request as Carrier)[bodyKey];
+  if (body === undefined) throw new Error('the request has no JSON body: its route does not declare one');
+  return body;
+}
+
+/**
+ * Reads and parses a JSON body, which `jsonBodyOf` returns afterwards. A large body is also checked by its `contract`.
+ * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a duplicate member, too slow, or cut
+ * off. Throws unavailable if the process has no memory or no thread for it, and what the contract of a large body refuses.
+ */
+export async function readJsonBody(
+  request: IncomingMessage,
+  response: ServerResponse,
+  limits: JsonBodyLimits,
+  contract: string | null = null,
+): Promise<void> {
+  checkHeaders(request, limits);
+  // It disconnected while its key was looked up, so no event will report its end.
+  if (response.destroyed) throw clientGone();
+  const context = contextOf(request);
+  const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
+  context.memory = lease;
+  const pieces = await readPieces(request, response, limits, lease);
+  const [first] = pieces;
+  const { largeBodies } = limits;
+  // A piece is at most as large as one read from a socket.
+  if (pieces.length > 1 && largeBodies !== undefined && sizeOf(pieces) > largeBodies.sizeBytesMin) {
+    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { pieces, contract });
+    (request as Carrier)[bodyKey] = new LargeJsonBody(judged, contract !== null);
+    return;
+  }
+  const bytes = pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces);
+  const value = parseJsonBytes(bytes, limits, lease);
+  const head = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
+  (request as Carrier)[bodyKey] = { bytes, value, head, isChecked: false };
+}
+
+const sizeOf = (pieces: readonly Buffer[]): number => pieces.reduce((sum, { length }) => sum + length, 0);
+
+async function judgeLarge(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { depthMax, membersMax, workMax, largeBodies }: JsonBodyLimits & { largeBodies: LargeBodies },
+  lease: MemoryLease | null,
+  { pieces, contract }: Pick<LargeBodyTask, 'pieces' | 'contract'>,
+): Promise<LargeBodyFindings> {
+  const workspaceId = contextOf(request).caller?.workspaceId ?? null;
+  const usedBytes = lease?.usedBytes ?? 0;
+  const leaseBytesMax = lease?.leaseBytesMax ?? Number.POSITIVE_INFINITY;
+  const task = { pieces, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
+  const { signal } = abortWhenClientLeaves(response);
+  const judging = largeBodies.judge(task, { workspaceId, signal });
+  const judged = await judging.catch((error: unknown) => {
+    throw signal.aborted ? clientGone() : error;
+  });
+  lease?.charge(judged.usedBytes - usedBytes);
+  return judged;
+}
+
+const jsonContentType = /^application\/json[\t ]*(?:;[\t ]*charset[\t ]*=[\t ]*"?utf-?8"?[\t ]*)?;?$/i;
+
+function checkHeaders(request: IncomingMessage, limits: JsonBodyLimits): void {
+  const { headers } = request;
+  const type = headers['content-type'];
+  if (type !== undefined && type !== 'application/json' && !jsonContentType.test(type)) {
+    throw new GatewayError(
+      'unsupported_media_type',
+      'unsupported_media_type',
+      `The content type ${JSON.stringify(type.slice(0, 100))} is not supported. Send application/json in UTF-8.`,
+    );
+  }
+  refuseCompressed(request);
+  if (Number(headers['content-length'] ?? 0) > limits.sizeBytesMax) throw bodyTooLarge(limits.sizeBytesMax);
+  if (!hasBody(request)) {
+    throw new GatewayError('invalid_request', 'empty_body', 'The request body is empty. Expected a JSON object.');
+  }
+}
+
+/** Throws unsupported_media_type for a compressed request, because a small one could expand to gigabytes. */
+export function refuseCompressed(request: IncomingMessage): void {
+  const encoding = request.headers['content-encoding'];
+  if (encoding === undefined || encoding.toLowerCase() === 'identity') return;
+  throw new GatewayError(
+    'unsupported_media_type',
+    'unsupported_content_encoding',
+    'Compressed request bodies are not supported. Send the body without Content-Encoding.',
+  );
+}
+
+function bodyTooLarge(sizeBytesMax: number): GatewayError {
+  const message = `The request body is too large: at most ${sizeBytesMax} bytes are accepted here.`;
+  return new GatewayError('payload_too_large', 'request_too_large', message);
+}
+
+function readPieces(
+  request: IncomingMessage,
+  response: ServerResponse,
+  limits: JsonBodyLimits,
+  lease: MemoryLease | null,
+): Promise<Buffer[]> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let resumption: NodeJS.Timeout | undefined;
+    let sizeBytes = 0;
+    const announcedBytes = Number(request.headers['content-length'] ?? 0);
+    // Larger bodies are charged as they arrive, so that an announced size alone does not keep others out.
+    let heldBytes = Math.min(announcedBytes, smallBytesMax);
+    lease?.charge(announcedBytes > heldBytes && !lease.hasRoom(announcedBytes) ? announcedBytes : heldBytes);
+    const settle = (error: unknown): void => {
+      clearTimeout(timer);
+      clearTimeout(resumption);
+      request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
+      if (error !== null) return reject(error);
+      // Most bodies have a single piece, so there is nothing to concatenate.
+      if (chunks.length > 1) countTransferred(sizeBytes);
+      resolve(chunks);
+    };
+    const take = (chunk: Buffer): void => {
+      sizeBytes += chunk.length;
+      if (sizeBytes > limits.sizeBytesMax) return settle(bodyTooLarge(limits.sizeBytesMax));
+      if (sizeBytes > heldBytes) {
+        try {
+          lease?.charge(sizeBytes - heldBytes);
+        } catch (error) {
+          return settle(error);
+        }
+        heldBytes = sizeBytes;
+      }
+      chunks.push(chunk);
+      if (sizeBytes <= unpacedBytesMax || sizeBytes === announcedBytes) return;
+      const waitMs = paceBody(request, chunk.length);
+      if (waitMs === 0) return;
+      request.pause();
+      clearTimeout(resumption);
+      resumption = setTimeout(() => request.resume(), waitMs);
+    };
+    const finish = (): void => settle(null);
+    const abort = (): void => settle(clientGone());
+    const timer = setTimeout(() => {
+      const message = `The request body did not arrive within ${limits.timeoutMs} ms.`;
+      settle(new GatewayError('invalid_request', 'request_timeout', message));
+    }, limits.timeoutMs);
+    request.on('data', take).on('end', finish).on('error', abort).on('close', abort);
+    if (request.headers.expect !== undefined) response.writeContinue();
+  });
+}
+
+/** For a client that disconnected before it had sent everything. Nobody reads this answer, but it is counted. */
+export function clientGone(): GatewayError {
+  return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
+}

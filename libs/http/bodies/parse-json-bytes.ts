@@ -1,0 +1,100 @@
+import { isUtf8 } from 'node:buffer';
+import { duplicateBreach } from '#libs/contracts/calls/body-rules.ts';
+import { describeBreach } from '#libs/contracts/calls/describe-issue.ts';
+import { countMembers, findDuplicateMember } from '#libs/kernel/json/duplicate-members.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { measureJson } from '#libs/kernel/json/measure-json.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { jsonErrorOffset } from './json-error-offset.ts';
+
+/** Limits for the text of any body. */
+export type JsonTextLimits = {
+  /** Nesting of objects and arrays. */
+  depthMax: number;
+  /** Members of all objects together. A million tiny members cost far more memory than their bytes. */
+  membersMax: number;
+  /** The work of parsing and checking a body; see `measureJson`. */
+  workMax: number;
+};
+
+/**
+ * Parses the bytes of a body and charges the value to the lease. Throws GatewayError: invalid_request for what is not UTF-8
+ * or not JSON (with the position), is nested too deeply, has too many members or values, or a duplicate member;
+ * payload_too_large for what no lease has room for; and what `charge` throws.
+ */
+export function parseJsonBytes(
+  bytes: Buffer,
+  limits: JsonTextLimits,
+  lease: Pick<MemoryLease, 'usedBytes' | 'leaseBytesMax' | 'charge' | 'give'> | null,
+): unknown {
+  if (!isUtf8(bytes)) {
+    throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
+  }
+  const { excess, members, textBytes, valueBytes } = measureJson(bytes, limits);
+  if (excess === 'depth') {
+    const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
+    throw new GatewayError('invalid_request', 'json_too_deep', message);
+  }
+  if (excess === 'members') {
+    const message = `The objects of the request body have more than ${limits.membersMax} members.`;
+    throw new GatewayError('invalid_request', 'json_too_many_members', message);
+  }
+  if (excess === 'work') {
+    const message =
+      'The request body has too many values. At most about 300,000 numbers, 45,000 members or 16,000 messages ' +
+      'are accepted. Send fewer, or several requests.';
+    throw new GatewayError('invalid_request', 'json_too_complex', message);
+  }
+  if (lease !== null) {
+    const wholeBytes = lease.usedBytes + textBytes + valueBytes;
+    if (wholeBytes > lease.leaseBytesMax) throw tooComplex(wholeBytes, lease.leaseBytesMax);
+    lease.charge(textBytes + valueBytes);
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString('utf8'));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw malformed(bytes);
+  } finally {
+    lease?.give(textBytes);
+  }
+  if (countMembers(value) < members) throw duplicated(bytes);
+  return value;
+}
+
+function duplicated(bytes: Buffer): GatewayError {
+  const { code, message, param } = describeBreach(duplicateBreach(findDuplicateMember(bytes) ?? []));
+  return new GatewayError('invalid_request', code, message, { param });
+}
+
+function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {
+  const message =
+    `The request body holds so many values that it would take ${wholeBytes} bytes of memory: at most ${bytesMax} are ` +
+    'there for one request. Send fewer values, or several requests.';
+  return new GatewayError('payload_too_large', 'request_too_complex', message);
+}
+
+const placedBytesMax = 262_144;
+
+const byteOrderMark = Buffer.from('\uFEFF');
+
+// V8's own message quotes the body and often has no position.
+function malformed(bytes: Buffer): GatewayError {
+  if (bytes.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
+    const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
+    return new GatewayError('invalid_request', 'invalid_json', message);
+  }
+  // Locating the error takes a hundred times as long as parsing the text.
+  if (bytes.length > placedBytesMax) {
+    const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to locate the error.`;
+    return new GatewayError('invalid_request', 'invalid_json', message);
+  }
+  const offset = jsonErrorOffset(bytes);
+  const before = bytes.subarray(0, offset);
+  const line = before.toString('latin1').split('\n').length;
+  const column = before.subarray(before.lastIndexOf(0x0a) + 1).toString('utf8').length + 1;
+  const what = offset >= bytes.length ? 'it ends too early' : 'an unexpected character';
+  const message = `The request body is not valid JSON: ${what} at byte ${offset} (line ${line}, column ${column}).`;
+  return new GatewayError('invalid_request', 'invalid_json', message);
+}

@@ -1,0 +1,205 @@
+import { sql, type Kysely } from 'kysely';
+import {
+  email,
+  OrganisationRole,
+  UserObject,
+  userFields,
+  type WorkspaceRole,
+  type OrganisationRole as Role,
+} from '#libs/contracts/people/people.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { refuseHigherOrganisationRole, type LiveUser } from '#libs/identity/roles.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { defineResource } from '#libs/records/define-resource.ts';
+import { resourceModel } from '#libs/records/resource-model.ts';
+import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
+import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
+import { keysOfUser, revokeKeys } from './user-keys.ts';
+import { createdKeyErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
+
+/** Times in ISO 8601. */
+export type Membership = { role: WorkspaceRole; created_at: string; updated_at: string };
+
+export type UserData = {
+  /** As it was given. No two users have the same, whatever its case. */
+  email: string;
+  first_name: string;
+  last_name: string;
+  role: Role;
+  /** By the id of the workspace (decision 31). */
+  workspaces: Record<string, Membership>;
+  /** By which the identity provider names a user who came by signing in. */
+  subject?: string;
+};
+
+/**
+ * Held by every command about people. They are rare, and their rules are about several records: no two users with one
+ * e-mail address, always an owner, at most so many members.
+ */
+export const peopleLock = 'people';
+
+/** A person of the organisation. Comes by accepting an invite; the first one is its owner. */
+export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
+  noun: 'user',
+  idPrefix: 'user_',
+  area: 'users',
+  texts: {
+    update: {
+      description:
+        'Changes the name, or the role in the organisation. The keys of the user follow the new role from the next ' +
+        'request on.',
+      example: { role: 'admin' },
+      errors: {
+        last_owner: 'the organisation needs at least one owner',
+        higher_role: 'the role has more rights than the key of the request',
+      },
+    },
+    delete: {
+      description: `Ends the memberships and revokes the keys of the user; the log keeps a record of all changes. ${serviceKeysText}`,
+      errors: {
+        ...createdKeyErrors,
+        last_owner: 'the organisation needs at least one owner',
+        higher_role: 'the user has more rights than the key of the request',
+      },
+    },
+  },
+  path: '/v1/admin/users',
+  names: { one: 'user', many: 'users', tag: 'Users', about: 'The people of the organisation.' },
+  owner: 'organisation',
+  fields: userFields,
+  hasCreate: false,
+  locks: [peopleLock],
+  filters: {
+    role: { schema: OrganisationRole, field: 'role', match: 'equal' },
+    email: { schema: email(), where: isEmail },
+  },
+
+  async check({ role, ...names }, { caller, row, unit }) {
+    if (role !== undefined && row !== null && role !== row.data.role) {
+      refuseHigherOrganisationRole(caller, row.data.role);
+      refuseHigherOrganisationRole(caller, role);
+      await refuseLastOwner(unit, row);
+    }
+    return { data: role === undefined ? names : { ...names, role } };
+  },
+
+  removal: { query: madeKeysQuery, answer: madeKeysAnswer },
+  onRemove: {
+    streams: async ({ id: userId }, { db }, _workspaceId, query) => [
+      ...(await keysOfUser(db, userId, null)),
+      ...(await madeKeyStreams(db, { userId, workspaceId: null }, query)),
+    ],
+    async run(unit, user, { caller, locked, query }) {
+      refuseHigherOrganisationRole(caller, user.data.role);
+      await refuseLastOwner(unit, user);
+      const answer = await endOfMadeKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
+      await revokeKeys(unit, locked);
+      return answer;
+    },
+  },
+
+  events: {
+    /** Of requests with a token instead of a key (refusal-log.ts). */
+    request_refused: (data) => data,
+    /** note-bodies-read.ts */
+    bodies_read: (data) => data,
+    workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
+      const time = recordedAt.toISOString();
+      return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };
+    },
+    workspace_role_changed: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
+      const time = recordedAt.toISOString();
+      const before = data.workspaces[id] ?? { created_at: time };
+      return { ...data, workspaces: { ...data.workspaces, [id]: { ...before, role, updated_at: time } } };
+    },
+    workspace_left(data, { data: { workspace_id: id } }: MembershipEvent) {
+      const { [id]: _left, ...workspaces } = data.workspaces;
+      return { ...data, workspaces };
+    },
+  },
+
+  view: viewOfUser,
+  viewSchema: UserObject,
+
+  cached: {
+    toEntry: ({ id, data: { email: address, role, workspaces } }) => ({
+      id,
+      email: address,
+      role,
+      memberships: new Map(Object.entries(workspaces).map(([workspaceId, member]) => [workspaceId, member.role])),
+    }),
+    moreLookups: ({ data: { email: address, subject } }, entry) => [
+      [emailLookup(address), entry],
+      ...(subject === undefined ? [] : [[subjectLookup(subject), entry] as const]),
+    ],
+  },
+});
+
+/**
+ * What the snapshot finds a user by, for those who sign in with a token. Only ASCII letters are lower-cased: the Kelvin sign
+ * becomes a `k` in Unicode, and its address may belong to somebody else.
+ */
+export const emailLookup = (address: string): string =>
+  `email:${address.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())}`;
+export const subjectLookup = (subject: string): string => `subject:${subject}`;
+
+type MembershipEvent = { data: { workspace_id: string; role: WorkspaceRole }; recordedAt: Date };
+
+/** For what changes users beside their own routes. */
+export const userModel = resourceModel([userKind]);
+
+/** The event that makes a user. `role` is the one in the organisation. */
+export function userCreated(person: Omit<UserData, 'workspaces'>): ResourceEvent {
+  return { type: 'user.created', data: { ...person, workspaces: {} } };
+}
+
+/** The public form of a user. */
+export function viewOfUser({ id, data, created_at, updated_at }: ResourceRow<UserData>): object {
+  return {
+    id,
+    object: 'user',
+    first_name: data.first_name,
+    last_name: data.last_name,
+    role: data.role,
+    email: data.email,
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+    // jsonb keeps no order of its own.
+    workspace_ids: Object.entries(data.workspaces)
+      .toSorted(([, one], [, other]) => (one.created_at < other.created_at ? -1 : 1))
+      .map(([id]) => id),
+  };
+}
+
+/** A condition on rows of `resource` that have an e-mail address. The collation lower-cases ASCII letters only. */
+export function isEmail(address: string) {
+  return sql`lower((data ->> 'email') collate "C") = lower(${address}::text collate "C")`;
+}
+
+/** The id of the user who has an e-mail address; null for nobody. */
+export async function findUserByEmail(db: Kysely<Database>, address: string): Promise<string | null> {
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where kind = 'user' and deleted_at is null and ${isEmail(address)}`.execute(db);
+  return rows[0]?.id ?? null;
+}
+
+/** Throws quota_exceeded when there is no room for another user. The people lock is held. */
+export async function refuseTooManyUsers({ tx }: Pick<UnitOfWork, 'tx'>, usersMax: number): Promise<void> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from resource where kind = 'user' and deleted_at is null`.execute(tx);
+  if ((rows[0]?.count ?? 0) < usersMax) return;
+  const message = `The organisation has ${usersMax} users, and no more are allowed. Remove some, or raise SLUICE_USERS_MAX.`;
+  throw new GatewayError('quota_exceeded', 'too_many_users', message);
+}
+
+/** Throws conflict for a change that would leave the organisation without an owner. The people lock is held. */
+async function refuseLastOwner({ tx }: UnitOfWork, { id, data }: ResourceRow<UserData>): Promise<void> {
+  if (data.role !== 'owner') return;
+  const { rows } = await sql`
+    select from resource where kind = 'user' and deleted_at is null and data ->> 'role' = 'owner' and id <> ${id}
+    limit 1`.execute(tx);
+  if (rows.length > 0) return;
+  const message = `The user '${id}' is the only owner of the organisation. Make another user an owner first.`;
+  throw new GatewayError('conflict', 'last_owner', message, { param: 'role' });
+}

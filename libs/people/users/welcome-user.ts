@@ -1,0 +1,64 @@
+import { sql } from 'kysely';
+import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { PeopleOptions } from '#libs/records/define-resource.ts';
+import { joinWorkspaces } from './members.ts';
+import { findUserByEmail, isEmail, peopleLock, refuseTooManyUsers, userCreated, userModel } from './users.ts';
+
+export type Newcomer = {
+  email: string;
+  /** By which the identity provider names the person; null when that is the e-mail address. */
+  subject: string | null;
+  workspaceId: string;
+  role: WorkspaceRole;
+};
+
+const metadata = { actor: { type: 'system' as const, id: 'sign-in' } };
+
+/**
+ * Makes a user of somebody who signs in for the first time, with a membership in one workspace. Any number of processes may
+ * do so at once. Throws forbidden when another user has the address (`email_taken`) or the person was removed
+ * (`user_removed`), and quota_exceeded.
+ */
+export async function welcomeUser(
+  { eventLog, people }: { eventLog: EventLog; people: Pick<PeopleOptions, 'usersMax' | 'membersMax'> },
+  { email, subject, workspaceId, role }: Newcomer,
+): Promise<void> {
+  const id = newId('user_');
+  const command = { workspaceId: organisationId, streams: [peopleLock, id], metadata };
+  await eventLog.transact(command, async (unit) => {
+    const isPerson = subject === null ? isEmail(email) : sql`data ->> 'subject' = ${subject}`;
+    const { rows } = await sql<{ deleted_at: Date | null }>`
+      select deleted_at from resource where kind = 'user' and ${isPerson}
+      order by deleted_at nulls first limit 1`.execute(unit.tx);
+    // Another call with a token of the same person was quicker.
+    if (rows[0]?.deleted_at === null) return;
+    if (rows[0]) throw wasRemoved();
+    if ((await findUserByEmail(unit.tx, email)) !== null) throw emailTaken();
+    await refuseTooManyUsers(unit, people.usersMax);
+    const names = { first_name: '', last_name: '', role: 'member' as const };
+    await unit.append(userModel, id, [userCreated({ email, ...names, ...(subject === null ? {} : { subject }) })]);
+    await joinWorkspaces(unit, id, [{ id: workspaceId, role }], people);
+    await announceAccessChange(unit);
+  });
+}
+
+/** Not joined to that user: an identity provider at which anybody may enter any address would hand the user over. */
+const emailTaken = (): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'email_taken',
+    'The token is valid, but another user has its e-mail address. To find users by their address, set ' +
+      'SLUICE_JWT_CLAIM_USER to the claim of SLUICE_JWT_CLAIM_EMAIL.',
+  );
+
+const wasRemoved = (): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'user_removed',
+    'The token is valid, but its user was removed here, and does not come back by signing in. Ask an admin for an invite.',
+  );

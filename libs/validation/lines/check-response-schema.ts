@@ -1,0 +1,146 @@
+import { hash } from 'node:crypto';
+import { Script } from 'node:vm';
+import { Ajv, type Options } from 'ajv';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { LRUCache } from 'lru-cache';
+import type { Problem } from '#libs/contracts/calls/describe-issue.ts';
+
+export type SchemaLimits = {
+  /** Size of a schema as JSON. */
+  schemaBytesMax: number;
+  /** How long one may take to compile. */
+  schemaTimeoutMs: number;
+};
+
+/** `timedOut` is part of the verdict because a file may only have a few schemas that time out. */
+export type SchemaVerdict = { problem: Problem | null; timedOut: boolean };
+
+const param = 'body.response_format';
+const fine: SchemaVerdict = { problem: null, timedOut: false };
+const refused = (message: string, timedOut = false): SchemaVerdict => ({
+  problem: { code: 'invalid_request', param, message },
+  timedOut,
+});
+
+// `allErrors` keeps the generated code flat (nested, 2,000 properties overflow the stack); references are compiled
+// once instead of inlined, so that a large definition used a thousand times is not a thousand times as large; and no
+// loader is given, so a reference to another document is an error, never a fetch (SEC-6).
+const ajvOptions: Options = {
+  strict: false,
+  allErrors: true,
+  inlineRefs: false,
+  validateFormats: false,
+  unicodeRegExp: false,
+  addUsedSchema: false,
+  logger: false,
+};
+
+const verdictsMax = 4_096;
+// Ajv keeps the code and names of everything it compiled. A new pair from time to time keeps the thread's memory flat.
+const compilesPerPair = 200;
+
+type Compilers = { draft7: Ajv; draft2020: Ajv; compiled: number };
+
+let shared: Compilers | undefined;
+const verdicts = new LRUCache<string, SchemaVerdict>({ max: verdictsMax });
+
+function createCompilers(): Compilers {
+  const compilers = { draft7: new Ajv(ajvOptions), draft2020: new Ajv2020(ajvOptions), compiled: 0 };
+  // The first use compiles the meta-schema, which must not count towards a user's time.
+  compilers.draft7.compile({});
+  compilers.draft2020.compile({});
+  return compilers;
+}
+
+/** Ajv registers the ids and anchors in a schema permanently. A schema that has any gets a pair of its own. */
+function compilersFor(text: string): Compilers {
+  if (/"\$(?:id|anchor|dynamicAnchor)"/.test(text)) return createCompilers();
+  if (shared === undefined || shared.compiled >= compilesPerPair) shared = createCompilers();
+  shared.compiled += 1;
+  return shared;
+}
+
+function compile(schema: object, compilers: Compilers): void {
+  const { $schema: draft, ...rest } = schema as { $schema?: unknown };
+  const older = typeof draft === 'string' && /draft-0[4-7]/.test(draft);
+  const compiler = older ? compilers.draft7 : compilers.draft2020;
+  try {
+    compiler.compile(rest);
+  } finally {
+    compiler.removeSchema(rest);
+  }
+}
+
+// node:vm can stop a script, and whatever it calls, after a timeout without ending the thread.
+let job: () => void = () => undefined;
+const jobName = 'sluice.compile-schema';
+const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
+Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
+
+/** Runs `work` for at most `timeoutMs`. Returns false when it was stopped. Throws what `work` throws. */
+function runWithin(work: () => void, timeoutMs: number): boolean {
+  job = work;
+  try {
+    script.runInThisContext({ timeout: timeoutMs });
+    return true;
+  } catch (error) {
+    if ((error as { code?: unknown }).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT') return false;
+    throw error;
+  }
+}
+
+const attemptsMax = 4;
+
+/**
+ * Whether the schema compiles in time. The limit is wall time and the thread has a low priority, so on a busy machine a small
+ * schema may be stopped that has hardly run. Unless the thread used half the time, it is tried again with twice the time.
+ */
+function finishesInTime(schema: object, text: string, timeoutMs: number): boolean {
+  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+    const compilers = compilersFor(text);
+    const before = process.threadCpuUsage();
+    if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
+    shared = undefined; // it may be in an inconsistent state
+    const { user, system } = process.threadCpuUsage(before);
+    if ((user + system) / 1_000 >= timeoutMs / 2) return false;
+  }
+  return false;
+}
+
+function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdict {
+  try {
+    if (finishesInTime(schema, text, limits.schemaTimeoutMs)) return fine;
+    return refused(
+      `Invalid '${param}': its JSON Schema takes longer than ${limits.schemaTimeoutMs} ms to compile. Make it simpler.`,
+      true,
+    );
+  } catch (error) {
+    if (error instanceof RangeError) return refused(`Invalid '${param}': its JSON Schema is too complex to check.`);
+    const reason = error instanceof Error ? error.message : String(error);
+    return refused(`Invalid '${param}': its JSON Schema does not compile: ${reason.slice(0, 300)}`);
+  }
+}
+
+/**
+ * Checks that `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7 if
+ * `$schema` names draft 4 to 7), is not too large, and refers to nothing outside itself. Call it in a thread only, because
+ * compiling runs a code generator on the user's schema. Verdicts are cached by the schema's hash.
+ */
+export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaVerdict {
+  const format = (body as { response_format?: { json_schema?: { schema?: unknown } } | null }).response_format;
+  const schema = format?.json_schema?.schema;
+  if (typeof schema !== 'object' || schema === null) return fine;
+  const text = JSON.stringify(schema);
+  const sizeBytes = Buffer.byteLength(text);
+  if (sizeBytes > limits.schemaBytesMax) {
+    return refused(
+      `Invalid '${param}': its JSON Schema has ${sizeBytes} bytes. Expected at most ${limits.schemaBytesMax} bytes.`,
+    );
+  }
+  const key = hash('sha256', text, 'base64');
+  const known = verdicts.get(key);
+  if (known !== undefined) return known;
+  const verdict = judge(schema, text, limits);
+  verdicts.set(key, verdict);
+  return verdict;
+}
