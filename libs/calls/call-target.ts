@@ -11,8 +11,7 @@ import type { Guardrails } from './protect/guardrails/guardrails.ts';
 import type { Permit } from './protect/traffic/lanes.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
 import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
-import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
-import type { Retries, RetryPolicy } from './retry.ts';
+import { createCredentialRenewal, rotatedCredential, type Retries, type RetryPolicy, type RetryRun } from './retry.ts';
 import { toStream } from './upstream/answers/answer-to-stream.ts';
 import type { Sender } from './upstream/sender.ts';
 
@@ -46,7 +45,7 @@ export type CallTarget = {
   /**
    * Only the inner half (retries, circuit, waits, permit), for calls that no model answers, such as a list of models.
    */
-  send: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Outcome>;
+  send: (request: ForwardRequest, target: Target, retry?: RetryRun) => Promise<Outcome>;
   counters: () => { openCalls: number; openStreams: number };
 };
 
@@ -76,18 +75,18 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     call: TargetCall,
     target: Target,
     request: ForwardRequest,
-    policy: RetryPolicy | undefined,
+    retry: RetryRun | undefined,
   ): Promise<Outcome> =>
     admission?.isLimited(call.workspaceId, call.keyId, target.credentialId) === true
-      ? admitted(call, target, request, policy, admission.admit)
-      : judged(call, target, request, policy);
+      ? admitted(call, target, request, retry, admission.admit)
+      : judged(call, target, request, retry);
 
   /** 1. */
   const admitted = async (
     call: TargetCall,
     target: Target,
     request: ForwardRequest,
-    policy: RetryPolicy | undefined,
+    retry: RetryRun | undefined,
     decide: Admit,
   ): Promise<Outcome> => {
     const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
@@ -104,9 +103,9 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     } catch (error) {
       return { kind: 'failed', error: asGatewayError(error), attempts: [] };
     }
-    if (reservation === null) return judged(call, target, request, policy);
+    if (reservation === null) return judged(call, target, request, retry);
     try {
-      const outcome = await judged(call, target, request, policy);
+      const outcome = await judged(call, target, request, retry);
       settleReservation(reservation, outcome);
       return outcome;
     } catch (error) {
@@ -120,11 +119,11 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     call: TargetCall,
     target: Target,
     request: ForwardRequest,
-    policy: RetryPolicy | undefined,
+    retry: RetryRun | undefined,
   ): Promise<Outcome> => {
     const { inputGuardrails: input, outputGuardrails: output } = call.leaf;
     if (guardrails === undefined || (input.length === 0 && output.length === 0)) {
-      return cached(call, target, request, policy, false);
+      return cached(call, target, request, retry, false);
     }
     const { model, metadata } = call;
     return guardCall(guardrails, {
@@ -134,9 +133,9 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       target,
       model,
       metadata,
-      ...(policy?.statuses ? { repeat: { statuses: policy.statuses, attempts: policy.attemptsMax } } : {}),
+      mayRepeat: (status) => retry?.repeatRejected(status) === true,
       ran: (run) => (call.guardrailRuns ??= []).push(run),
-      make: (isRepeat) => cached(call, target, request, policy, isRepeat),
+      make: (isRepeat) => cached(call, target, request, retry, isRepeat),
     });
   };
 
@@ -145,18 +144,18 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     { leaf }: TargetCall,
     target: Target,
     request: ForwardRequest,
-    policy: RetryPolicy | undefined,
+    retry: RetryRun | undefined,
     isRepeat: boolean,
   ): Promise<Outcome> => {
     const { credentialId, workspaceId } = target;
     // A credential without an id cannot be distinguished from others, and neither can its answers.
     if (leaf.cache === null || responseCache === undefined || credentialId === undefined || workspaceId === undefined) {
-      return send(request, target, policy);
+      return send(request, target, retry);
     }
     const { cache } = leaf;
     const throughCache = async (): Promise<Outcome> => {
       let made: Outcome | null = null;
-      const make = async (): Promise<Outcome> => (made = await send(request, target, policy));
+      const make = async (): Promise<Outcome> => (made = await send(request, target, retry));
       try {
         const options = cacheOptionsOf(cache, request.headers ?? {});
         return await responseCache.through(
@@ -173,16 +172,15 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
   };
 
   /** 4, 5 and 6. */
-  const send: CallTarget['send'] = async (request, target, policy) => {
+  const send: CallTarget['send'] = async (request, target, retry) => {
     const attempts: Attempt[] = [];
     openCalls += 1;
     try {
       let prepared = sender.prepare(request, target, attempts);
-      let mayRenew = target.renewCredential !== undefined;
-      const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
+      const renew = createCredentialRenewal(target);
       for (;;) {
         const acquired =
-          target.credentialId === undefined ? undefined : traffic?.acquire(request, target, policy?.obeysRetryAfter);
+          target.credentialId === undefined ? undefined : traffic?.acquire(request, target, retry?.obeysRetryAfter);
         const permit = await acquired;
         let outcome: Outcome | null = null;
         try {
@@ -190,18 +188,15 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         } finally {
           if (permit !== undefined) release(permit, outcome);
         }
-        if (mayRenew && outcome.kind !== 'failed' && isRefusedCredential(outcome.status)) {
-          mayRenew = false;
-          const renewed = await target.renewCredential?.();
+        const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
+        if (renewed !== null) {
           // The body of a pass-through call may be a stream, which was read already.
-          if (renewed && outcome.kind === 'relayed') {
+          if (outcome.kind === 'relayed') {
             outcome.body.destroy();
             throw rotatedCredential(target.label);
           }
-          if (renewed) {
-            prepared = sender.prepare(request, { ...target, ...renewed }, attempts);
-            continue;
-          }
+          prepared = sender.prepare(request, renewed, attempts);
+          continue;
         }
         // Outside the circuit breaker, because the provider has answered, although not with what was requested.
         const { hold } = prepared;
@@ -238,10 +233,11 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         }
       }
       const { sharedAccount } = target;
-      if (sharedAccount === undefined || storedObjects === undefined) return limited(call, target, request, policy);
+      const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
+      if (sharedAccount === undefined || storedObjects === undefined) return limited(call, target, request, retry);
       const holder = { accountId: sharedAccount, workspaceId: call.workspaceId };
       return storedObjects.through({ holder, target, model: call.model }, request, (made) =>
-        limited(call, target, made, policy),
+        limited(call, target, made, retry),
       );
     },
     send,

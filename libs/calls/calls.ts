@@ -5,8 +5,7 @@ import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-t
 import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';
 import { attemptsOf, type Call } from './planned-call.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
-import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
-import { createRetries, type Retries, type RetryPolicy } from './retry.ts';
+import { createCredentialRenewal, createRetries, rotatedCredential, type Retries, type RetryPolicy } from './retry.ts';
 import { quickTimeouts } from './timeouts.ts';
 import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts';
 
@@ -89,12 +88,11 @@ export function createCalls(deps: Deps): Calls {
     },
     async request(to, request) {
       const answer = await sender.request(to, request);
-      if (!isRefusedCredential(answer.status)) return answer;
-      const renewed = await to.renewCredential?.();
-      if (!renewed) return answer;
+      const renewed = await createCredentialRenewal(to)(answer.status);
+      if (renewed === null) return answer;
       const isRepeatable = !request.body || request.body instanceof Uint8Array;
       if (!isRepeatable) throw rotatedCredential(to.label);
-      return sender.request({ ...to, ...renewed }, request);
+      return sender.request(renewed, request);
     },
     callTarget: target.call,
     counters: () => {

@@ -6,7 +6,7 @@ import type { Outcome, StreamAnswer } from './call.ts';
 import type { createForwarder } from '#test/forwarder.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { readRetryAfter } from './retry-waits.ts';
-import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
+import { createRetryBudget, retryVerdict, type RetryPolicy } from './retry.ts';
 
 let rig: ForwardingRig;
 afterEach(async () => rig?.stop());
@@ -242,11 +242,20 @@ describe('Retry-After', () => {
   });
 });
 
+test('failures of the provider and answers that guardrails reject count as attempts of one call', () => {
+  const policy = { attemptsMax: 3, statuses: [446, 500], baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Infinity };
+  const budget = createRetryBudget(policy, () => 0);
+  const failed = { kind: 'json', status: 500, headers: {}, attempts: [] } as unknown as Outcome;
+  expect(budget.next('retryable', failed, 0)).toBe(1);
+  expect([budget.repeatRejected(246), budget.repeatRejected(446)]).toEqual([false, true]);
+  expect([budget.repeatRejected(446), budget.next('retryable', failed, 0)]).toEqual([false, null]);
+});
+
 test('while limits cannot be checked a call waits, however many times it asks', () => {
   const error = new GatewayError('unavailable', 'limits_unavailable', 'The database is away.', { retryAfterMs: 1_000 });
   const outcome: Outcome = { kind: 'failed', error, attempts: [] };
   const policy = { attemptsMax: 2, baseDelayMs: 100, maxDelayMs: 1_000, deadlineAt: 60 * minute };
   const budget = createRetryBudget(policy, () => 0);
-  for (let round = 0; round < 20; round += 1) expect(budget.next(judge(outcome), outcome, 0)).toBe(1_000);
-  expect(budget.next(judge(outcome), outcome, 60 * minute - 500)).toBe(1_000);
+  for (let round = 0; round < 20; round += 1) expect(budget.next(retryVerdict(outcome), outcome, 0)).toBe(1_000);
+  expect(budget.next(retryVerdict(outcome), outcome, 60 * minute - 500)).toBe(1_000);
 });

@@ -1,11 +1,15 @@
 import type { Clock } from '#libs/kernel/clock.ts';
-import { asGatewayError, type GatewayError } from '#libs/kernel/errors.ts';
+import { isTransient } from '#libs/database/database-error.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { BudgetWaitError } from './admission.ts';
-import type { BudgetRefusal, ForwardRequest, Outcome, Wait } from './call.ts';
+import type { BudgetRefusal, ForwardRequest, Outcome, Target, Wait } from './call.ts';
 import { callAborted, shuttingDown } from './cancelled.ts';
 import { isQuotaUsedUp, probeEveryMs, waitBeforeRetry } from './retry-waits.ts';
+
+// Everything that may send a call to a provider once more is decided in this file: the outcome of an attempt, an answer that
+// output guardrails reject, a credential that was rotated, a socket that was closed too early, and an outage of ours.
 
 /** When a call is retried. Every limit is for one call with all its attempts. */
 export type RetryPolicy = {
@@ -53,10 +57,10 @@ const rejected: ReadonlySet<string | null> = new Set([
 ]);
 
 /** How an outcome counts for retries. */
-export type Verdict = 'final' | 'retryable' | 'rate_limited';
+type Verdict = 'final' | 'retryable' | 'rate_limited';
 
 /** Whether an outcome is retryable at all. `x-should-retry` overrides the status in both directions. */
-export function judge(outcome: Outcome, statuses?: readonly number[]): Verdict {
+export function retryVerdict(outcome: Outcome, statuses?: readonly number[]): Verdict {
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
     if (rejected.has(code) || kind === 'rate_limited') return 'rate_limited';
@@ -106,8 +110,67 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
       waitedMs += wait;
       return Math.ceil(wait);
     },
+    /** Counts an answer that output guardrails rejected. Returns whether another one may be requested. */
+    repeatRejected: (status: number): boolean => {
+      if (policy.statuses?.includes(status) !== true) return false;
+      counted += 1;
+      return counted < policy.attemptsMax;
+    },
   };
 }
+
+/**
+ * Returns whether a request may be sent once more after its socket was closed. RFC 9112 9.3.1 lets a client repeat a request
+ * that it knows was not processed, even if the method is not idempotent. That is assumed when the socket had been used
+ * before, was closed within a second, and no byte was answered: a server that closes an idle socket has not read what comes
+ * after. The remaining risk is a server that read the request and died within that second, which may also happen to a first
+ * request. So a request that creates something at the provider (a file, a job, a thread) is never repeated here; its sender
+ * first checks whether that exists.
+ */
+export function canResend(
+  { method, isRepeatable, body }: { method: string; isRepeatable?: boolean | undefined; body?: unknown },
+  { error, onUsedSocketForMs }: { error: Error; onUsedSocketForMs: number | null },
+): boolean {
+  return (
+    (isRepeatable === true || method === 'GET') &&
+    onUsedSocketForMs !== null &&
+    onUsedSocketForMs < resendMsMax &&
+    'code' in error &&
+    lostSocketCodes.has(error.code) &&
+    (body === null || body === undefined || typeof body === 'string' || body instanceof Uint8Array)
+  );
+}
+
+/** If the other side had closed an idle socket, this shows within a round trip. Later, it was working on the call. */
+const resendMsMax = 1_000;
+const lostSocketCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+/**
+ * Returns a function that is given the status of each answer. The first time that the provider refuses the credential, it
+ * resolves with the target and its newer credential, if there is one; otherwise it returns null. AWS answers 403 for an
+ * access key that it does not know.
+ */
+export function createCredentialRenewal(target: Target): (status: number) => Promise<Target | null> | null {
+  let isUsed = false;
+  return (status) => {
+    if (isUsed || target.renewCredential === undefined || (status !== 401 && status !== 403)) return null;
+    isUsed = true;
+    return target.renewCredential().then((renewed) => (renewed === null ? null : { ...target, ...renewed }));
+  };
+}
+
+/** For a request that cannot be repeated here, because its body was a stream: its sender repeats it. */
+export const rotatedCredential = (label: string): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'credential_rotated',
+    `The credential of ${label} has just been rotated. The new one is used from now on: send the request again.`,
+    { retryAfterMs: 100 },
+  );
+
+/** Whether the database or a secret manager is unavailable, so that work is repeated until it is available again. */
+export const isOutage = (error: unknown): boolean =>
+  isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
 
 /** What is retried: how it waits, and what its target is by then. */
 type Repeated = {
@@ -124,6 +187,9 @@ export type RetryRun = {
    * with a failure that has the same attempts.
    */
   after: (outcome: Outcome) => Promise<Outcome | null>;
+  /** Counts an answer that output guardrails rejected. Returns whether another one may be requested immediately. */
+  repeatRejected: (status: number) => boolean;
+  obeysRetryAfter: boolean | undefined;
 };
 
 export type Retries = {
@@ -169,8 +235,10 @@ export function createRetries(deps: {
     start(policy, call) {
       const budget = createRetryBudget(policy, random);
       return {
+        repeatRejected: budget.repeatRejected,
+        obeysRetryAfter: policy.obeysRetryAfter,
         async after(outcome) {
-          const verdict = judge(outcome, policy.statuses);
+          const verdict = retryVerdict(outcome, policy.statuses);
           const now = clock.now();
           const waitMs = budget.next(verdict, outcome, now, wallClock.now());
           if (waitMs === null) return outcome;

@@ -13,8 +13,7 @@ import {
   type PromptPins,
   type StoredVersion,
 } from '#libs/calls/planned-call.ts';
-import type { RetryPolicy } from '#libs/calls/retry.ts';
-import { isTransient } from '#libs/database/database-error.ts';
+import { isOutage, type RetryPolicy } from '#libs/calls/retry.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { statusOf, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
@@ -112,7 +111,7 @@ export function createCallLine(deps: {
   ): Promise<Result> => {
     let missing: SecretError | null = null;
     return retryDuringOutage(work, {
-      isOutage: isUnavailable,
+      isOutage,
       delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
       signal,
       onRetry(error) {
@@ -252,9 +251,6 @@ const unroutedCall = (batch: BatchRow, model: string | null) => ({
 type FoundPlan = { plan: Plan; stored: StoredVersion | null };
 
 type SentLine = { operation: Operation; body: Buffer; model: string | null; promptInput?: PromptInput };
-
-const isUnavailable = (error: unknown): boolean =>
-  isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
 
 const noParams = {};
 

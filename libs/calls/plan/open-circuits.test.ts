@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import type { Failure, JsonAnswer } from '#libs/calls/call.ts';
-import { createRetryBudget, judge } from '#libs/calls/retry.ts';
+import { createRetryBudget, retryVerdict } from '#libs/calls/retry.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { chatRequest } from '#test/forwarding-rig.ts';
 import { plannedCall } from '#test/planned-call.ts';
@@ -88,6 +88,6 @@ test('a retry of a rejected call waits as long as the rejection says, and counts
     { attemptsMax: 2, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY },
     () => 0,
   );
-  const waits = Array.from({ length: 5 }, () => budget.next(judge(open), open, 0));
+  const waits = Array.from({ length: 5 }, () => budget.next(retryVerdict(open), open, 0));
   expect(waits).toEqual([30_000, 30_000, 30_000, 30_000, 30_000]);
 });

@@ -1,7 +1,7 @@
 import type { ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { CallTarget } from '#libs/calls/call-target.ts';
 import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
-import { judge, type RetryPolicy } from '#libs/calls/retry.ts';
+import { retryVerdict, type RetryPolicy } from '#libs/calls/retry.ts';
 import { asGatewayError, type ErrorKind, type GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import { chooseSticky } from './sticky.ts';
@@ -200,7 +200,8 @@ function toPolicy(retry: LeafRetry, deadlineAt = Number.POSITIVE_INFINITY, baseD
 /** The number of retries at the last target: 0 for none, -1 when all were used up without success. */
 export function retryAttemptsOf({ leaf }: Pick<Call, 'leaf'>, outcome: Outcome): number {
   const repeats = Math.max(0, outcome.attempts.length - 1);
-  const inVain = repeats > 0 && leaf.retry !== null && judge(outcome, leaf.retry.statuses ?? retryStatuses) !== 'final';
+  const inVain =
+    repeats > 0 && leaf.retry !== null && retryVerdict(outcome, leaf.retry.statuses ?? retryStatuses) !== 'final';
   return inVain ? -1 : repeats;
 }
 

@@ -15,6 +15,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
+import { createRetryBudget } from '#libs/calls/retry.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
 import { createAnswerTexts } from './texts/answer-texts.ts';
@@ -65,6 +66,7 @@ async function guard(
     target: { provider: 'openai' } as Target,
     model: 'gpt-test',
     metadata: null,
+    mayRepeat: () => false,
     make: async (isRepeat) => {
       made.push(isRepeat);
       return answers[made.length - 1] ?? (answers.at(-1) as Outcome);
@@ -74,6 +76,11 @@ async function guard(
   const body = outcome.kind === 'json' ? (JSON.parse(outcome.body.toString()) as Record<string, unknown>) : {};
   return { status: outcome.status, body, made, outcome };
 }
+
+/** What the retries of a call with at most `attemptsMax` attempts say of an answer that was rejected. */
+const repeats = (statuses: readonly number[], attemptsMax: number) =>
+  createRetryBudget({ statuses, attemptsMax, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Infinity }, () => 0)
+    .repeatRejected;
 
 const never = { contains: { words: ['never said'] } };
 const denyBad = { contains: { words: ['bad'], operator: 'none' }, deny: true };
@@ -308,19 +315,18 @@ describe('a stream', () => {
 
   test('that is denied is requested again where a retry lists 446', async () => {
     const [bad, good] = [streamed([chunk({ content: 'bad' })]), streamed([chunk({ content: 'good' })])];
-    const repeat = { statuses: [446], attempts: 2 };
-    const { outcome, made } = await guard({ output: [denyBad] }, [bad.outcome, good.outcome], { request, repeat });
+    const mayRepeat = repeats([446], 2);
+    const { outcome, made } = await guard({ output: [denyBad] }, [bad.outcome, good.outcome], { request, mayRepeat });
     expect([outcome.status, made]).toEqual([200, [false, true]]);
   });
 });
 
 test('an output that fails with a listed status is requested again, up to the maximum of attempts', async () => {
-  const repeat = { statuses: [446], attempts: 3 };
-  const good = await guard({ output: [denyBad] }, [answer('bad'), answer('good')], { repeat });
+  const good = await guard({ output: [denyBad] }, [answer('bad'), answer('good')], { mayRepeat: repeats([446], 3) });
   expect([good.status, good.made, good.outcome.attempts.length]).toEqual([200, [false, true], 2]);
-  const bad = await guard({ output: [denyBad] }, [answer('bad')], { repeat });
+  const bad = await guard({ output: [denyBad] }, [answer('bad')], { mayRepeat: repeats([446], 3) });
   expect([bad.status, bad.made.length, bad.outcome.attempts.length]).toEqual([446, 3, 3]);
-  const unlisted = await guard({ output: [denyBad] }, [answer('bad')], { repeat: { statuses: [500], attempts: 3 } });
+  const unlisted = await guard({ output: [denyBad] }, [answer('bad')], { mayRepeat: repeats([500], 3) });
   expect(unlisted.made).toHaveLength(1);
 });
 
@@ -365,6 +371,7 @@ test('a call held for an async guardrail counts with the values of its bodies', 
     target: { provider: 'openai' } as Target,
     model: 'gpt-test',
     metadata: null,
+    mayRepeat: () => false,
     make: async () => answer('', { body: dense }),
   });
   expect(sizes[0]).toBe(4_000_000);

@@ -27,10 +27,8 @@ export type GuardedCall = {
   target: Target;
   model: string | null;
   metadata: Readonly<Record<string, string>> | null;
-  /**
-   * The call is made again, up to `attempts` times in all, while an output check ends it with one of these statuses.
-   */
-  repeat?: { statuses: readonly number[]; attempts: number };
+  /** Asked when an output check ends the call with a status: whether the call is made once more. */
+  mayRepeat: (status: number) => boolean;
   /** Told of each run of guardrails that had results. */
   ran?: (run: GuardrailRun) => void;
   /** `isRepeat`: the answer before was rejected, so a cached answer must not be used. */
@@ -47,7 +45,7 @@ const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
  * has `hook_results` only with 246 and 446. Never rejects: a failure has the usage of the call.
  */
 export async function guardCall(guardrails: Guardrails, call: GuardedCall): Promise<Outcome> {
-  const { input, output, request, repeat } = call;
+  const { input, output, request, mayRepeat } = call;
   const attempts: Attempt[] = [];
   let answered: JsonAnswer | null = null;
   try {
@@ -79,8 +77,7 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
       answered = held?.answer ?? (sent as JsonAnswer);
       const after = output.length === 0 ? passed : await judge(answered);
       const answer = withVerdicts(answered, before, after, request.strict ?? true, held);
-      const isBad = after.outcome !== 'passed' && repeat?.statuses.includes(answer.status) === true;
-      if (!isBad || made >= repeat.attempts) return answer;
+      if (after.outcome === 'passed' || !mayRepeat(answer.status)) return answer;
     }
   } catch (error) {
     const failure: Failure = { kind: 'failed', error: asGatewayError(error), attempts };

@@ -1,5 +1,6 @@
 import type { Dispatcher } from 'undici';
 import type { ReadPace } from '../answers/read-pace.ts';
+import { canResend } from '../../retry.ts';
 
 export type CallOptions = Dispatcher.DispatchOptions & {
   origin: string;
@@ -33,10 +34,6 @@ type Carrier = {
   /** The pace of its socket, once that is open. */
   pace: ReadPace | null;
 };
-
-/** If the other side had closed an idle socket, this shows within a round trip. Later, it was working on the call. */
-const resendMsMax = 1_000;
-const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
 type Owner<Connection extends Carrier> = {
   /** The call is over, with or without an error. */
@@ -106,33 +103,12 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
     // after it.
     this.connection.pace?.ending();
     this.#owner.ended(this, false);
-    if (this.#cameTooLate(error)) {
+    const onUsedSocketForMs = this.#sentOnUsedAt === 0 ? null : performance.now() - this.#sentOnUsedAt;
+    if (!this.#isResent && canResend(this.options, { error, onUsedSocketForMs })) {
       this.#isResent = true;
       if (this.#owner.resend(this)) return;
     }
     this.handler.onResponseError(controller, error);
-  }
-
-  /**
-   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it
-   * was closed at once, and no byte was answered. RFC 9112 9.3.1 lets a client repeat a request if it knows that it was
-   * not processed, even if the method is not idempotent; a server that closes an idle socket has not read what comes
-   * after. The remaining risk is a server that read the request and died within a second, which may also happen to a
-   * first request. So a request that creates something at the provider (a file, a job, a thread) is never repeated
-   * here, and its sender first checks whether that exists. A request is sent only once more, and never if its body is a
-   * stream.
-   */
-  #cameTooLate(error: Error): boolean {
-    const { body, method, isRepeatable } = this.options;
-    return (
-      (isRepeatable === true || method === 'GET') &&
-      this.#sentOnUsedAt !== 0 &&
-      !this.#isResent &&
-      'code' in error &&
-      lostCodes.has(error.code) &&
-      (body === null || body === undefined || typeof body === 'string' || body instanceof Uint8Array) &&
-      performance.now() - this.#sentOnUsedAt < resendMsMax
-    );
   }
 }
 
