@@ -414,20 +414,6 @@ create unlogged table provider_circuit (
 );
 create index provider_circuit_expiry on provider_circuit (open_until);
 
--- The providers' own rate limits, as the processes last saw them in answers.
-create unlogged table provider_limit (
-  id text primary key,
-  workspace_id text not null,
-  label text not null,
-  provider text not null,
-  model text not null,
-  limits jsonb not null,
-  -- The end of the longest rate-limit wait of any process.
-  waits_until timestamptz,
-  reported_at timestamptz not null
-) with (fillfactor = 70);
-create index provider_limit_of_workspace on provider_limit (workspace_id);
-
 -- What budgets and rates have counted: one row for each limit and each value that it is grouped by. Calls update the row
 -- a few times a second, so no column that changes is indexed, and pages keep room for the next version.
 create table limit_counter (

@@ -118,7 +118,6 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   rollup_key: 'libs/analytics',
   response_cache: 'libs/calls/protect/response-cache',
   provider_circuit: 'libs/calls/protect/traffic',
-  provider_limit: 'libs/calls/protect/traffic',
   stored_object: 'libs/calls/protect/stored-objects',
   limit_counter: 'libs/limits',
 };

@@ -45,7 +45,6 @@ import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecretManagers, type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSend } from '#libs/secret-managers/send.ts';
-import { createSharedLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
 import { createObjectOwners } from '#libs/calls/protect/stored-objects/object-owners.ts';
@@ -163,13 +162,6 @@ export async function createPlatform(
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
   });
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
-  const sharedLimits = createSharedLimits({
-    db,
-    reported: traffic.reported,
-    clock: steadyClock,
-    databaseClock,
-    logger,
-  });
   const answerThreads = createAnswerThreads({
     threads: config.SLUICE_CHECK_THREADS,
     leaseBytesMax: memory.leaseBytesMax,
@@ -349,7 +341,6 @@ export async function createPlatform(
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,
-      sharedLimits,
       wait.outlasting(access.snapshot),
       limits,
       { name: 'calls to providers', stop: () => calls.stop() },

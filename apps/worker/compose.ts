@@ -44,7 +44,6 @@ import {
   sweepLogExports,
   workedOnExports,
 } from '#libs/request-log/read/run-log-export.ts';
-import { sweepProviderLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
@@ -248,7 +247,6 @@ export async function composeWorker(
       },
       { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
       { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
-      { name: 'sweep limits of providers', everySeconds: 3_600, run: () => sweepProviderLimits(db) },
       { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
       {
         name: 'sweep blobs',

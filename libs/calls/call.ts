@@ -203,8 +203,6 @@ type AnswerHead = {
   status: number;
   /** The allowed headers, in lower case, safe to send to the client. */
   headers: Record<string, string>;
-  /** The provider's own headers about its limits, where they have names of their own. Not for the client. */
-  limitHeaders?: Readonly<Record<string, string>>;
   providerRequestId: string | null;
   /** Every call made for this answer; the last one produced it. */
   attempts: readonly Attempt[];

@@ -1,10 +1,7 @@
 import type { Answer, Failure, Outcome } from './call.ts';
 
 /** How a call ended, as far as waits and circuits need to know; null if it was never made. */
-export type Ended =
-  | Pick<Answer, 'status' | 'headers' | 'limitHeaders' | 'errorCode'>
-  | Pick<Failure, 'kind' | 'error'>
-  | null;
+export type Ended = Pick<Answer, 'status' | 'headers' | 'errorCode'> | Pick<Failure, 'kind' | 'error'> | null;
 
 // A longer wait than this is shortened to a day.
 const rateLimitWaitMsMax = 86_400_000;

@@ -408,18 +408,6 @@ export type ProviderCircuitTable = {
   reason: string;
 };
 
-/** What providers said of their rate limits (libs/calls/protect/traffic). */
-type ProviderLimitTable = {
-  id: string;
-  workspace_id: string;
-  label: string;
-  provider: string;
-  model: string;
-  limits: JSONColumnType<{ of: string; limit: number | null; remaining: number | null; resetsAtMs: number | null }[]>;
-  waits_until: Date | null;
-  reported_at: Date;
-};
-
 /** Which workspace created which object in an account that workspaces share (libs/calls/protect/stored-objects). */
 type StoredObjectTable = {
   account_id: string;
@@ -509,7 +497,6 @@ export type Database = {
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
-  provider_limit: ProviderLimitTable;
   stored_object: StoredObjectTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;

@@ -254,11 +254,6 @@ export type Provider = {
   readonly semanticName?: string;
   /** Response headers with the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
-  /**
-   * How the response headers begin that report its rate limits, where it has other names than `x-ratelimit-…`. Lower
-   * case.
-   */
-  readonly limitHeaders?: string;
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: no pass-through areas. */
   readonly relay?: Relay;

@@ -87,48 +87,6 @@ test('a 429 that says how long stops its model here, and no other', async () => 
   expect((await ask(null, body('@scripted/other'))).status).toBe(200);
 });
 
-test('what providers say of their limits is listed, under names of their own too, and only for its workspace', async () => {
-  scripted = await startScriptedPlatform();
-  const { upstream, platform } = scripted;
-  await storeVirtualKey(platform, 'claude', upstream.url.href, 'anthropic');
-  const message = {
-    id: 'msg_1',
-    type: 'message',
-    role: 'assistant',
-    model: 'claude',
-    content: [{ type: 'text', text: 'Hi' }],
-    stop_reason: 'end_turn',
-    usage: { input_tokens: 1, output_tokens: 1 },
-  };
-  upstream.script([
-    (reply) =>
-      reply.json(429, { error: { message: 'slow' } }, { 'retry-after': '40', 'x-ratelimit-limit-requests': '60' }),
-    (reply) =>
-      reply.json(200, message, {
-        'anthropic-ratelimit-input-tokens-limit': '80000',
-        'anthropic-ratelimit-input-tokens-remaining': '79000',
-      }),
-  ]);
-  await ask();
-  const { headers, status } = await ask(null, { ...body('@claude/claude'), max_tokens: 5 });
-  expect(status).toBe(200);
-  expect([...headers.keys()].filter((name) => name.includes('ratelimit'))).toEqual([]);
-  const list = await eventually(
-    async () => (await (await get('/admin/provider-limits')).json()) as { data: { virtual_key: string }[] },
-    ({ data }) => data.length === 2,
-  );
-  const [claude, other] = list.data.toSorted((one, two) => one.virtual_key.localeCompare(two.virtual_key));
-  expect(claude).toMatchObject({
-    virtual_key: 'claude',
-    model: 'claude',
-    limits: [{ of: 'input-tokens', limit: 80_000, remaining: 79_000, resets_at: null }],
-    waits_until: null,
-  });
-  expect(other).toMatchObject({ model: 'm', limits: [{ of: 'requests', limit: 60 }], waits_until: expect.any(Number) });
-  const elsewhere = await get('/admin/provider-limits', await createWorkspace(platform));
-  expect(await elsewhere.json()).toMatchObject({ data: [] });
-});
-
 test('calls beyond the places of a credential wait, those beyond the queue are refused', async () => {
   scripted = await startScriptedPlatform({ SLUICE_CALLS_PER_CREDENTIAL: '1', SLUICE_PROVIDER_QUEUE: '1' });
   const { upstream, platform } = scripted;

@@ -181,7 +181,7 @@ test('a key that a provider repeats, in a body, a header, a stream or a name, is
   }
   await rig.idle();
   await rig.platform.api.platform.requestLog.flush();
-  for (const table of ['request_log', 'event', 'resource', 'provider_circuit', 'provider_limit']) {
+  for (const table of ['request_log', 'event', 'resource', 'provider_circuit']) {
     const { rows } = await sql<{ text: string }>`
       select row_to_json(t)::text as text from ${sql.table(table)} t`.execute(rig.platform.database.db);
     expect([table, rows.filter(({ text }) => text.includes(canary))]).toEqual([table, []]);

@@ -78,17 +78,14 @@ describe.skipIf(browserPath === undefined)('the console in unusual states', () =
     await context.close();
   });
 
-  test('every virtual key can be found, however many there are, and the limits that providers reported are above them', async () => {
+  test('every virtual key can be found, however many there are', async () => {
     for (const name of [longName, arabic])
       await post('/virtual-keys', { name, provider: 'openai', key: 'sk-12345678' });
     const many = Array.from({ length: 120 }, (_value, n) => `many ${n}`);
     await Promise.all(many.map((name) => post('/virtual-keys', { name, provider: 'openai', key: 'sk-12345678' })));
-    await callSimulator();
     const { page, problems } = await openConsole(browser, platform, { width: 360, height: 740 });
     await open(page, '/keys');
     await page.getByText('123 of 123').waitFor();
-    const limits = page.getByRole('region', { name: 'Limits that providers reported' });
-    await limits.getByText('requests').first().waitFor(patience);
     await page.getByLabel('Find in Virtual keys').fill('simulator');
     await page.getByText('1 of 123').waitFor();
     const keys = page.getByRole('region', { name: 'Virtual keys' });

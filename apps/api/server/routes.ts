@@ -1,7 +1,7 @@
 import type { Route } from '#libs/http/route.ts';
 import { consoleRoutes } from './console-routes.ts';
 import { docsRoutes } from './docs-routes.ts';
-import { providerStateRoutes } from './provider-state.ts';
+import { listCircuits } from './list-circuits.ts';
 import { systemRoutes } from './system-routes.ts';
 
 export const serverTags = {
@@ -10,8 +10,8 @@ export const serverTags = {
 };
 
 export const serverRoutes = (
-  deps: Parameters<typeof providerStateRoutes>[0] & Parameters<typeof systemRoutes>[0],
-): Route[] => [...providerStateRoutes(deps), ...systemRoutes(deps)];
+  deps: Parameters<typeof listCircuits>[0] & Parameters<typeof systemRoutes>[0],
+): Route[] => [listCircuits(deps), ...systemRoutes(deps)];
 
 /** Pages and their files, which need no key. */
 export const pageRoutes = (): Route[] => [...docsRoutes(), ...consoleRoutes()];

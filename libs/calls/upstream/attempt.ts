@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
-import { admittedHeaders, headersThatBegin, requestIdOf } from './answers/answer-headers.ts';
+import { admittedHeaders, requestIdOf } from './answers/answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
@@ -138,11 +138,9 @@ function isEventStream(headers: IncomingHttpHeaders, translation: Translation): 
 }
 
 function headOf({ provider, attempts, secrets }: AttemptInput, status: number, headers: IncomingHttpHeaders) {
-  const { limitHeaders: beginning } = provider;
   return {
     status,
     headers: admittedHeaders(headers, secrets),
-    ...(beginning === undefined ? {} : { limitHeaders: headersThatBegin(headers, beginning, secrets) }),
     providerRequestId: requestIdOf(headers, provider.requestIdHeaders, secrets),
     attempts,
   };

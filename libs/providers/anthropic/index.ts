@@ -27,7 +27,6 @@ export const anthropic: Provider = {
   credentialHeaders: ['x-api-key'],
   clientHeaders: ['anthropic-beta', 'anthropic-version'],
   requestIdHeaders: ['request-id'],
-  limitHeaders: 'anthropic-ratelimit-',
   operations: {
     chat: {
       encode: encodeChat,

@@ -12,7 +12,6 @@ import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
 import { DataTable, RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { ApiKeys } from './api-keys.tsx';
-import { ProviderLimits } from './provider-limits.tsx';
 import { OutcomeBadge } from './requests.tsx';
 
 type VirtualKey = Answer<'/v1/virtual-keys'>['data'][number];
@@ -60,7 +59,6 @@ function Providers() {
   return (
     <>
       {mayReadProviders ? <Circuits /> : null}
-      {mayReadProviders ? <ProviderLimits /> : null}
       {mayReadKeys ? <VirtualKeys query={keys} healthOf={healthOf} /> : null}
       {mayReadProviders && (named.data?.data.length ?? 0) > 0 ? <Named query={named} healthOf={healthOf} /> : null}
       <LastErrors />

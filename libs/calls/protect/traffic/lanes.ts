@@ -3,7 +3,6 @@ import { probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/calls/retry-wai
 import type { Clock } from '#libs/kernel/clock.ts';
 import { forgetOne } from './forget-one.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
-import type { LimitedCalls, ReportedLimits } from './reported-limits.ts';
 
 /** The right to make one call with a credential. It must be released exactly once. */
 export type Permit = {
@@ -16,7 +15,8 @@ export type Permit = {
 /** The calls of one credential for one model. */
 export type Lane = {
   queue: CallQueue;
-  calls: LimitedCalls;
+  /** The end of the rate-limit wait, by the clock of the traffic; 0: there is none. */
+  rateLimitedUntilMs: number;
   /** During a rate-limit wait: when the next call goes through to find out whether the limit still holds. */
   probeAtMs: number;
   /** Aborts when the waiting calls have to look again, because a probe has ended. */
@@ -34,7 +34,7 @@ type Channel = {
 export type Lanes = {
   /** `model` must be short. */
   of: (target: Target, model: string) => Lane;
-  /** Notes what the end of a call says of the provider's limits. */
+  /** Starts the rate-limit wait of a lane if the end of a call asks for one. */
   noteEnd: (lane: Lane, ended: Ended) => void;
   /** The permit of a call that goes through during a rate-limit wait. If it succeeds, the wait is over. */
   probe: (lane: Lane, permit: Permit) => Permit;
@@ -52,26 +52,18 @@ const lanesMax = 200;
 const never = new AbortController().signal;
 
 /** Makes the lanes of this process. Each credential has one queue, which its models share. */
-export function createLanes(deps: {
-  clock: Clock;
-  wallClock: Clock;
-  reported: ReportedLimits;
-  inFlightMax: number;
-  waitingMax: number;
-}): Lanes {
-  const { clock, wallClock, reported, inFlightMax, waitingMax } = deps;
+export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax: number; waitingMax: number }): Lanes {
+  const { clock, wallClock, inFlightMax, waitingMax } = deps;
   const channels = new Map<string, Channel>();
 
   /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
   const noteEnd = (lane: Lane, ended: Ended): void => {
-    const { calls } = lane;
-    reported.note(calls, ended);
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
     const waitMs = rateLimitWaitMs(ended, wallClock.now());
     if (waitMs === null) return;
-    if (calls.rateLimitedUntilMs <= now) lane.probeAtMs = now + probeEveryMs;
-    calls.rateLimitedUntilMs = Math.max(calls.rateLimitedUntilMs, now + waitMs);
+    if (lane.rateLimitedUntilMs <= now) lane.probeAtMs = now + probeEveryMs;
+    lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
   };
 
   /** Lets the calls that wait in a lane look again. */
@@ -83,7 +75,7 @@ export function createLanes(deps: {
   const probe = (lane: Lane, permit: Permit): Permit => {
     lane.probeAtMs = clock.now() + probeEveryMs;
     const open = (): void => {
-      lane.calls.rateLimitedUntilMs = 0;
+      lane.rateLimitedUntilMs = 0;
       wake(lane);
     };
     return {
@@ -103,10 +95,10 @@ export function createLanes(deps: {
     };
   };
 
-  const createLane = (queue: CallQueue, calls: LimitedCalls): Lane => {
+  const createLane = (queue: CallQueue): Lane => {
     const lane: Lane = {
       queue,
-      calls,
+      rateLimitedUntilMs: 0,
       probeAtMs: 0,
       probed: new AbortController(),
       permit: {
@@ -120,7 +112,7 @@ export function createLanes(deps: {
   };
 
   return {
-    of({ credentialId = '', workspaceId = '', label, provider }, model) {
+    of({ credentialId = '' }, model) {
       let channel = channels.get(credentialId);
       if (!channel) {
         channel = {
@@ -133,10 +125,8 @@ export function createLanes(deps: {
       }
       let lane = channel.lanes.get(model);
       if (!lane) {
-        const calls = { workspaceId, credentialId, label, provider, model, rateLimitedUntilMs: 0 };
-        lane = createLane(channel.queue, calls);
-        if (channel.lanes.size >= lanesMax)
-          forgetOne(channel.lanes, (one) => one.calls.rateLimitedUntilMs <= clock.now());
+        lane = createLane(channel.queue);
+        if (channel.lanes.size >= lanesMax) forgetOne(channel.lanes, (one) => one.rateLimitedUntilMs <= clock.now());
         channel.lanes.set(model, lane);
       }
       return lane;
@@ -159,7 +149,7 @@ export function createLanes(deps: {
         total.inFlight += inFlight;
         total.waitingLive += waitingLive;
         total.waitingBackground += waitingBackground;
-        for (const { calls } of lanes.values()) if (calls.rateLimitedUntilMs > now) total.rateLimited += 1;
+        for (const { rateLimitedUntilMs } of lanes.values()) if (rateLimitedUntilMs > now) total.rateLimited += 1;
       }
       return total;
     },

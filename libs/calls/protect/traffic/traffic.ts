@@ -9,7 +9,6 @@ import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts'
 import { createLanes, type Lane, type Lanes, type Permit } from './lanes.ts';
 import type { CallQueue } from './queue.ts';
 import { shortModel } from './short-model.ts';
-import { createReportedLimits, type ReportedLimits } from './reported-limits.ts';
 import { refusals } from './traffic-refusals.ts';
 
 /** The members of a call's request that are used here. */
@@ -34,8 +33,6 @@ export type Traffic = {
   /** Aborts when the credential changes. */
   changeOf: (credentialId: string) => AbortSignal;
   circuits: Circuits;
-  /** What providers said of their limits. */
-  reported: ReportedLimits;
   stats: Lanes['stats'];
   /** Ends all waits, and new ones at once. Idempotent. */
   stop: () => void;
@@ -77,8 +74,7 @@ export function createTraffic(deps: Deps): Traffic {
   const { inFlightMax = Infinity, waitingMax = Infinity, waitMsMax = Infinity } = deps;
   const stopping = new AbortController();
   const circuits = createCircuits(clock);
-  const reported = createReportedLimits(clock);
-  const lanes = createLanes({ clock, wallClock, reported, inFlightMax, waitingMax });
+  const lanes = createLanes({ clock, wallClock, inFlightMax, waitingMax });
 
   /**
    * What blocks a call now, and for how long. `limitMs` is the rate-limit wait as the provider asked for it; `isProbe`: it
@@ -86,7 +82,7 @@ export function createTraffic(deps: Deps): Traffic {
    */
   const blockOf = (lane: Lane, call: TrafficCall, known: KnownCircuit | undefined) => {
     const now = clock.now();
-    const limitMs = call.obeysRateLimit ? lane.calls.rateLimitedUntilMs - now : 0;
+    const limitMs = call.obeysRateLimit ? lane.rateLimitedUntilMs - now : 0;
     const rateLimitedMs = Math.min(limitMs, lane.probeAtMs - now);
     const openMs = known?.circuit.blockedMs(now) ?? 0;
     const ms = Math.max(rateLimitedMs, openMs, 0);
@@ -191,7 +187,7 @@ export function createTraffic(deps: Deps): Traffic {
       const lane = lanes.of(target, shortModel(model));
       const { breaker } = request;
       if (breaker === undefined) {
-        const { rateLimitedUntilMs } = lane.calls;
+        const { rateLimitedUntilMs } = lane;
         const isFree = rateLimitedUntilMs === 0 || !obeysRateLimit || rateLimitedUntilMs <= clock.now();
         if (isFree && lane.queue.tryAcquire()) return lane.permit;
       }
@@ -201,7 +197,6 @@ export function createTraffic(deps: Deps): Traffic {
     credentialChanged: lanes.change,
     changeOf: lanes.changeOf,
     circuits,
-    reported,
     stats: lanes.stats,
     stop: () => stopping.abort(),
   };

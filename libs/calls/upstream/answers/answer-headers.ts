@@ -21,20 +21,6 @@ export function admittedHeaders(headers: IncomingHttpHeaders, secrets: readonly 
   return result;
 }
 
-/** Returns the headers that begin so, for a provider that reports its rate limits under names of its own. */
-export function headersThatBegin(
-  headers: IncomingHttpHeaders,
-  beginning: string,
-  secrets: readonly string[],
-): Record<string, string> {
-  const result: Record<string, string> = {};
-  for (const name of Object.keys(headers)) {
-    const value = headers[name];
-    if (name.startsWith(beginning) && typeof value === 'string' && !repeats(value, secrets)) result[name] = value;
-  }
-  return result;
-}
-
 // A shorter secret is a placeholder, which texts contain by chance.
 const secretLengthMin = 8;
 
