@@ -1,6 +1,6 @@
-import { CliError, describeError } from './client/cli-error.ts';
-import { cannotWrite, problemOfFile } from './client/file-problem.ts';
-import { printable } from './client/table.ts';
+import { CliError, describeError } from './server/cli-error.ts';
+import { cannotWrite, problemOfFile } from './terminal/file-problem.ts';
+import { printable } from './terminal/table.ts';
 import { createProgram } from './program.ts';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { recordKinds } from './client/record-kinds.ts';
+import { recordKinds } from './records/record-kinds.ts';
 import { createProgram } from './program.ts';
 
 const folder = path.resolve(import.meta.dirname, '../../test/fixtures/command-line');

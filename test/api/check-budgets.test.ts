@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { checkPolicies, describePolicies } from '#apps/cli/policies.ts';
+import { checkPolicies, describePolicies } from '#apps/cli/checks/policies.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';

@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { recordKinds } from '#apps/cli/client/record-kinds.ts';
+import { recordKinds } from '#apps/cli/records/record-kinds.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
 import { startKillableApi } from './api-process.ts';

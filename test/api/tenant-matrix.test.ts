@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { rebuild } from '#apps/cli/rebuild.ts';
+import { rebuild } from '#apps/cli/checks/rebuild.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { tagOfArea } from '#apps/api/calls/relay-call.ts';

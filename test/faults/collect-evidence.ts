@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { rebuild } from '#apps/cli/rebuild.ts';
+import { rebuild } from '#apps/cli/checks/rebuild.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';

@@ -1,4 +1,4 @@
-import { describeSessions } from '../running-processes.ts';
+import { describeSessions } from '../operate/running-processes.ts';
 import type { RestoreReport } from './restore.ts';
 import { findingToJson } from './inspect-blobs.ts';
 

@@ -9,7 +9,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { checkBlobs, type BlobFinding } from '#libs/files/check-blobs.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../../platform/config.ts';
-import { CliConfig } from '../config.ts';
+import { CliConfig } from '../operate/config.ts';
 
 type Count = { blobs: number; bytes: number };
 

@@ -20,9 +20,9 @@ import { lastHeardAt } from '#libs/request-log/write/process-record.ts';
 import { countRunningExports } from '#libs/request-log/read/run-log-export.ts';
 import { compareMasterKeys } from '#libs/secrets/master-key.ts';
 import { inlineModels } from '../../platform/models.ts';
-import { readMasterKeys } from '../keys.ts';
-import { assertAlone, listRunning } from '../running-processes.ts';
-import { withMigratedPool } from '../migrated-pool.ts';
+import { readMasterKeys } from '../operate/keys.ts';
+import { assertAlone, listRunning } from '../operate/running-processes.ts';
+import { withMigratedPool } from '../operate/migrated-pool.ts';
 import { inspectBlobs, openBlobStore, type BlobReport } from './inspect-blobs.ts';
 import { reconcileJobs, type ReconciledJobs } from './reconcile-jobs.ts';
 

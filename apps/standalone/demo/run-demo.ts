@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { describeCheck, rebuild } from '../../cli/rebuild.ts';
+import { describeCheck, rebuild } from '../../cli/checks/rebuild.ts';
 import type { BatchObject } from '#libs/contracts/batches/batches.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';

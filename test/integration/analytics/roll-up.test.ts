@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { describeRollupCheck } from '#apps/cli/analytics.ts';
+import { describeRollupCheck } from '#apps/cli/checks/analytics.ts';
 import { checkRollups, rebuildRollups } from '#libs/analytics/rollups/check-rollups.ts';
 import { hasWork, rollUp } from '#libs/analytics/rollups/roll-up.ts';
 import { createRollUpRunner, readRollupLag } from '#libs/analytics/rollups/run-roll-up.ts';

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { checkLogs, describeLogCheck, logCheckToJson } from '#apps/cli/check-logs.ts';
+import { checkLogs, describeLogCheck, logCheckToJson } from '#apps/cli/checks/check-logs.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/audit/check-log.ts';

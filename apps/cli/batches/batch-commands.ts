@@ -1,0 +1,223 @@
+import { createWriteStream } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { Option, type Command } from 'commander';
+import { deliverResults, explainFailures, sayWhatToDoAboutFailures, type ResultOptions } from './batch-results.ts';
+import { batchColumns, describeEnd, exitCodeOf, summaryOf } from './describe-batch.ts';
+import { dryRunBatch } from './dry-run-batch.ts';
+import { CliError, exitCodes } from '../server/cli-error.ts';
+import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
+import { connect } from '../server/connection.ts';
+import { interruptible } from '../terminal/interruptible.ts';
+import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
+import { countOf } from '../terminal/quantities.ts';
+import { type Column } from '../terminal/table.ts';
+import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
+import { verifyBatch } from './verify-batch.ts';
+import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
+
+type Line = {
+  id: string;
+  custom_id: string | null;
+  outcome: string;
+  status_code: number | null;
+  error: { code: string | null; message: string | null } | null;
+  model: string | null;
+};
+const lineColumns: readonly Column<Line>[] = [
+  ['line', ({ id }) => id],
+  ['custom id', ({ custom_id: id }) => id],
+  ['outcome', ({ outcome }) => outcome],
+  ['status', ({ status_code: status }) => status],
+  ['model', ({ model }) => model, { spare: 1 }],
+  ['error', ({ error }) => error?.message ?? error?.code],
+];
+
+type LineInFull = { id: string; line: number; custom_id: string | null; outcome: string } & Record<string, unknown>;
+
+/** What a person looks for first, and what is long at the end. Its id is its number again. */
+function inOrder({ id: _id, line, custom_id, outcome, request, result, log, ...rest }: LineInFull): object {
+  return { line, custom_id, outcome, ...rest, request, result, log };
+}
+
+const at = (id: string, rest = ''): string => `/v1/batches/${encodeURIComponent(id)}${rest}`;
+
+/** Adds `sluice batch …`. */
+export function addBatchCommands(program: Command): void {
+  const batch = groupOf(program, 'batch', 'run batches and look after them');
+
+  withResults(
+    withTarget(clientCommand(batch, 'run <file>', 'check, upload, submit and watch a batch, then deliver its results')),
+  )
+    .addOption(new Option('--window <window>', 'how long it may take').choices(['immediate', '24h']).default('24h'))
+    .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
+    .addOption(new Option('--on-budget <what>', 'what lines do when a budget is used up').choices(['wait', 'fail']))
+    .option('--again', 'make a new batch, even if the same file and options made one before')
+    .option('--detach', 'do not wait for its end')
+    .addHelpText(
+      'after',
+      '\nUse - as <file> to read standard input.\n\nAfter an interruption, run the same command again: the same file and options\nresume the same batch. Ctrl-C does not cancel it.',
+    )
+    .action(async (file: string, options: RunOptions) => {
+      await withInputFile(file, (input) => runBatch(input, options));
+    });
+
+  withTarget(
+    clientCommand(batch, 'dry-run <file>', 'say what a batch of a file would do and cost, without creating it'),
+  )
+    .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
+    .action(async (file: string, options: ClientOptions & BatchOptions) => {
+      await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
+    });
+
+  clientCommand(batch, 'list', 'list batches, newest first')
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
+    .action(async (options: ClientOptions & { limit: number }) => {
+      const client = await connect(options);
+      printRows(await client.list<Batch>('/v1/batches', {}, options.limit), batchColumns, options);
+    });
+
+  clientCommand(batch, 'get <id>', 'show a batch').action(async (id: string, options: ClientOptions) => {
+    const found = await readBatch(await connect(options), id);
+    printObject(showsTable(options) ? summaryOf(found) : found, options);
+    if (showsTable(options)) for (const problem of describeEnd(found).slice(1)) note(problem);
+  });
+
+  clientCommand(batch, 'watch <id>', 'show its progress until it has ended; Ctrl-C does not cancel it').action(
+    async (id: string, options: ClientOptions) => {
+      const client = await connect(options);
+      const ended = await interruptible(
+        (signal) => watchBatch(client, id, signal),
+        () => `The batch goes on. To come back: sluice batch watch ${id}`,
+      );
+      printRows([ended], batchColumns, options);
+      for (const problem of describeEnd(ended).slice(1)) note(problem);
+      await explainFailures(client, ended);
+      if (ended.output_file_id !== null) note(`To get the answers: sluice batch results ${id} -o FILE`);
+      sayWhatToDoAboutFailures(ended);
+      process.exitCode = exitCodeOf(ended);
+    },
+  );
+
+  withResults(clientCommand(batch, 'results <id>', 'download the results of a batch that has ended')).action(
+    async (id: string, options: ClientOptions & ResultOptions) => {
+      const client = await connect(options);
+      await deliverResults(client, await readBatch(client, id), options);
+    },
+  );
+
+  const follow = (id: string): string => `To follow it: sluice batch watch ${id}`;
+  const changes = [
+    ['cancel', 'end a batch; what was answered stays', follow],
+    ['pause', 'start no new line of it', (id: string) => `To go on with it: sluice batch resume ${id}`],
+    ['resume', 'go on with it', follow],
+  ] as const;
+  for (const [verb, description, next] of changes) {
+    clientCommand(batch, `${verb} <id>`, description).action(async (id: string, options: ClientOptions) => {
+      const client = await connect(options);
+      printRows([await client.json<Batch>('POST', at(id, `/${verb}`))], batchColumns, options);
+      note(next(id));
+    });
+  }
+
+  clientCommand(batch, 'retry <id>', 'make a new batch of the lines that failed')
+    .addOption(
+      new Option('--lines <which>', 'answered with an error, never called, or both')
+        .choices(['failed', 'unfinished', 'all_failed'])
+        .default('failed'),
+    )
+    .action(async (id: string, options: ClientOptions & { lines: string }) => {
+      const client = await connect(options);
+      const made = await client.json<Batch>('POST', at(id, '/retry'), { json: { lines: options.lines } });
+      printRows([made], batchColumns, options);
+      note(follow(made.id));
+    });
+
+  clientCommand(batch, 'verify <id>', 'check that each line of the input has exactly one result').action(
+    async (id: string, options: ClientOptions) => {
+      const client = await connect(options);
+      const check = await interruptible(
+        async (signal) => await verifyBatch(client, await readBatch(client, id, signal), signal),
+        () => 'Nothing was changed.',
+      );
+      printObject(check, options);
+      if (!check.equal) process.exitCode = exitCodes.failed;
+    },
+  );
+
+  clientCommand(batch, 'lines <id>', 'list the lines of a batch')
+    .option('--outcome <outcome>', 'pending, completed or failed')
+    .option('--code <code>', 'with this error code')
+    .option('--status <status>', 'with this HTTP status', toCount({ min: 100, max: 599 }))
+    .option('--model <model>', 'of this model')
+    .option('--custom-id <id>', 'with this custom_id')
+    .option('--search <text>', 'with this text in the request or the answer')
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
+    .action(async (id: string, options: ClientOptions & Record<string, string> & { limit: number }) => {
+      const { outcome, code, status, model, customId, search, limit } = options;
+      const query = { outcome, code, status_code: status, model, custom_id: customId, search };
+      const client = await connect(options);
+      printRows(await client.list<Line>(at(id, '/lines'), query, limit), lineColumns, options);
+    });
+
+  clientCommand(batch, 'line', 'show one line with its request and its result')
+    .argument('<id>')
+    .argument('<number>', 'of the line, from 1', toCount({ min: 1, max: 999_999_999 }))
+    .action(async (id: string, number: number, options: ClientOptions) => {
+      const found = await (await connect(options)).json<LineInFull>('GET', at(id, `/lines/${number}`));
+      printObject(showsTable(options) ? inOrder(found) : found, options);
+    });
+
+  clientCommand(batch, 'failures <id>', 'count the failed lines by what made them fail').action(
+    async (id: string, options: ClientOptions) => {
+      type Group = { code: string | null; status_code: number | null; count: number; lines: number[]; message: string };
+      const client = await connect(options);
+      const { groups, other_lines: others } = await client.json<{ groups: Group[]; other_lines: number }>(
+        'GET',
+        at(id, '/failures'),
+      );
+      const shown: Column<Group>[] = [
+        ['lines', ({ count }) => count],
+        ['code', ({ code }) => code],
+        ['status', ({ status_code: status }) => status],
+        ['first', ({ lines }) => lines.join(' ')],
+        ['message', ({ message }) => message],
+      ];
+      printRows(groups, shown, options);
+      if (others > 0) note(`and ${countOf(others, 'line')} with other causes`);
+    },
+  );
+}
+
+const withTarget = (command: Command): Command =>
+  command
+    .option('--target <slug>', 'the virtual key or provider of lines whose model does not name one')
+    .option('--config <slug>', 'a stored config')
+    .option('--model <model>', 'the model at the provider, where it takes one for the whole batch');
+
+const withResults = (command: Command): Command =>
+  command
+    .option('-o, --output <file>', 'write the answers to this file instead of stdout; a broken download goes on')
+    .option('--errors <file>', 'write the failed lines to this file');
+
+/**
+ * Runs `use` with an input file. `-` stands for standard input, which is written to a temporary file first: the lines are
+ * checked before anything is sent, so they are read twice. Throws CliError for a terminal.
+ */
+async function withInputFile<Result>(file: string, use: (file: string) => Promise<Result>): Promise<Result> {
+  if (file !== '-') return await use(file);
+  if (process.stdin.isTTY) {
+    const message = 'Standard input is a terminal. Pipe the lines in: sluice batch run - < requests.jsonl';
+    throw new CliError(message, { exitCode: exitCodes.usage });
+  }
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-input-'));
+  try {
+    const written = path.join(folder, 'stdin.jsonl');
+    await pipeline(process.stdin, createWriteStream(written, { mode: 0o600 }));
+    return await use(written);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}

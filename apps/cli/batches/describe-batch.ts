@@ -1,0 +1,78 @@
+import { exitCodes } from '../server/cli-error.ts';
+import { costOf, countOf, isOfSimulator, timeOf } from '../terminal/quantities.ts';
+import type { Column } from '../terminal/table.ts';
+import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
+
+/** The columns of a list of batches. */
+export const batchColumns: readonly Column<Batch>[] = [
+  ['id', ({ id }) => id],
+  ['status', statusOf],
+  ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
+  ['failed', ({ request_counts: { failed } }) => failed],
+  ['cost', ({ cost_usd: usd, model }) => costOf(usd, isOfSimulator(model) ? usd : 0), { right: true, spare: 3 }],
+  ['created', ({ created_at: at }) => timeOf(at), { spare: 2 }],
+  ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
+];
+
+function statusOf({ status, paused_at: paused }: Batch): string {
+  return paused ? 'paused' : status;
+}
+
+/** What a person wants to know of a batch, without what it does not have. */
+export function summaryOf(batch: Batch): Record<string, unknown> {
+  const { completed, failed, total } = batch.request_counts;
+  const { usage, waits = [] } = batch;
+  const endedAt = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
+  const time = (at: number | null | undefined): string | null => (at ? timeOf(at, { seconds: true }) : null);
+  const members = {
+    id: batch.id,
+    status: statusOf(batch),
+    waiting: waits.length === 0 ? null : waits.map((wait) => describeWait(batch, wait)),
+    lines: `${total}: ${completed} answered, ${failed} failed`,
+    cost: batch.cost_usd === null ? null : describeCost(batch),
+    tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
+    endpoint: batch.endpoint,
+    model: batch.model,
+    window: batch.completion_window,
+    created: time(batch.created_at),
+    started: time(batch.in_progress_at),
+    ended: time(endedAt),
+    expires: hasEnded(batch) ? null : time(batch.expires_at),
+    input: batch.input_file_id,
+    output: batch.output_file_id,
+    errors: batch.error_file_id,
+    'retry of': batch.retry_of,
+    metadata: batch.metadata,
+  };
+  return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
+}
+
+function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
+  const cost = costOf(usd, isOfSimulator(model) ? usd : 0);
+  return `${cost}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
+}
+
+const problemsShown = 20;
+
+/** How a batch has ended, in lines: the first says it, the others what made the server refuse it. */
+export function describeEnd(batch: Batch): string[] {
+  const { completed, failed, total } = batch.request_counts;
+  const cost = batch.cost_usd === null ? '' : `, ${describeCost(batch)}`;
+  const problems = batch.errors?.data ?? [];
+  const more = problems.length - problemsShown;
+  return [
+    total === 0
+      ? `${batch.id}: ${batch.status}${cost}`
+      : `${batch.id}: ${batch.status}, ${completed} of ${countOf(total, 'line')} answered, ${failed} failed${cost}`,
+    ...problems
+      .slice(0, problemsShown)
+      .map(({ line, message }) => `  ${line === null ? '' : `line ${line}: `}${message}`),
+    ...(more > 0 ? [`  and ${more} more: sluice batch get ${batch.id} --json has them all`] : []),
+  ];
+}
+
+/** The exit code that says how a batch has ended. */
+export function exitCodeOf(batch: Batch): number {
+  if (batch.status !== 'completed') return exitCodes.notCompleted;
+  return batch.request_counts.failed > 0 ? exitCodes.failedLines : 0;
+}

@@ -1,0 +1,172 @@
+import { createHash, hash, randomUUID } from 'node:crypto';
+import { constants, createReadStream } from 'node:fs';
+import { access, open, stat, type FileHandle } from 'node:fs/promises';
+import path from 'node:path';
+import { ApiError, CliError, UnreachableError } from '../server/cli-error.ts';
+import { cannotRead } from '../terminal/file-problem.ts';
+import type { Client } from '../server/http-client.ts';
+
+export type FileObject = { id: string; bytes: number; created_at: number; filename: string; purpose: string };
+
+type UploadOptions = {
+  purpose: string;
+  filename?: string;
+  /** Of the file, 64 hex digits, where it is known already. */
+  sha256?: string;
+  /** For files that go in one piece: with the same key a repeat makes no second file. */
+  idempotencyKey?: string;
+  onProgress?: (bytes: number, of: number) => void;
+  signal?: AbortSignal;
+};
+type Part = { id: string; bytes: number; sha256: string };
+type Upload = { id: string; file: FileObject | null; parts?: Part[] };
+
+/** Larger files go in parts of this size, of which one is in memory. */
+const partBytes = 16 * 1_048_576;
+const pieceBytes = 262_144;
+const goesOn = 'The same command goes on where it stopped, within an hour.';
+/** Of one request; the server disconnects a client that sends too slowly long before. */
+const sendTimeoutMs = 1_800_000;
+
+/**
+ * Uploads a file, whatever its size. One that is sent in parts and breaks, also because the process is killed, goes on when the
+ * same file is uploaded again within an hour: the server knows its hash and has its parts. Throws ApiError, UnreachableError,
+ * CliError.
+ */
+export async function upload(client: Client, file: string, options: UploadOptions): Promise<FileObject> {
+  const found = await stat(file).catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write what is in it to a file first.`);
+  await access(file, constants.R_OK).catch((error: unknown) => {
+    throw cannotRead(file, error);
+  });
+  const { size } = found;
+  const filename = (options.filename ?? path.basename(file)).replaceAll(/["\\\r\n]/g, '_');
+  if (size > partBytes) {
+    let hasBegun = false;
+    const onProgress = (bytes: number, of: number): void => {
+      hasBegun = true;
+      options.onProgress?.(bytes, of);
+    };
+    try {
+      return await uploadInParts(client, file, { ...options, onProgress, filename, size });
+    } catch (error) {
+      if (error instanceof UnreachableError && hasBegun)
+        throw new UnreachableError(error.message, { hint: goesOn, cause: error });
+      // An older server takes files in one piece alone.
+      if (!(error instanceof ApiError) || error.code !== 'unknown_url') throw error;
+    }
+  }
+  const { purpose, onProgress, idempotencyKey, signal } = options;
+  const form = formOf({ purpose }, 'file', filename, async function* () {
+    let sent = 0;
+    for await (const piece of createReadStream(file, { highWaterMark: pieceBytes }) as AsyncIterable<Buffer>) {
+      yield piece;
+      sent += piece.length;
+      onProgress?.(sent, size);
+    }
+    if (sent !== size) throw changed(file);
+  });
+  return await client.json<FileObject>('POST', '/v1/files', {
+    ...form,
+    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    timeoutMs: sendTimeoutMs,
+    signal,
+  });
+}
+
+async function uploadInParts(
+  client: Client,
+  file: string,
+  { size, purpose, filename, signal, onProgress, ...options }: UploadOptions & { filename: string; size: number },
+): Promise<FileObject> {
+  const sha256 = options.sha256 ?? (await hashOf(file));
+  const made = await client.json<Upload>('POST', '/v1/uploads', {
+    json: { filename, purpose, bytes: size, mime_type: 'application/octet-stream', sha256 },
+    signal,
+  });
+  if (made.file !== null) return made.file;
+  const at = `/v1/uploads/${made.id}`;
+  // A file may have the same bytes twice, and a part can be named once.
+  const there = Map.groupBy(made.parts ?? [], contentOf);
+  const partIds: string[] = [];
+  const handle = await open(file);
+  try {
+    for (let offset = 0; offset < size; offset += partBytes) {
+      const bytes = await readPart(handle, file, offset, Math.min(partBytes, size - offset));
+      const known = there.get(contentOf({ bytes: bytes.length, sha256: hash('sha256', bytes) }))?.shift();
+      if (known !== undefined) {
+        partIds.push(known.id);
+        onProgress?.(offset + bytes.length, size);
+        continue;
+      }
+      const form = formOf({}, 'data', 'part', async function* () {
+        for (let from = 0; from < bytes.length; from += pieceBytes) {
+          yield bytes.subarray(from, from + pieceBytes);
+          onProgress?.(offset + Math.min(from + pieceBytes, bytes.length), size);
+        }
+      });
+      const part = await client.json<Part>('POST', `${at}/parts`, {
+        ...form,
+        timeoutMs: sendTimeoutMs,
+        signal,
+        isPatient: true,
+      });
+      partIds.push(part.id);
+    }
+  } finally {
+    await handle.close();
+  }
+  const json = { part_ids: partIds };
+  const { file: completed } = await client.json<Upload>('POST', `${at}/complete`, {
+    json,
+    timeoutMs: sendTimeoutMs,
+    signal,
+    isPatient: true,
+  });
+  if (completed === null) throw new CliError(`The upload ${made.id} was completed without a file.`);
+  return completed;
+}
+
+const contentOf = ({ bytes, sha256 }: Pick<Part, 'bytes' | 'sha256'>): string => `${bytes} ${sha256}`;
+
+async function readPart(handle: FileHandle, file: string, offset: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.alloc(length);
+  for (let at = 0; at < length;) {
+    const { bytesRead } = await handle.read(bytes, at, length - at, offset + at);
+    if (bytesRead === 0) throw changed(file);
+    at += bytesRead;
+  }
+  return bytes;
+}
+
+async function hashOf(file: string): Promise<string> {
+  const sha256 = createHash('sha256');
+  for await (const piece of createReadStream(file, { highWaterMark: 1_048_576 }) as AsyncIterable<Buffer>)
+    sha256.update(piece);
+  return sha256.digest('hex');
+}
+
+const changed = (file: string): CliError =>
+  new CliError(`${file} was changed while it was uploaded. Nothing was stored.`);
+
+/** A multipart form of text fields and one part of bytes, sent as they come. */
+function formOf(
+  fields: Readonly<Record<string, string>>,
+  name: string,
+  filename: string,
+  content: () => AsyncIterable<Uint8Array>,
+): { body: () => AsyncIterable<Uint8Array>; headers: Record<string, string> } {
+  const boundary = `sluice-${randomUUID()}`;
+  const part = (of: string): string => `--${boundary}\r\ncontent-disposition: form-data; name="${of}"`;
+  return {
+    async *body() {
+      for (const [field, value] of Object.entries(fields)) yield Buffer.from(`${part(field)}\r\n\r\n${value}\r\n`);
+      yield Buffer.from(`${part(name)}; filename="${filename}"\r\ncontent-type: application/octet-stream\r\n\r\n`);
+      yield* content();
+      yield Buffer.from(`\r\n--${boundary}--\r\n`);
+    },
+    headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
+  };
+}

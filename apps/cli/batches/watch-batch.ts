@@ -1,0 +1,222 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import { ApiError, UnreachableError } from '../server/cli-error.ts';
+import { piecesOf, type Client } from '../server/http-client.ts';
+import { barOf, createProgressLine } from '../terminal/progress-line.ts';
+import { dollarsOf, durationOf, timeOf } from '../terminal/quantities.ts';
+
+/** What the commands read of a batch. */
+export type Batch = {
+  id: string;
+  endpoint: string;
+  status: string;
+  input_file_id: string;
+  output_file_id: string | null;
+  error_file_id: string | null;
+  created_at: number;
+  in_progress_at: number | null;
+  expires_at: number | null;
+  request_counts: { total: number; completed: number; failed: number };
+  /** US dollars. */
+  cost_usd: string | null;
+  unpriced_lines: number;
+  errors: { data: { code: string; message: string; line: number | null }[] } | null;
+  /** Only present when the batch was read on its own, not in a list. */
+  waits?: { reason: string; message: string; lines: number | null; until: number | null }[];
+  paused_at?: number | null;
+  model?: string | null;
+  completion_window?: string;
+  usage?: { input_tokens: number; output_tokens: number; total_tokens: number } | null;
+  completed_at?: number | null;
+  failed_at?: number | null;
+  expired_at?: number | null;
+  cancelled_at?: number | null;
+  retry_of?: string | null;
+  metadata?: object | null;
+};
+
+type BatchWait = Required<Batch>['waits'][number];
+
+const ended: ReadonlySet<string> = new Set(['completed', 'failed', 'expired', 'cancelled']);
+export const hasEnded = ({ status }: Batch): boolean => ended.has(status);
+
+export const readBatch = async (client: Client, id: string, signal?: AbortSignal): Promise<Batch> =>
+  await client.json<Batch>('GET', `/v1/batches/${encodeURIComponent(id)}`, { signal });
+
+const pollMinMs = 500;
+const pollMaxMs = 5_000;
+/** The batch is read at most this often, however many events there are. */
+const readEveryMs = 500;
+/** A server that does not answer for this long is given up. */
+const awayMaxMs = 300_000;
+const awayEveryMs = 3_000;
+/** A stream of events that broke is opened again after this long. */
+const reopenMs = 5_000;
+/** The rate is taken over this time. */
+const rateWindowMs = 20_000;
+
+/**
+ * Shows the progress of a batch on stderr until it has ended; returns it then. Events of the server say when to look; where
+ * the key may not read them (`audit.read`), the batch is read at growing intervals. Rejects with the reason of `signal`.
+ */
+export async function watchBatch(client: Client, id: string, signal: AbortSignal): Promise<Batch> {
+  // A server that is not there in the beginning is more likely one with another address.
+  await readBatch(client, id, signal);
+  const line = createProgressLine();
+  const stop = new AbortController();
+  const alarm = wakeBy(client, id, AbortSignal.any([signal, stop.signal]));
+  const samples: { atMs: number; done: number }[] = [];
+  const news = createWaitNews();
+  let pollMs = pollMinMs;
+  let seen = '';
+  try {
+    for (;;) {
+      const batch = await readPatiently(client, id, signal, (text) => line.show(text));
+      const { completed, failed } = batch.request_counts;
+      const nowMs = performance.now();
+      samples.push({ atMs: nowMs, done: completed + failed });
+      while (samples.length > 2 && nowMs - (samples[0]?.atMs ?? 0) > rateWindowMs) samples.shift();
+      for (const sentence of news(batch, nowMs)) line.say(sentence);
+      line.show(describeProgress(batch, rateOf(samples)));
+      if (hasEnded(batch)) return batch;
+      const state = JSON.stringify([batch.status, batch.request_counts]);
+      pollMs = state === seen ? Math.min(pollMs * 1.5, pollMaxMs) : pollMinMs;
+      seen = state;
+      await wait(readEveryMs, undefined, { signal });
+      await alarm.within(alarm.isHeard() ? pollMaxMs : pollMs - readEveryMs, signal);
+    }
+  } finally {
+    line.clear();
+    stop.abort();
+  }
+}
+
+/** Shorter waits are not worth a sentence. */
+const sayAfterMs = 4_000;
+/** A cause that comes and goes is repeated after this long. */
+const repeatWaitMs = 60_000;
+
+/** Returns the sentences about waits that have lasted for a while and were not reported before. */
+function createWaitNews(): (batch: Batch, nowMs: number) => string[] {
+  const lastSaid = new Map<string, number>();
+  let since = new Map<string, number>();
+  return (batch, nowMs) => {
+    const waits = (batch.waits ?? []).map((wait) => ({ wait, cause: causeOf(wait) }));
+    since = new Map(waits.map(({ cause }) => [cause, since.get(cause) ?? nowMs]));
+    const sentences: string[] = [];
+    for (const { wait, cause } of waits) {
+      const sinceMs = since.get(cause) ?? nowMs;
+      const saidMs = lastSaid.get(cause) ?? -Infinity;
+      if (wait.reason !== 'paused' && nowMs - sinceMs < sayAfterMs) continue;
+      if (saidMs >= sinceMs || nowMs - saidMs < repeatWaitMs) continue;
+      lastSaid.set(cause, nowMs);
+      sentences.push(describeWait(batch, wait));
+    }
+    return sentences;
+  };
+}
+
+/** Without the number of lines, which changes all the time. */
+const causeOf = ({ reason, message }: BatchWait): string => `${reason} ${message.replace(/^\d+ lines? /, '')}`;
+
+/** Why lines wait, when they are called next, and when the batch expires: one sentence each. */
+export function describeWait({ id, expires_at: end }: Batch, { reason, message, until }: BatchWait): string {
+  return [
+    message,
+    ...(until === null ? [] : [`Next attempt: ${timeOf(until, { seconds: true })}.`]),
+    ...(end === null ? [] : [`The batch expires: ${timeOf(end, { seconds: true })}.`]),
+    ...(reason === 'paused' ? [`To continue: sluice batch resume ${id}`] : []),
+  ].join(' ');
+}
+
+/** A server that restarts is waited for: the batch itself does not need this process. */
+async function readPatiently(
+  client: Client,
+  id: string,
+  signal: AbortSignal,
+  show: (text: string) => void,
+): Promise<Batch> {
+  const deadlineMs = performance.now() + awayMaxMs;
+  for (;;) {
+    try {
+      return await readBatch(client, id, signal);
+    } catch (error) {
+      const isAway = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
+      if (!isAway || signal.aborted) throw error;
+      if (performance.now() > deadlineMs) {
+        throw new UnreachableError(`${error.message} It was tried for ${durationOf(awayMaxMs / 1_000)}.`, {
+          hint: `The batch goes on when the server is back. To come back: sluice batch watch ${id}`,
+          cause: error,
+        });
+      }
+      show(`${error.message} Trying again.`);
+      await wait(awayEveryMs, undefined, { signal });
+    }
+  }
+}
+
+/** Lines a second; null before there is any progress to count. */
+function rateOf(samples: readonly { atMs: number; done: number }[]): number | null {
+  const [first, last] = [samples[0], samples.at(-1)];
+  if (!first || !last || last.done <= first.done) return null;
+  return (last.done - first.done) / Math.max(0.001, (last.atMs - first.atMs) / 1_000);
+}
+
+function describeProgress(batch: Batch, rate: number | null): string {
+  const { total, completed, failed } = batch.request_counts;
+  const done = completed + failed;
+  const left = total - done;
+  const waiting = (batch.waits ?? []).reduce((sum, { lines }) => sum + (lines ?? 0), 0);
+  const facts = [
+    ...(total === 0 ? [] : [`${done}/${total} lines`]),
+    ...(rate === null || left === 0 || batch.status !== 'in_progress'
+      ? []
+      : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${durationOf(left / rate)}`]),
+    ...(failed === 0 ? [] : [`${failed} failed`]),
+    ...(batch.cost_usd === null ? [] : [dollarsOf(batch.cost_usd)]),
+    ...(batch.paused_at ? ['paused'] : []),
+    ...(waiting === 0 ? [] : [`${waiting} waiting`]),
+  ];
+  return barOf(done, total) + [...(batch.status === 'in_progress' ? [] : [batch.status]), ...facts].join('  ');
+}
+
+/** Wakes on each event of the batch. `isHeard` says whether events come at all. */
+function wakeBy(client: Client, id: string, signal: AbortSignal) {
+  let isOpen = false;
+  let isPending = false;
+  let wake = (): void => undefined;
+  const heard = (): void => {
+    isPending = true;
+    wake();
+  };
+  const listen = async (): Promise<void> => {
+    const { createParser } = await import('eventsource-parser');
+    for (;;) {
+      try {
+        const response = await client.open('GET', '/v1/events/stream', { query: { stream: id }, signal });
+        const parser = createParser({ onEvent: heard, maxBufferSize: 16 * 1_048_576 });
+        const decoder = new TextDecoder();
+        isOpen = true;
+        for await (const piece of piecesOf(response, client.server))
+          parser.feed(decoder.decode(piece, { stream: true }));
+      } catch (error) {
+        // Without the right to it, or from a server that has no such route: polling does. Otherwise the stream is opened again.
+        if (signal.aborted || (error instanceof ApiError && error.status < 500 && error.status !== 429)) return;
+        if (!(error instanceof ApiError) && !(error instanceof UnreachableError)) return;
+      } finally {
+        isOpen = false;
+      }
+      await wait(reopenMs, undefined, { signal }).catch(() => undefined);
+    }
+  };
+  void listen();
+  return {
+    isHeard: () => isOpen,
+    async within(timeoutMs: number, until: AbortSignal): Promise<void> {
+      const timeout = wait(Math.max(0, timeoutMs), undefined, { signal: AbortSignal.any([until, signal]) });
+      if (!isPending) await Promise.race([timeout, new Promise<void>((resolve) => (wake = resolve))]);
+      timeout.catch(() => undefined);
+      until.throwIfAborted();
+      isPending = false;
+    },
+  };
+}

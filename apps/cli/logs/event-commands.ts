@@ -1,0 +1,118 @@
+import type { Command } from 'commander';
+import { createAway } from './away.ts';
+import { clientCommand, groupOf, toCount, type ClientOptions } from '../server/client-command.ts';
+import { connect } from '../server/connection.ts';
+import { piecesOf, type Client } from '../server/http-client.ts';
+import { interruptible } from '../terminal/interruptible.ts';
+import { print, printObject, printRows, showsTable, tableForStdout } from '../terminal/output.ts';
+import { timeOf } from '../terminal/quantities.ts';
+import { type Column } from '../terminal/table.ts';
+import { toMoment } from './time-range.ts';
+
+type Event = {
+  id: string;
+  type: string;
+  stream: string;
+  stream_version: number;
+  recorded_at: string;
+  data: object;
+  metadata: { actor: { type: string; id: string } };
+};
+
+const columns: readonly Column<Event>[] = [
+  ['time', ({ recorded_at: at }) => timeOf(at, { seconds: true })],
+  ['type', ({ type }) => type],
+  ['record', ({ stream }) => stream],
+  ['version', ({ stream_version: version }) => version, { spare: 1 }],
+  // The id of a key or a user says what it is.
+  ['by', ({ metadata }) => metadata.actor.id, { spare: 2 }],
+  ['data', ({ data }) => data, { spare: 3 }],
+];
+/** Of one record, which need not be named in each row. */
+const columnsOfStory = columns.filter(([heading]) => heading !== 'record');
+
+/** Adds `sluice events list|show|replay|tail`. */
+export function addEventCommands(program: Command): void {
+  const events = groupOf(program, 'events', 'everything that happened, as the event log has it');
+
+  clientCommand(events, 'list', 'list events, oldest first')
+    .option('--record <id>', 'only those of this record, such as batch_…')
+    .option('--type <type>', 'only of this type, such as api_key.created')
+    .option('--after <id>', 'only those after this event')
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
+    .action(async (options: ClientOptions & { record?: string; type?: string; after?: string; limit: number }) => {
+      const { record: stream, type, after, limit } = options;
+      const client = await connect(options);
+      printRows(await client.list<Event>('/v1/events', { stream, type, after }, limit), columns, options);
+    });
+
+  clientCommand(events, 'show <record>', 'show the story of one record').action(
+    async (stream: string, options: ClientOptions) => {
+      const client = await connect(options);
+      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columnsOfStory, options);
+    },
+  );
+
+  clientCommand(events, 'replay <record>', 'show what a record was at a moment, by replaying its events')
+    .option('--at <time>', 'such as 24h (ago), 7d or 2026-11-21T14:00Z; default: now', toMoment)
+    .option(
+      '--version <count>',
+      'after this event of the record, counted from 1',
+      toCount({ min: 1, max: 999_999_999 }),
+    )
+    .action(async (stream: string, options: ClientOptions & { at?: string; version?: number }) => {
+      const client = await connect(options);
+      const { at, version } = options;
+      printObject(await client.json<object>('GET', '/v1/events/replay', { query: { stream, at, version } }), options);
+    });
+
+  clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C')
+    .option('--record <id>', 'only those of this record')
+    .option('--after <id>', 'begin after this event; none that follows is left out')
+    .action(async (options: ClientOptions & { record?: string; after?: string }) => {
+      const client = await connect(options);
+      const seen = { after: options.after };
+      await interruptible(
+        (signal) => tail(client, options, seen, signal),
+        () => {
+          const record = options.record === undefined ? '' : ` --record ${options.record}`;
+          const after = seen.after === undefined ? '' : ` --after ${seen.after}`;
+          return `To go on from here: sluice events tail${record}${after}`;
+        },
+      );
+    });
+}
+
+async function tail(
+  client: Client,
+  options: ClientOptions & { record?: string },
+  seen: { after: string | undefined },
+  signal: AbortSignal,
+): Promise<void> {
+  const { createParser } = await import('eventsource-parser');
+  const table = tableForStdout(columns);
+  const away = createAway();
+  for (;;) {
+    const parser = createParser({
+      maxBufferSize: 16 * 1_048_576,
+      onEvent: ({ id, event, data }) => {
+        if (event !== undefined || id === undefined) return;
+        seen.after = id;
+        if (!showsTable(options)) print(data);
+        else for (const line of table.linesOf([JSON.parse(data) as Event])) print(line);
+      },
+    });
+    try {
+      const decoder = new TextDecoder();
+      const response = await client.open('GET', '/v1/events/stream', {
+        query: { stream: options.record, after: seen.after },
+        signal,
+      });
+      away.isBack(seen.after === undefined ? 'what happened meanwhile is not shown' : 'nothing was missed');
+      for await (const piece of piecesOf(response, client.server)) parser.feed(decoder.decode(piece, { stream: true }));
+    } catch (error) {
+      if (signal.aborted || !away.isExpected(error)) throw error;
+    }
+    await away.pause(signal);
+  }
+}

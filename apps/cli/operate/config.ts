@@ -1,0 +1,13 @@
+import { z } from 'zod';
+import { platformFields } from '../../platform/config.ts';
+import { WorkerConfig } from '../../worker/config.ts';
+
+/** Variables that the commands read. All are optional here; a command that needs one says so. */
+export const CliConfig = z.object({
+  DATABASE_URL: platformFields.DATABASE_URL.optional(),
+  SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
+  SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
+  SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
+  SLUICE_REQUEST_LOG_RETENTION: WorkerConfig.shape.SLUICE_REQUEST_LOG_RETENTION,
+});
+export type CliConfig = z.output<typeof CliConfig>;

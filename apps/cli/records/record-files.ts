@@ -1,0 +1,209 @@
+import { readdir, readFile, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { settingFields } from '#libs/providers/setting-fields.ts';
+import { CliError } from '../server/cli-error.ts';
+import { variableOf } from '../server/config.ts';
+import { cannotRead } from '../terminal/file-problem.ts';
+import { isObject, readDocuments } from './read-documents.ts';
+import { recordKinds, type RecordKind } from './record-kinds.ts';
+
+/** A record as a file describes it. `name` is its slug, or its name where the kind has no slugs. */
+export type WantedRecord = {
+  kind: RecordKind;
+  name: string;
+  spec: Record<string, unknown>;
+  file: string;
+};
+
+/** The kinds that files can describe, each after those that its records name. */
+export const appliedKinds: readonly RecordKind[] = [
+  'secret_reference',
+  'integration',
+  'provider',
+  'virtual_key',
+  'guardrail',
+  'config',
+  'collection',
+  'label',
+  'prompt_partial',
+  'prompt',
+  'usage_limit_policy',
+  'rate_limit_policy',
+].flatMap((wanted) => recordKinds.filter(({ kind }) => kind === wanted));
+
+const filesMax = 2_000;
+const secretBytesMax = 65_536;
+
+/** A reference to a secret on the machine that applies the file. */
+const reference = /^\$\{(env|file):([^}]+)\}$/;
+
+const secretSettings = Object.entries(settingFields).flatMap(([name, form]) => ('secret' in form ? [name] : []));
+const credential = `(?:key|${secretSettings.join('|')})`;
+const webhook = '(?:webhookURL|headers|headers/[^/]+)';
+const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hooks|after_request_hooks)';
+
+/**
+ * Where a record holds secrets, as a path of its members. References are resolved there and nowhere else: other members
+ * are shown to everyone who can read the record, so a record from another author could publish files of
+ * the machine that applies it.
+ */
+const secretPaths: Readonly<Record<string, RegExp>> = {
+  virtual_key: new RegExp(`^${credential}$`),
+  integration: new RegExp(`^(?:key|configurations/${credential})$`),
+  secret_reference: /^auth_config\/\w*(?:token|secret|secret_id|access_key)$/,
+  guardrail: new RegExp(`^checks/\\d+/parameters/${webhook}$`),
+  config: new RegExp(`^config(?:/targets/\\d+)*/${guardrailLists}/\\d+/(?:checks/\\d+/parameters|[^/]+)/${webhook}$`),
+};
+/** Kinds whose secrets cannot be written into the file itself. */
+const credentialKinds: ReadonlySet<string> = new Set(['virtual_key', 'integration', 'secret_reference']);
+
+/** Whether the member at a path of a record is a credential. */
+export const isCredential = (kind: string, path: string): boolean =>
+  credentialKinds.has(kind) && secretPaths[kind]?.test(path) === true;
+
+/** A secret that is read when its record is applied. */
+class SecretSource {
+  readonly from: 'env' | 'file';
+  readonly name: string;
+
+  constructor(from: 'env' | 'file', name: string) {
+    this.from = from;
+    this.name = name;
+  }
+}
+
+/**
+ * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for a document that is not one,
+ * for two of the same record, and for a secret that stands in the file itself.
+ */
+export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
+    throw cannotRead(folder, error);
+  });
+  const files = entries
+    .filter((entry) => entry.isFile() && /\.(?:ya?ml|json)$/.test(entry.name) && !entry.name.startsWith('.'))
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .sort();
+  if (files.length === 0) throw new CliError(`${folder} has no files of records (*.yaml, *.yml, *.json).`);
+  if (files.length > filesMax) throw new CliError(`${folder} has more than ${filesMax} files of records.`);
+  const records: WantedRecord[] = [];
+  for (const file of files) for (const document of await readDocuments(file)) records.push(toRecord(document, file));
+  const seen = new Map<string, string>();
+  for (const record of records) {
+    const before = seen.get(nameOf(record));
+    if (before !== undefined) throw new CliError(`${nameOf(record)} is in ${before} and in ${record.file}. Keep one.`);
+    seen.set(nameOf(record), record.file);
+  }
+  const rank = ({ kind }: WantedRecord): number => appliedKinds.indexOf(kind);
+  return records.toSorted((a, b) => rank(a) - rank(b));
+}
+
+/** `config/support`: how a record is named to people. */
+export const nameOf = ({ kind, name }: Pick<WantedRecord, 'kind' | 'name'>): string => `${kind.kind}/${name}`;
+
+function toRecord(document: unknown, file: string): WantedRecord {
+  const wrong = (text: string): CliError =>
+    new CliError(`${file}: ${text}`, {
+      hint: 'A record is written as kind, slug (or name) and spec: see sluice export.',
+    });
+  if (!isObject(document)) throw wrong('a document must be an object.');
+  const { kind: kindName, slug, name, spec, ...others } = document;
+  const [other] = Object.keys(others);
+  if (other !== undefined) throw wrong(`'${other}' is unknown here. What the record has belongs into spec.`);
+  const kind = appliedKinds.find((each) => each.kind === kindName);
+  if (kind === undefined) {
+    throw wrong(`kind must be one of ${appliedKinds.map((each) => each.kind).join(', ')}.`);
+  }
+  const given = kind.address === 'slug' ? slug : name;
+  const label = kind.address === 'slug' ? 'slug' : 'name';
+  if (typeof given !== 'string' || given === '') throw wrong(`a ${kind.kind} needs a ${label}.`);
+  if (!isObject(spec)) throw wrong('spec must be an object.');
+  const full = kind.address === 'slug' && typeof name === 'string' ? { name, ...spec } : spec;
+  return { kind, name: given, spec: readSpec(kind.kind, full, wrong), file };
+}
+
+/**
+ * The members of a record's file: references where it holds secrets, and texts without their escapes elsewhere.
+ * @testOnly
+ */
+export function readSpec(
+  kind: string,
+  spec: Record<string, unknown>,
+  wrong: (text: string) => CliError = (text) => new CliError(text),
+): Record<string, unknown> {
+  const read = (value: unknown, at: string): unknown => {
+    const isSecret = secretPaths[kind]?.test(at) === true;
+    const [, from, name = ''] = (typeof value === 'string' && reference.exec(value)) || [];
+    if (isSecret && from !== undefined) return new SecretSource(from as SecretSource['from'], name);
+    if (from !== undefined) {
+      throw wrong(
+        `${at} is not a secret, so it cannot be read from a variable or file. Write $\${... for the text itself.`,
+      );
+    }
+    if (isCredential(kind, at) && value !== null) {
+      throw wrong(
+        `${at} is a secret, and must be a reference: \${env:NAME} or \${file:/path}, read when it is applied.`,
+      );
+    }
+    return typeof value === 'string' ? value.replaceAll('$${', () => '${') : mapMembers(value, at, read);
+  };
+  return read(spec, '') as Record<string, unknown>;
+}
+
+/** The members of a record as its file has them: the inverse of `readSpec`, for a record without secrets. */
+export function writeSpec(spec: Record<string, unknown>): Record<string, unknown> {
+  const write = (value: unknown, at: string): unknown =>
+    typeof value === 'string' ? value.replaceAll('${', () => '$${') : mapMembers(value, at, write);
+  return write(spec, '') as Record<string, unknown>;
+}
+
+/** A value with each of its members mapped. `at` is its path; the names in it have no slash. */
+export function mapMembers(value: unknown, at: string, map: (member: unknown, at: string) => unknown): unknown {
+  const below = (name: string | number): string => `${at === '' ? '' : `${at}/`}${encodeURIComponent(name)}`;
+  if (Array.isArray(value)) return value.map((member, index) => map(member, below(index)));
+  if (!isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, map(member, below(name))]));
+}
+
+/** Whether a value has a reference to a secret, so that it is not known and cannot be compared. */
+export const hasReference = (value: unknown): boolean =>
+  value instanceof SecretSource ||
+  (typeof value === 'object' && value !== null && Object.values(value).some(hasReference));
+
+/** The value with its secrets. Files are read below `folders` only. Throws CliError, without the secret, if one is missing. */
+export async function resolveReferences(value: unknown, folders: readonly string[]): Promise<unknown> {
+  if (value instanceof SecretSource) {
+    const { from, name } = value;
+    const secret = from === 'env' ? variableOf(name) : await readSecretFile(name, folders);
+    if (secret !== undefined && secret !== '') return secret;
+    throw new CliError(from === 'env' ? `The variable ${name} is not set.` : `${name} is empty or not readable.`, {
+      hint: 'A record refers to it for a secret.',
+    });
+  }
+  if (Array.isArray(value)) return await Promise.all(value.map((member) => resolveReferences(member, folders)));
+  if (!isObject(value)) return value;
+  const members = await Promise.all(
+    Object.entries(value).map(async ([name, member]) => [name, await resolveReferences(member, folders)] as const),
+  );
+  return Object.fromEntries(members);
+}
+
+async function readSecretFile(name: string, folders: readonly string[]): Promise<string | undefined> {
+  // The real path, because a folder of records may contain links.
+  const file = await realpath(name).catch(() => undefined);
+  if (file === undefined) return undefined;
+  const allowed = await Promise.all(folders.map((folder) => realpath(folder).catch(() => null)));
+  if (!allowed.some((folder) => folder !== null && isBelow(folder, file))) {
+    throw new CliError(`A record refers to the file ${name}, which is not in a folder that may be read.`, {
+      hint: `Check the record. To allow it: --allow-files ${path.dirname(name)}`,
+    });
+  }
+  const { size } = await stat(file);
+  if (size > secretBytesMax) throw new CliError(`${name} has more than 64 KiB, too much for a secret.`);
+  return (await readFile(file, 'utf8').catch(() => undefined))?.trim();
+}
+
+function isBelow(folder: string, file: string): boolean {
+  const relative = path.relative(folder, file);
+  return relative !== '' && relative.split(path.sep)[0] !== '..' && !path.isAbsolute(relative);
+}

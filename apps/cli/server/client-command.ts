@@ -1,0 +1,48 @@
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import type { ConnectionOptions } from './connection.ts';
+import type { OutputOptions } from '../terminal/output.ts';
+
+export type ClientOptions = ConnectionOptions & OutputOptions;
+
+/** Adds a command that speaks to a server, with the options that all of them have. */
+export function clientCommand(parent: Command, usage: string, description: string): Command {
+  const command = parent.command(usage).description(description);
+  clientCommands.add(command);
+  return command;
+}
+
+const clientCommands = new WeakSet<Command>();
+
+/** Adds the options that all client commands have, after those of the command itself; none to other commands. */
+export function addConnectionOptions(command: Command): void {
+  if (!clientCommands.has(command)) return;
+  for (const [flags, description] of [
+    ['--server <url>', 'the server to use'],
+    ['--key <key>', 'the API key; others on this machine can see it: SLUICE_API_KEY or sluice login are safer'],
+    ['--profile <name>', 'a profile that sluice login stored'],
+    ['--json', 'print one JSON object per line, as in a pipe'],
+    ['--table', 'print tables, as on a terminal'],
+  ] as const)
+    command.addOption(new Option(flags, description).helpGroup('Server and output:'));
+}
+
+/** The group of commands with this name, made when it is new. Its own options do not take those of its commands. */
+export function groupOf(parent: Command, name: string, description: string): Command {
+  const known = parent.commands.find((command) => command.name() === name);
+  return (known ?? parent.command(name).description(description)).enablePositionalOptions();
+}
+/** A whole number of an option. Throws InvalidArgumentError, to which commander adds the name of the option. */
+export const toCount =
+  ({ min, max }: { min: number; max: number }) =>
+  (text: string): number => {
+    const value = Number(text);
+    if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
+  };
+
+/** Collects `name=value` options into one object. Throws InvalidArgumentError. */
+export function toPairs(text: string, before: Record<string, string> = {}): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+  throw new InvalidArgumentError('It must be written as name=value.');
+}

@@ -1,0 +1,68 @@
+import { isPlainTerminal } from '../server/config.ts';
+import { note, widthOfTerminal } from './output.ts';
+import { cut, printable } from './table.ts';
+
+/** One line of progress on stderr: drawn over itself on a terminal, otherwise a line every five seconds. */
+export type ProgressLine = {
+  show(text: string): void;
+  /** Writes a line that stays, above the progress. */
+  say(text: string): void;
+  /** Takes the line away, for other output. */
+  clear(): void;
+};
+
+/** Whether a line can be drawn over itself: on a terminal that obeys. */
+const canDraw = (stream: NodeJS.WriteStream = process.stderr): boolean => stream.isTTY && !isPlainTerminal();
+
+/** A terminal shows Ctrl-C as ^C. If that went to the next line, this one could not be taken away any more. */
+const roomForInterrupt = 3;
+const redrawMs = 100;
+const plainEveryMs = 5_000;
+
+export function createProgressLine(stream: NodeJS.WriteStream = process.stderr): ProgressLine {
+  return canDraw(stream) ? createDrawnLine(stream) : createPlainLines();
+}
+
+function createDrawnLine(stream: NodeJS.WriteStream): ProgressLine {
+  let shownMs = -Infinity;
+  const clear = (): void => void stream.write('\r\u001b[K');
+  return {
+    show(text) {
+      const nowMs = performance.now();
+      if (nowMs - shownMs < redrawMs) return;
+      stream.write(`\r\u001b[K${cut(printable(text), Math.max(10, widthOfTerminal(stream, 80) - roomForInterrupt))}`);
+      shownMs = nowMs;
+    },
+    say(text) {
+      clear();
+      note(text);
+      shownMs = -Infinity;
+    },
+    clear,
+  };
+}
+
+/** A line every five seconds, also while nothing changes: it shows that the command still runs. */
+function createPlainLines(): ProgressLine {
+  let latest = '';
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    show(text) {
+      latest = text;
+      timer ??= setInterval(() => note(latest), plainEveryMs).unref();
+    },
+    say: note,
+    clear() {
+      clearInterval(timer);
+      timer = undefined;
+    },
+  };
+}
+
+/** `[######------------------] `, shorter on a narrow terminal; nothing without room beside what is said, or in a log. */
+export function barOf(done: number, total: number, columns = widthOfTerminal(process.stderr, 80)): string {
+  const width = columns >= 70 ? 24 : columns >= 50 ? 10 : 0;
+  if (width === 0 || !canDraw()) return '';
+  const filled = total === 0 ? 0 : Math.floor((Math.min(done, total) / total) * width);
+  return `[${'#'.repeat(filled)}${'-'.repeat(width - filled)}] `;
+}
