@@ -37,16 +37,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
   const isolation = composeIsolation(platform, metrics.registry, logger);
-  const bodyRecorder = createBodyRecorder({
-    db,
-    blobs: platform.blobs,
-    secrets: access.secrets,
-    clock: platform.databaseClock,
-    logger,
-    retentionMs: config.SLUICE_RECORDING_RETENTION,
-    workspaceBytesMax: config.SLUICE_RECORDING_MAX,
-  });
-  registerBodyMetrics(metrics.registry, bodyRecorder);
+  const bodyRecorder = composeBodyRecorder(config, platform, metrics.registry, logger);
   let phase: Phase = 'starting';
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
@@ -132,6 +123,25 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     routeDeps.eventStreams,
   ];
   return { parts, platform, refusals: keys.refusals, url };
+}
+
+function composeBodyRecorder(
+  config: ApiConfig,
+  { db, blobs, access, databaseClock: clock }: Platform,
+  registry: Registry,
+  logger: Logger,
+) {
+  const recorder = createBodyRecorder({
+    db,
+    blobs,
+    secrets: access.secrets,
+    clock,
+    logger,
+    retentionMs: config.SLUICE_RECORDING_RETENTION,
+    workspaceBytesMax: config.SLUICE_RECORDING_MAX,
+  });
+  registerBodyMetrics(registry, recorder);
+  return recorder;
 }
 
 /**

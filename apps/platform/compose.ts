@@ -11,55 +11,42 @@ import type { Database } from '#libs/database/schema.ts';
 import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { createFiles, type Files } from '#libs/files/files.ts';
-import { createAnswerThreads } from '#libs/calls/upstream/answers/answer-threads.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress/egress.ts';
 import type { Admission } from '#libs/calls/admission.ts';
-import { createCalls, type Calls } from '#libs/calls/calls.ts';
+import { type Calls } from '#libs/calls/calls.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
-import { createAnswerTexts } from '#libs/calls/protect/guardrails/texts/answer-texts.ts';
-import { recordFeedback } from '#libs/analytics/feedback.ts';
-import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
-import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
 import { steadyClock, systemClock } from '#libs/kernel/clock.ts';
-import { ConfigurationError, readVariable } from '#libs/kernel/read-env.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { builtInPrices } from '#libs/prices/built-in-prices.ts';
-import { createPricing, type Pricing } from '#libs/prices/pricing.ts';
+import { type Pricing } from '#libs/prices/pricing.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import { createCallMetrics, type CallMetrics } from '#libs/request-log/record/call-metrics.ts';
-import { createCallCosts, type CallCosts } from '#libs/request-log/record/call-costs.ts';
+import { type CallCosts } from '#libs/request-log/record/call-costs.ts';
 import { createLimitRules } from '#libs/limits/limit-rules.ts';
-import { createLimits, type Limits } from '#libs/limits/limits.ts';
-import { createCounterStore } from '#libs/limits/counter-store.ts';
-import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
+import { type Limits } from '#libs/limits/limits.ts';
 import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
-import { createAlertRecorder } from '#libs/policies/record-alert.ts';
-import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
-import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/write/request-log.ts';
-import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
-import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
-import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
-import { createSecretManagers, type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
-import { createSend } from '#libs/secret-managers/send.ts';
+import { type SecretCache } from '#libs/secret-managers/secret-cache.ts';
+import { type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
-import { createObjectOwners } from '#libs/calls/protect/stored-objects/object-owners.ts';
-import { createStoredObjects, type StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
-import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
-import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
+import { type StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
+import { type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import type { z } from 'zod';
 import type { AccessSnapshotOptions } from '#libs/snapshot/access-snapshot.ts';
 import { createAccess, type Access } from './access.ts';
-import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
+import { blobFolder, type platformFields } from './config.ts';
 import { createJobSpans } from './operations/job-spans.ts';
 import { allQueues } from './queues.ts';
 import { createTelemetry, type Telemetry } from './operations/telemetry.ts';
+import { composeCalls } from './compose-calls.ts';
+import { composeLimits } from './compose-limits.ts';
+import { composeSecrets } from './compose-secrets.ts';
 
-type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
+export type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
 
 /** The parts that the API and the worker share. `parts` are in start order; each app decides when the queue starts. */
 export type Platform = {
@@ -102,23 +89,18 @@ export type Platform = {
   outlastingOutages: (part: Part) => Part;
 };
 
-// Each takes at most a quarter of a second, so the last one starts after some seconds.
-const checksWaitingMax = { ofGroup: 32, ofAll: 512 };
+type PlatformApp = {
+  name: string;
+  role: 'sender' | 'worker';
+  /** How long the queue waits for its handlers when it is stopped. */
+  queueStopMs: number;
+  onCredentialsChanged?: AccessSnapshotOptions['onCredentialsChanged'];
+  /** How long a jump ahead of the database's clock is doubted. Tests shorten it. */
+  believedAfterMs?: number | undefined;
+};
 
 /** Creates the platform. Nothing reads the database before it is started. */
-export async function createPlatform(
-  config: PlatformConfig,
-  app: {
-    name: string;
-    role: 'sender' | 'worker';
-    /** How long the queue waits for its handlers when it is stopped. */
-    queueStopMs: number;
-    onCredentialsChanged?: AccessSnapshotOptions['onCredentialsChanged'];
-    /** How long a jump ahead of the database's clock is doubted. Tests shorten it. */
-    believedAfterMs?: number | undefined;
-  },
-  logger: Logger,
-): Promise<Platform> {
+export async function createPlatform(config: PlatformConfig, app: PlatformApp, logger: Logger): Promise<Platform> {
   const connectionString = config.DATABASE_URL;
   const pool = createPool(
     { connectionString, applicationName: `sluice-${app.name}`, max: config.SLUICE_DB_POOL_MAX },
@@ -146,67 +128,9 @@ export async function createPlatform(
     onJobEnded: telemetry === null ? undefined : createJobSpans({ db, telemetry, logger }),
   });
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
-  const egress = createEgress({
-    allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
-    connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
-    callsMax: config.SLUICE_CONNECTIONS,
-    // No client waits for a worker's event loop.
-    answerBytesPerSecond: app.role === 'sender' ? config.SLUICE_BODY_RATE_MAX : undefined,
-  });
-  const traffic = createTraffic({
-    clock: steadyClock,
-    wallClock: systemClock,
-    random: Math.random,
-    inFlightMax: config.SLUICE_CALLS_PER_CREDENTIAL,
-    waitingMax: config.SLUICE_PROVIDER_QUEUE,
-    waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
-  });
+  const { egress, traffic } = composeNetwork(config, app.role);
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
-  const answerThreads = createAnswerThreads({
-    threads: config.SLUICE_CHECK_THREADS,
-    leaseBytesMax: memory.leaseBytesMax,
-  });
-  const textJudge = createTextJudge({
-    threads: config.SLUICE_CHECK_THREADS,
-    // Without a limit in a worker: the number of its calls is bounded, and lines should wait rather than fail.
-    ...(app.role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
-  });
-  const answerTexts = createAnswerTexts({ threads: config.SLUICE_CHECK_THREADS });
-  const guardrails = createGuardrails({
-    egress,
-    clock: systemClock,
-    logger,
-    textJudge,
-    answerTexts,
-    recordFeedback: feedbackWriter(db, logger),
-  });
-  const responseCache = createResponseCache({
-    stored: createStoredAnswers(db),
-    clock: databaseClock,
-    logger,
-    memoryBytesMax: config.SLUICE_CACHE_MEMORY,
-  });
-  const stopping = new AbortController();
-  const secretManagers = createSecretManagers({
-    send: createSend({ egress, signal: stopping.signal }),
-    checkDestination: egress.check,
-    readVariable,
-    folder: config.SLUICE_SECRETS_FOLDER ?? null,
-    kubernetes: {
-      tokenFile: config.SLUICE_SECRETS_KUBERNETES_TOKEN,
-      vaults: config.SLUICE_SECRETS_KUBERNETES_VAULTS,
-    },
-    now: () => systemClock.now(),
-    monotonicMs: () => performance.now(),
-  });
-  const secretCache = createSecretCache({
-    fetch: (reference) => secretManagers.fetch(reference),
-    logger,
-    ttlMs: config.SLUICE_SECRETS_TTL,
-    staleMs: config.SLUICE_SECRETS_STALE,
-    now: () => performance.now(),
-    random: Math.random,
-  });
+  const { secretManagers, secretCache, secretPart } = composeSecrets(config, egress, logger);
   const access = createAccess({
     db,
     databaseClock,
@@ -223,78 +147,19 @@ export async function createPlatform(
     promptLimits: { outputCharsMax: config.SLUICE_PROMPT_OUTPUT_MAX, cacheSizeMax: config.SLUICE_PROMPT_CACHE },
     secretCache,
   });
-  const pricing = createPricing({
-    table: createCurrentPriceTable(() => access.snapshot.live(priceTableKind), builtInPrices),
-    adjustmentsOf({ workspaceId, integration }) {
-      const { snapshot } = access;
-      const own = integration === null ? null : snapshot.findIntegration(workspaceId, integration)?.prices;
-      const prices = snapshot.live<LiveWorkspace>(workspaceKind).byId.get(workspaceId)?.prices;
-      return [...(own ? [own] : []), ...(prices ? [prices] : [])];
-    },
-  });
-  const alertWebhook = alertWebhookOf(config);
-  const alerts = createAlertRecorder({ eventLog, logger, queue: alertWebhook && queue });
-  const limits = createLimits({
-    store: createCounterStore({ db, countersPerLimitMax: config.SLUICE_LIMIT_ENTITIES_MAX }),
-    clock: databaseClock,
+  const { limitsPart, ...limiting } = composeLimits(config, { db, access, databaseClock, eventLog, queue }, logger);
+  const { threads, ...calling } = composeCalls(
+    config,
+    { role: app.role, db, databaseClock, egress, traffic, memory, access, admission: limiting.admission },
     logger,
-    onAlertDue: alerts.onAlertDue,
-  });
-  const limitedKinds = resourceKinds.filter((kind) => kind.limits !== undefined);
-  const limitRulesOf = createLimitRules({
-    version: () => access.snapshot.version(),
-    records: () => [
-      ...limitedKinds.map((kind) => access.snapshot.live(kind).records),
-      access.snapshot.integrationLimits(),
-    ],
-  });
-  const admission = createLimitAdmission({
-    limits,
-    rulesOf: limitRulesOf,
-    amounts: createUsedAmounts(pricing),
-    clock: databaseClock,
-    unpriced: config.SLUICE_UNPRICED_CALLS,
-  });
-  const storedObjects = createStoredObjects({ owners: createObjectOwners(db), logger });
-  const calls = createCalls({
-    egress,
-    admission,
-    traffic,
-    guardrails,
-    responseCache,
-    storedObjects,
-    search: textJudge.search,
-    renderPrompt: (query, pins) => access.prompts.render(query, pins),
-    threads: answerThreads,
-    clock: systemClock,
-    steadyClock,
-    random: Math.random,
-    limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
-    timeouts: {
-      connectMs: config.SLUICE_CONNECT_TIMEOUT,
-      headersMs: config.SLUICE_HEADERS_TIMEOUT,
-      idleMs: config.SLUICE_IDLE_TIMEOUT,
-      totalMs: config.SLUICE_TOTAL_TIMEOUT,
-    },
-    logger,
-  });
+  );
   const callMetrics = createCallMetrics();
-  const requestLog = createRequestLog({
-    app: app.name,
-    db,
-    pool,
-    logger,
-    clock: systemClock,
-    observe: callMetrics.observe,
-    queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
-    disk:
-      config.SLUICE_REQUEST_LOG_DISK === 0
-        ? undefined
-        : { folder: path.join(blobFolder(config), 'request-log'), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
-  });
+  const requestLog = composeRequestLog(config, app.name, { db, pool, callMetrics }, logger);
   const files = createFiles({ db, eventLog, blobs });
   const wait = createDatabaseWait({ connectionString, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
+    ...limiting,
+    ...calling,
     pool,
     db,
     databaseClock,
@@ -306,83 +171,82 @@ export async function createPlatform(
     secretCache,
     files,
     egress,
-    calls,
-    storedObjects,
-    search: textJudge.search,
     traffic,
-    responseCache,
     requestLog,
     callMetrics,
     telemetry,
-    pricing,
-    limitRulesOf,
-    costs: createCallCosts(pricing),
-    admission,
-    limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },
-    alertWebhook,
     memory,
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       wait.part,
-      // Before anything reads a table. If several processes start together, one migrates and the others wait.
-      wait.outlasting({
-        name: 'migrations',
-        start: async (signal) => void (await migrate({ connectionString, logger, signal })),
-      }),
-      wait.outlasting({ name: 'epoch of the event log', start: () => startEpoch(db, logger) }),
-      wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
+      ...storageParts({ connectionString, db, blobs, logger }).map(wait.outlasting),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
-      secretPart(secretCache, stopping),
-      { name: 'guardrail threads', stop: () => textJudge.stop() },
-      { name: 'guarded answer threads', stop: () => answerTexts.stop() },
-      { name: 'answer threads', stop: () => answerThreads.stop() },
+      secretPart,
+      ...threads,
       { name: 'telemetry', stop: () => telemetry?.stop() },
       requestLog,
-      { name: 'response cache', stop: () => responseCache.stop() },
+      { name: 'response cache', stop: () => calling.responseCache.stop() },
       sharedCircuits,
       wait.outlasting(access.snapshot),
-      limits,
-      { name: 'calls to providers', stop: () => calls.stop() },
+      limitsPart,
+      { name: 'calls to providers', stop: () => calling.calls.stop() },
     ],
     queuePart: wait.outlasting(queue),
     outlastingOutages: wait.outlasting,
   };
 }
 
-const sweepSecretsMs = 60_000;
-
-/** Forgets secrets that are no longer used, and ends the fetches that are under way when the process stops. */
-function secretPart(cache: SecretCache, stopping: AbortController): Part {
-  let timer: NodeJS.Timeout | undefined;
-  return {
-    name: 'secret managers',
-    start() {
-      timer = setInterval(() => cache.sweep(), sweepSecretsMs);
-    },
-    stop() {
-      clearInterval(timer);
-      stopping.abort();
-    },
-  };
+function composeNetwork(config: PlatformConfig, role: PlatformApp['role']) {
+  const egress = createEgress({
+    allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
+    connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
+    callsMax: config.SLUICE_CONNECTIONS,
+    // No client waits for a worker's event loop.
+    answerBytesPerSecond: role === 'sender' ? config.SLUICE_BODY_RATE_MAX : undefined,
+  });
+  const traffic = createTraffic({
+    clock: steadyClock,
+    wallClock: systemClock,
+    random: Math.random,
+    inFlightMax: config.SLUICE_CALLS_PER_CREDENTIAL,
+    waitingMax: config.SLUICE_PROVIDER_QUEUE,
+    waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
+  });
+  return { egress, traffic };
 }
 
-/** Feedback of guardrails is written beside their calls, this many at once; what comes beyond is dropped, and the log says so. */
-const feedbackWritesMax = 20;
+const composeRequestLog = (
+  config: PlatformConfig,
+  app: string,
+  { db, pool, callMetrics }: Pick<Platform, 'db' | 'pool' | 'callMetrics'>,
+  logger: Logger,
+): RequestLog =>
+  createRequestLog({
+    app,
+    db,
+    pool,
+    logger,
+    clock: systemClock,
+    observe: callMetrics.observe,
+    queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
+    disk:
+      config.SLUICE_REQUEST_LOG_DISK === 0
+        ? undefined
+        : { folder: path.join(blobFolder(config), 'request-log'), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
+  });
 
-function feedbackWriter(db: Kysely<Database>, logger: Logger) {
-  let running = 0;
-  return (workspaceId: string, feedback: GuardrailFeedback): void => {
-    if (running >= feedbackWritesMax)
-      return logger.warn({ running }, 'feedback of a guardrail dropped: too much at once');
-    running += 1;
-    recordFeedback(db, workspaceId, [feedback], { source: 'guardrail', keyId: null })
-      .catch((error: unknown) => logger.warn({ err: error }, 'feedback of a guardrail cannot be stored'))
-      .finally(() => {
-        running -= 1;
-      });
-  };
-}
+/** Prepares the database before anything reads a table. If several processes start together, one migrates and the others wait. */
+const storageParts = ({
+  connectionString,
+  db,
+  blobs,
+  logger,
+}: Pick<Platform, 'db' | 'blobs'> & { connectionString: string; logger: Logger }): Part[] => [
+  { name: 'migrations', start: async (signal) => void (await migrate({ connectionString, logger, signal })) },
+  { name: 'epoch of the event log', start: () => startEpoch(db, logger) },
+  { name: 'blob store', start: () => requireOwnBlobStore(db, blobs) },
+];
 
 /** Starts a new epoch if the log was restored into another cluster. */
 async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
