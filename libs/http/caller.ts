@@ -24,8 +24,8 @@ export type Recording = {
 };
 
 /**
- * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself. Who administers
- * the organisation: libs/identity/roles.ts.
+ * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself. What each
+ * can do: libs/http/rights.ts.
  */
 export type Principal = {
   readonly type: 'user' | 'service_key' | 'organisation_key';

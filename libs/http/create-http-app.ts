@@ -15,7 +15,7 @@ import { discardBody, hasBody } from './bodies/drain-request.ts';
 import { sendError } from './answers/error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './bodies/json-body.ts';
 import { contextOf, openContext, readMetadata } from './request-context.ts';
-import { requireScope } from './require-scope.ts';
+import { requireScope } from './rights.ts';
 import { checkRoutes, createQueryCheck, isOptional, type Route } from './route.ts';
 
 export type HttpAppDeps = {

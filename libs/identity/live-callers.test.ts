@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { LiveApiKey } from './authenticate.ts';
 import { liveKeys, type KeyDefaults, type KeySources } from './live-callers.ts';
-import type { LiveUser } from './roles.ts';
+import type { LiveUser } from '../http/roles.ts';
 
 const keyOf = (type: 'user' | 'service_key', id: string): LiveApiKey => ({
   caller: {

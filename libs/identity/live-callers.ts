@@ -2,7 +2,8 @@ import type { AllowedNetworks } from '#libs/http/allowed-networks.ts';
 import type { Caller, Recording } from '#libs/http/caller.ts';
 import { metadataTextMax } from '#libs/http/request-context.ts';
 import type { LiveApiKey } from './authenticate.ts';
-import { scopesWithin, workspaceRoleOf, type LiveUser } from './roles.ts';
+import { reachesEveryWorkspace } from '#libs/http/rights.ts';
+import { scopesWithin, workspaceRoleOf, type LiveUser } from '../http/roles.ts';
 
 /** What a workspace adds to the calls of its keys. */
 export type KeyDefaults = {
@@ -62,7 +63,7 @@ export function effectiveCaller(
 ): Caller | null {
   const added = defaults?.networks;
   // Keys of the organisation are left out, so that it can always mend the list.
-  const isAdded = added !== undefined && caller.principal.type !== 'organisation_key';
+  const isAdded = added !== undefined && !reachesEveryWorkspace(caller);
   const networks = isAdded ? { networks: Object.freeze([...(caller.networks ?? []), added]) } : {};
   if (caller.principal.type !== 'user') {
     return defaults === null ? caller : { ...caller, ...networks, defaults: withDefaults(caller, defaults, null) };

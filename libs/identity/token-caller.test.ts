@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { scopesOfRole, type LiveUser } from './roles.ts';
+import { scopesOfRole, type LiveUser } from '../http/roles.ts';
 import { tokenCaller, type People } from './token-caller.ts';
 import type { TokenIdentity } from './token-sign-in.ts';
 

@@ -2,7 +2,7 @@ import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { effectiveCaller, type KeyDefaults } from './live-callers.ts';
-import { scopesWithin, workspaceRoleOf, type LiveUser } from './roles.ts';
+import { scopesWithin, workspaceRoleOf, type LiveUser } from '../http/roles.ts';
 import type { TokenIdentity } from './token-sign-in.ts';
 
 /** The people and workspaces that a process has in memory. */

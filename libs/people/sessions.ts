@@ -6,7 +6,7 @@ import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { Command } from '#libs/event-log/event-log.ts';
 import type { Caller, Principal } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { refuseStronger } from '#libs/identity/key-rights.ts';
+import { hasEveryScope, refuseStronger } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
@@ -55,7 +55,7 @@ export const sessionKind = defineResource<z.ZodRawShape, SessionData, true>({
   },
 
   async checkRemoval({ data }, caller, { tx }) {
-    if (data.principal.id === caller.principal.id || caller.scopes === 'all') return;
+    if (data.principal.id === caller.principal.id || hasEveryScope(caller)) return;
     const { rows } = await sql<{ data: ApiKeyData }>`
       select data from resource where id = ${data.key_id} and kind = 'api_key'`.execute(tx);
     const [key] = rows;

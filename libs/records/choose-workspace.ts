@@ -2,6 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
+import { reachesEveryWorkspace } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { idOfName } from './find-by-name.ts';
 
@@ -15,13 +16,24 @@ export async function chosenWorkspace(
   wanted: string | undefined,
 ): Promise<string> {
   if (wanted === undefined || wanted === caller.workspaceId) return caller.workspaceId;
-  const isOfOrganisation = caller.principal.type === 'organisation_key';
-  const id = await (isOfOrganisation ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
-  if (id !== null && (isOfOrganisation || id === caller.workspaceId)) {
+  const reachesAll = reachesEveryWorkspace(caller);
+  const id = await (reachesAll ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
+  if (id !== null && (reachesAll || id === caller.workspaceId)) {
     rebind(id);
     return id;
   }
   throw noSuchWorkspace(wanted, 'workspace_id');
+}
+
+/** The same where a key of the organisation that names no workspace gets all of them: null. */
+export async function chosenWorkspaces(
+  db: Kysely<Database>,
+  caller: Pick<Caller, 'workspaceId' | 'principal'>,
+  wanted: string | undefined,
+): Promise<string | null> {
+  if (wanted !== undefined || !reachesEveryWorkspace(caller)) return await chosenWorkspace(db, caller, wanted);
+  rebind(null);
+  return null;
 }
 
 /**
@@ -30,11 +42,11 @@ export async function chosenWorkspace(
  */
 export async function workspaceOfRecord(
   db: Kysely<Database>,
-  { principal }: Pick<Caller, 'principal'>,
+  caller: Pick<Caller, 'principal'>,
   { noun, idPrefix }: { noun: string; idPrefix: string },
   name: string,
 ): Promise<string | undefined> {
-  if (principal.type !== 'organisation_key' || !name.startsWith(idPrefix)) return undefined;
+  if (!reachesEveryWorkspace(caller) || !name.startsWith(idPrefix)) return undefined;
   // A prompt is also named with its version, as in `prm_1@3`.
   const [id] = name.split('@');
   const find = sql<{ workspace: string }>`

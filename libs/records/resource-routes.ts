@@ -6,11 +6,10 @@ import { rebind } from '#libs/database/workspace-binding.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
+import { actsForOrganisation, refuseForeignOrganisation, requireOrganisation } from '#libs/http/rights.ts';
 import type { Actor, AnyResource, RecordName, RouteKit, StoreDeps } from './define-resource.ts';
 import { listSchemaOf, pageOf, readPage, sendList } from '#libs/records/lists/list-page.ts';
 import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
@@ -51,7 +50,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     const caller = callerOf(request);
     const isOfOrganisation = (kind.owner ?? 'workspace') !== 'workspace';
     const isOfAll = isOfOrganisation || (kind.isOrganisationFirst && wanted === undefined);
-    if (isOfAll && actsForOrganisation(caller.principal)) {
+    if (isOfAll && actsForOrganisation(caller)) {
       rebind(null);
       return null;
     }
@@ -61,7 +60,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     return workspaceId;
   };
   const recordOf: RouteKit['recordOf'] = async (request, query) => {
-    refuseForeignOrganisation(query.organisation_id as string | undefined);
+    refuseForeignOrganisation(query.organisation_id);
     const wanted = String(request.params[name]);
     const isOfWorkspace = (kind.owner ?? 'workspace') === 'workspace' && kind.isOrganisationFirst !== true;
     const place =
@@ -73,7 +72,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     if ((kind.owner ?? 'workspace') !== 'workspace') requireOrganisationKey(request);
   };
   const requireOrganisationKey = (request: Request): void =>
-    requireOrganisation(callerOf(request).principal, `do this to ${many}`);
+    requireOrganisation(callerOf(request), `do this to ${many}`);
 
   const viewsOf: RouteKit['viewsOf'] = async (rows) => {
     const related = await kind.related?.(rows, deps);
@@ -85,10 +84,9 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     refuseWorkspaceKey(request);
     const { workspace_id: wanted, organisation_id: organisation, ...input } = body;
     const isOfOrganisation =
-      organisation !== undefined ||
-      (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request).principal));
+      organisation !== undefined || (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request)));
     const isShared = kind.hasShared === true && wanted === undefined && isOfOrganisation;
-    refuseForeignOrganisation(organisation as string | undefined);
+    refuseForeignOrganisation(organisation);
     if (isShared) {
       requireOrganisationKey(request);
       rebind(null);
@@ -126,7 +124,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...withInput(
       { query: ResourceListQuery.extend({ ...place.shape, ...status, ...filterShape(kind) }) },
       async ({ query }, request, response) => {
-        refuseForeignOrganisation(query.organisation_id as string | undefined);
+        refuseForeignOrganisation(query.organisation_id);
         const page = {
           ...pageOf(query, kind.listsBare),
           workspaceId: await workspaceOf(request, query.workspace_id),

@@ -3,7 +3,8 @@ import type { LiveApiKey } from '#libs/identity/authenticate.ts';
 import { createSnapshot, type Snapshot, type SnapshotOptions } from '#libs/identity/snapshot.ts';
 import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import { liveKeys, type LiveKeys } from '#libs/identity/live-callers.ts';
-import { workspaceRoleOf, type LiveUser } from '#libs/identity/roles.ts';
+import { reachesEveryWorkspace } from '#libs/http/rights.ts';
+import { workspaceRoleOf, type LiveUser } from '#libs/http/roles.ts';
 import { userKind } from '#libs/people/users/users.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
@@ -144,7 +145,7 @@ export function createAccessSnapshot({
       const { kinds: loaded } = state().records;
       if (key === undefined) refuseUnreadable(liveKind(loaded, apiKeyKind), null, digest);
       // The networks that the workspace allows are unknown. Keys of the organisation can repair it.
-      else if (key.caller.principal.type !== 'organisation_key') {
+      else if (!reachesEveryWorkspace(key.caller)) {
         refuseUnreadable(liveKind(loaded, workspaceKind), [key.caller.workspaceId]);
       }
       return key;

@@ -17,7 +17,7 @@ import {
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
+import { requireScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';

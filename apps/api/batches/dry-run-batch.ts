@@ -6,7 +6,7 @@ import { CreateBatchRequest } from '#libs/contracts/batches/batches.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
+import { requireScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import { exampleBatch, recordable, refuseOtherPurposes, withOptions, type CreateBatchDeps } from './create-batch.ts';

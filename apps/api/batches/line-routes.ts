@@ -16,6 +16,7 @@ import type { Files } from '#libs/files/files.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
@@ -140,8 +141,8 @@ export type ReadLineBodies = (caller: Caller, place: LinePlace) => Promise<Recor
  */
 export const createLineBodiesReader =
   ({ batches, lines }: Pick<BatchLineDeps, 'batches' | 'lines'>): ReadLineBodies =>
-  async ({ scopes }, { workspaceId, batchId, line }) => {
-    if (batchId === null || line === null || (scopes !== 'all' && !scopes.has('batches.read'))) return null;
+  async (caller, { workspaceId, batchId, line }) => {
+    if (batchId === null || line === null || !hasScope(caller, 'batches.read')) return null;
     try {
       const batch = await batches.retrieve(workspaceId, batchId);
       const { request, result } = await asSystem(() => readLine(lines, batch, line));

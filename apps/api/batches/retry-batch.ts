@@ -11,7 +11,7 @@ import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
+import { requireScope } from '#libs/http/rights.ts';
 import { withoutReserved } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';

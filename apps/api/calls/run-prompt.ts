@@ -16,7 +16,7 @@ import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
+import { requireScope } from '#libs/http/rights.ts';
 import type { Route } from '#libs/http/route.ts';
 import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';

@@ -7,11 +7,10 @@ import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { actsForOrganisation } from '#libs/identity/roles.ts';
-import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
+import { actsForOrganisation, refuseForeignOrganisation } from '#libs/http/rights.ts';
+import { chosenWorkspaces } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import { actions, resourceTypes } from './event-types.ts';
 
@@ -68,12 +67,7 @@ async function recordsOf(
   { workspace_id: wanted, organisation_id: organisation }: z.output<typeof AuditLogQuery>,
 ): Promise<string | null> {
   refuseForeignOrganisation(organisation);
-  const { principal } = caller;
-  if (wanted === undefined && principal.type === 'organisation_key') {
-    rebind(null);
-    return null;
-  }
-  if (wanted !== organisationId || !actsForOrganisation(principal)) return await chosenWorkspace(db, caller, wanted);
+  if (wanted !== organisationId || !actsForOrganisation(caller)) return await chosenWorkspaces(db, caller, wanted);
   rebind(organisationId);
   return organisationId;
 }

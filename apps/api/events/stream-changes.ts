@@ -6,7 +6,7 @@ import { listChanges } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';
-import { hasScope } from '#libs/http/require-scope.ts';
+import { hasScope } from '#libs/http/rights.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';

@@ -5,7 +5,7 @@ import { findEvent, listEvents } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { hasScope } from '#libs/http/require-scope.ts';
+import { hasScope } from '#libs/http/rights.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';

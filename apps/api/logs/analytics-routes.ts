@@ -19,12 +19,11 @@ import {
   type AnalyticsQuery,
 } from '#libs/contracts/logs/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { rebind } from '#libs/database/workspace-binding.ts';
-import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
+import { refuseForeignOrganisation } from '#libs/http/rights.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
-import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
+import { chosenWorkspaces } from '#libs/records/choose-workspace.ts';
 import { workspaceErrors } from '../document-texts.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
@@ -67,12 +66,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
   /** The workspace whose calls are asked for; null for all of them. Throws not_found. */
   const workspaceOf = async (request: Request, query: AnalyticsQuery): Promise<string | null> => {
     refuseForeignOrganisation(query.organisation_id);
-    const wanted = query.workspace_slug ?? query.workspace_id;
-    const caller = callerOf(request);
-    if (wanted !== undefined || caller.principal.type !== 'organisation_key')
-      return await chosenWorkspace(db, caller, wanted);
-    rebind(null);
-    return null;
+    return await chosenWorkspaces(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
   };
 
   /** Runs a query about the calls that a request asks for. Queries of all workspaces take turns as those of the key's own. */

@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
+import { refuseForeignOrganisation } from '#libs/http/rights.ts';
 import {
   ImportedLogs,
   importedLogsBody,

@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { refuseForeignOrganisation } from '#libs/http/refuse-foreign-organisation.ts';
+import { refuseForeignOrganisation } from '#libs/http/rights.ts';
 import { LogList, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';

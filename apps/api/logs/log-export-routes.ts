@@ -6,7 +6,7 @@ import { logExportFields } from '#libs/contracts/logs/log-exports.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
+import { requireScope } from '#libs/http/rights.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';

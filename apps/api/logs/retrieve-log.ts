@@ -4,6 +4,7 @@ import { LogDetails } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
@@ -56,7 +57,7 @@ export const retrieveLog = (deps: Deps): Route => ({
       .executeTakeFirst();
     const { bodies_blob: reference, workspace_id: workspaceId } = row;
     const recorded = async (name: string) => {
-      if (caller.scopes !== 'all' && !caller.scopes.has('bodies.read')) return null;
+      if (!hasScope(caller, 'bodies.read')) return null;
       await noteBodiesRead(deps.eventLog, request, { log_id: toLogId(row.id) });
       return await deps.bodiesReader()(workspaceId, name);
     };

@@ -8,9 +8,8 @@ import { closedLagSeconds, newestEvent } from '#libs/event-log/read-events.ts';
 import { listSubscribers } from '#libs/event-log/subscriber.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import { hasScope } from '#libs/http/require-scope.ts';
 import type { Route } from '#libs/http/route.ts';
-import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
+import { actsForOrganisation, hasScope, requireOrganisation } from '#libs/http/rights.ts';
 import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { listProcesses, type ListedProcess } from '#libs/request-log/write/process-record.ts';
@@ -66,7 +65,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
         response.on('close', () => watch.stop());
         try {
           const mayFollow = (caller: Caller): boolean =>
-            hasScope(caller, 'workspaces.read') && actsForOrganisation(caller.principal);
+            hasScope(caller, 'workspaces.read') && actsForOrganisation(caller);
           const stream = await openEventStream(deps, { request, response, caller: callerOf(request), mayFollow });
           for (let isOpen = true; isOpen;) {
             isOpen = await stream.send(`data: ${await readShared()}\n\n`);
@@ -110,7 +109,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
 
 /** Lets the statements of the request see every workspace, for those who act for the organisation. Throws forbidden. */
 function forOrganisation(request: Request, what: string): void {
-  requireOrganisation(callerOf(request).principal, what);
+  requireOrganisation(callerOf(request), what);
   rebind(null);
 }
 

@@ -40,7 +40,7 @@ type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
 /** Names of scopes: `<area>.<read|write>`. A key can be given those that a route of the route table has. */
 export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
 
-/** A scope in a request. Whether it exists is checked when the key is created (libs/identity/key-rights.ts). */
+/** A scope in a request. Whether it exists is checked when the key is created (libs/http/rights.ts). */
 export const ScopeText = z.string().min(1).max(100);
 
 /** Who owns the key: the organisation, or a service (a program) or a user of a workspace. */

@@ -5,9 +5,10 @@ import type { AcceptInviteRequest } from '#libs/contracts/people/people.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
-import { organisationId, type Principal } from '#libs/http/caller.ts';
+import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
 import { clientAddressOf } from '#libs/http/client-address.ts';
 import { contextOf } from '#libs/http/request-context.ts';
+import { actsForOrganisation, controlsKeysOf, hasScope } from '#libs/http/rights.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -114,8 +115,6 @@ const remedies = {
   expired: 'has expired. Ask for it to be resent.',
 };
 
-type Inviter = { id: string; kind: string; role: string | null };
-
 function refuseUnusable({ now }: UnitOfWork, invite: InviteRow): void {
   const status = inviteStatus(invite.data, now.getTime());
   if (status === 'pending') return;
@@ -134,52 +133,50 @@ const inviterGone = (): GatewayError =>
  * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
  * would act in the name of that user.
  */
-function refuseKeyOfOther({ kind, id }: Inviter, userId: string): void {
-  if (kind === 'api_key' || id === userId) return;
+function refuseKeyOfOther(inviter: Pick<Caller, 'principal'>, userId: string): void {
+  if (controlsKeysOf(inviter, userId)) return;
   const message =
     'You are a user here already, and only a key of the organisation makes keys for you. Ask for an invite without a key.';
   throw new GatewayError('conflict', 'key_of_other_user', message, { param: 'token' });
 }
 
-/** A key that was revoked or has expired, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
-async function findInviter(unit: UnitOfWork, invite: InviteData): Promise<Inviter | null> {
-  const { tx, now } = unit;
-  const { invited_by: id, role } = invite;
-  const { rows } = await sql<Inviter>`
-    select id, kind, data ->> 'role' as role from resource
+/**
+ * Returns who made an invite, with the right to do so. null: its key was revoked or has expired, its user was removed or has
+ * lost rights that the invite gives, or the value of the key that made the link was replaced. The link must not work then.
+ */
+async function findInviter({ tx, now }: UnitOfWork, invite: InviteData): Promise<Pick<Caller, 'principal'> | null> {
+  const { invited_by: id, made_with: maker } = invite;
+  const { rows } = await sql<{ kind: string; role: string | null }>`
+    select kind, data ->> 'role' as role from resource
     where id = ${id} and deleted_at is null
       and coalesce((data ->> 'expires_at')::timestamptz > ${now}, true)`.execute(tx);
-  const [inviter] = rows;
-  if (inviter === undefined) return null;
-  const mayInvite =
-    inviter.kind !== 'user' || inviter.role === 'owner' || (inviter.role === 'admin' && role !== 'owner');
-  return mayInvite && (await mayStillMake(unit, invite, inviter)) ? inviter : null;
-}
-
-/**
- * Whether the value of the key that made the link still works, and has the rights that the invite gives. Whoever knows a value
- * that was replaced or limited may know the link as well.
- */
-async function mayStillMake({ tx, now }: UnitOfWork, invite: InviteData, inviter: Inviter): Promise<boolean> {
-  if (invite.made_with === undefined) return true;
-  const { id, digest } = invite.made_with;
-  const { rows } = await sql<{ data: ApiKeyData | UserData }>`
-    select data from resource where id = ${id} and kind in ('api_key', 'user') and deleted_at is null`.execute(tx);
-  const data = rows[0]?.data;
-  if (data === undefined) return false;
-  if (digest !== null && !worksStill(data as ApiKeyData, digest, now.getTime())) return false;
-  const held = digest === null ? null : (data as ApiKeyData).scopes;
-  const scopes = held === null ? ('all' as const) : new Set(held);
-  if (scopes !== 'all' && !scopes.has('users.write')) return false;
+  const [found] = rows;
+  if (found === undefined) return null;
   const principal: Principal =
-    inviter.kind === 'user'
-      ? { type: 'user', id: inviter.id, role: null, organisationRole: inviter.role ?? 'member' }
-      : { type: 'organisation_key', id: inviter.id, role: null };
+    found.kind === 'user'
+      ? { type: 'user', id, role: null, organisationRole: found.role ?? 'member' }
+      : { type: 'organisation_key', id, role: null };
+  let scopes: Caller['scopes'] = 'all';
+  if (maker !== undefined) {
+    const { rows: makers } = await sql<{ data: ApiKeyData | UserData }>`
+      select data from resource where id = ${maker.id} and kind in ('api_key', 'user') and deleted_at is null`.execute(
+      tx,
+    );
+    const data = makers[0]?.data;
+    if (data === undefined) return null;
+    if (maker.digest !== null) {
+      const key = data as ApiKeyData;
+      if (!worksStill(key, maker.digest, now.getTime())) return null;
+      if (key.scopes !== null) scopes = new Set(key.scopes);
+    }
+  }
+  const inviter = { principal, scopes };
+  if (!actsForOrganisation(inviter) || !hasScope(inviter, 'users.write')) return null;
   try {
-    refuseHigherRights({ principal, scopes }, invite);
-    return true;
+    refuseHigherRights(inviter, invite);
+    return inviter;
   } catch (error) {
-    if (error instanceof GatewayError) return false;
+    if (error instanceof GatewayError) return null;
     throw error;
   }
 }

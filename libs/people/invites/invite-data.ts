@@ -1,8 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { InviteStatus, OrganisationRole, WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole, refuseMoreScopes } from '#libs/http/rights.ts';
 import type { MadeWith } from '#libs/resources/api-keys/api-key-data.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
@@ -73,10 +72,5 @@ export function refuseHigherRights(caller: Pick<Caller, 'principal' | 'scopes'>,
   const { role, workspaces, workspace_api_key_details: key } = invite;
   refuseHigherOrganisationRole(caller, role);
   for (const workspace of workspaces) refuseHigherWorkspaceRole(caller, workspace.role);
-  const { scopes } = caller;
-  if (key === null || scopes === 'all') return;
-  const missing = key.scopes.filter((scope) => !scopes.has(scope));
-  if (missing.length === 0) return;
-  const message = `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key.`;
-  throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'workspace_api_key_details' });
+  if (key !== null) refuseMoreScopes(caller, key.scopes, 'workspace_api_key_details');
 }

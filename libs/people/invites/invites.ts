@@ -14,12 +14,7 @@ import {
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
-import {
-  inheritedNetworks,
-  refuseKeyOfOther,
-  refuseMoreRights,
-  refuseUnknownScopes,
-} from '#libs/identity/key-rights.ts';
+import { inheritedNetworks, refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
 import { madeWith } from '#libs/resources/api-keys/api-key-data.ts';

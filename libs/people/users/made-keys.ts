@@ -3,8 +3,7 @@ import { z } from 'zod';
 import type { Database } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import { requireScope } from '#libs/http/require-scope.ts';
-import { refuseStronger } from '#libs/identity/key-rights.ts';
+import { hasScope, refuseStronger, requireScope } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { isMadeBy, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
@@ -77,9 +76,8 @@ export async function endOfMadeKeys(
       found.map(({ id }) => id),
     );
   }
-  const mayRead = caller.scopes === 'all' || caller.scopes.has('api_keys.read');
   const keys = found.slice(0, madeKeysMax).map((key) => ({ ...key, revoked: isRevoked }));
-  return { service_keys: mayRead ? keys : null, has_more_service_keys: hasMore };
+  return { service_keys: hasScope(caller, 'api_keys.read') ? keys : null, has_more_service_keys: hasMore };
 }
 
 /** Those that work, the newest first: one more than a removal deals with says that there are more. */

@@ -18,7 +18,8 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { actsForOrganisation, refuseHigherWorkspaceRole, scopesOfRole } from '#libs/identity/roles.ts';
+import { actsForOrganisation, refuseHigherWorkspaceRole } from '#libs/http/rights.ts';
+import { scopesOfRole } from '#libs/http/roles.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { FollowUp, PeopleOptions, StoreDeps } from '#libs/records/define-resource.ts';
@@ -57,8 +58,9 @@ export async function addMembers(
  * Whether a caller may learn that a user exists, and the e-mail address. Those who act for the organisation may, and those
  * who are in a workspace with the user. Anybody else who came to know an id could learn the address by adding the user.
  */
-async function knows({ tx }: UnitOfWork, { principal, workspaceId }: Caller, { data }: UserRow): Promise<boolean> {
-  if (actsForOrganisation(principal) || data.workspaces[workspaceId] !== undefined) return true;
+async function knows({ tx }: UnitOfWork, caller: Caller, { data }: UserRow): Promise<boolean> {
+  if (actsForOrganisation(caller) || data.workspaces[caller.workspaceId] !== undefined) return true;
+  const { principal } = caller;
   if (principal.type !== 'user') return false;
   const { rows } = await sql<Pick<UserRow, 'data'>>`
     select data from resource where kind = 'user' and id = ${principal.id} and deleted_at is null`.execute(tx);
@@ -141,9 +143,9 @@ const noMember = (id: string): GatewayError =>
   });
 
 /** The same whether nobody has the id or the caller does not know the user. */
-function noKnownUser(id: string, { principal }: Caller): GatewayError {
+function noKnownUser(id: string, caller: Caller): GatewayError {
   const named = `There is no user '${id.slice(0, 100)}'`;
-  const message = actsForOrganisation(principal)
+  const message = actsForOrganisation(caller)
     ? `${named}. GET /v1/admin/users lists them.`
     : `${named} with whom you share a workspace. Ask an admin of the organisation to add or invite the person.`;
   return new GatewayError('not_found', 'user_not_found', message, { param: 'users' });
@@ -221,7 +223,7 @@ export function memberRoutes(deps: StoreDeps): Route[] {
   const workspaceOf = async (request: Request): Promise<string> => {
     const { workspaceId: wanted = '' } = request.params as Record<string, string>;
     const caller = callerOf(request);
-    const isOfOrganisation = actsForOrganisation(caller.principal);
+    const isOfOrganisation = actsForOrganisation(caller);
     const id = await (isOfOrganisation ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
     if (id === null || (id !== caller.workspaceId && !isOfOrganisation)) throw noSuchWorkspace(wanted, 'workspaceId');
     // Members are users, who belong to the organisation, as their keys may to several workspaces.

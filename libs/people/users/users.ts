@@ -9,7 +9,8 @@ import {
 } from '#libs/contracts/people/people.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
-import { refuseHigherOrganisationRole, type LiveUser } from '#libs/identity/roles.ts';
+import { refuseHigherOrganisationRole } from '#libs/http/rights.ts';
+import type { LiveUser } from '#libs/http/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';

@@ -4,7 +4,7 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
-import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/identity/key-rights.ts';
+import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { expiryMs, madeWith, type ApiKeyData } from './api-key-data.ts';

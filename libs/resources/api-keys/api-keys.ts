@@ -4,7 +4,7 @@ import { allowedNetworks } from '#libs/http/allowed-networks.ts';
 import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { LiveApiKey } from '#libs/identity/authenticate.ts';
-import { refuseStronger } from '#libs/identity/key-rights.ts';
+import { refuseStronger } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { expiryMs, isMadeBy, type ApiKeyData } from './api-key-data.ts';

@@ -12,7 +12,7 @@ import {
   refuseMoreRights,
   refuseStronger,
   refuseUnknownScopes,
-} from '#libs/identity/key-rights.ts';
+} from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { noSuchConfig } from '#libs/credentials/not-found.ts';
 import { madeWith, type ApiKeyData } from './api-key-data.ts';

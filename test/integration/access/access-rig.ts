@@ -10,7 +10,7 @@ import { createAuthenticate } from '#libs/identity/authenticate.ts';
 import { createBatchTargets } from '#libs/credentials/batch-targets.ts';
 import type { MappedSecrets } from '#libs/credentials/mapped-secrets.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
-import type { KeyRights } from '#libs/identity/key-rights.ts';
+import type { KeyRights } from '#libs/http/rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
 import { createRouting } from '#libs/credentials/routing.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';

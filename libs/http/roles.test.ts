@@ -1,14 +1,6 @@
 import { expect, test } from 'vitest';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
-import type { Principal } from '#libs/http/caller.ts';
-import {
-  actsForOrganisation,
-  refuseHigherOrganisationRole,
-  refuseHigherWorkspaceRole,
-  scopesOfRole,
-  scopesWithin,
-  workspaceRoleOf,
-} from './roles.ts';
+import { scopesOfRole, scopesWithin, workspaceRoleOf } from './roles.ts';
 
 const has = (role: 'admin' | 'manager' | 'member', scope: string): boolean => {
   const held = scopesOfRole(role);
@@ -57,32 +49,4 @@ test('owners and admins of the organisation are admins of every workspace, membe
   expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'admin', memberships }, 'ws_1')).toBe('admin');
   expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_1')).toBe('manager');
   expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_2')).toBeNull();
-});
-
-const user = (organisationRole: string): Principal => ({ type: 'user', id: 'u', role: 'admin', organisationRole });
-const organisationKey: Principal = { type: 'organisation_key', id: 'k', role: null };
-const serviceKey: Principal = { type: 'service_key', id: 'k', role: null };
-
-test('the organisation is administered with its keys, and by its owners and admins', () => {
-  expect([organisationKey, user('owner'), user('admin')].map(actsForOrganisation)).toEqual([true, true, true]);
-  expect([serviceKey, user('member')].map(actsForOrganisation)).toEqual([false, false]);
-});
-
-test('nobody can give or take away a role that may do more than their own', () => {
-  const refusal = expect.objectContaining({ kind: 'forbidden', code: 'higher_role' });
-  const manager = { principal: user('member'), scopes: scopesOfRole('manager') };
-  expect(() => refuseHigherWorkspaceRole(manager, 'admin')).toThrow(refusal);
-  expect(() => refuseHigherWorkspaceRole(manager, 'manager')).not.toThrow();
-  expect(() => refuseHigherWorkspaceRole({ principal: serviceKey, scopes: 'all' }, 'admin')).not.toThrow();
-  const onlyMembers = { principal: organisationKey, scopes: new Set(['members.write']) };
-  expect(() => refuseHigherWorkspaceRole(onlyMembers, 'member')).toThrow(refusal);
-
-  const as = (principal: Principal) => ({ principal, scopes: 'all' as const });
-  expect(() => refuseHigherOrganisationRole(as(user('admin')), 'owner')).toThrow(refusal);
-  expect(() => refuseHigherOrganisationRole(as(user('admin')), 'admin')).not.toThrow();
-  expect(() => refuseHigherOrganisationRole(as(user('owner')), 'owner')).not.toThrow();
-  expect(() => refuseHigherOrganisationRole(as(organisationKey), 'owner')).not.toThrow();
-  const scoped = { principal: organisationKey, scopes: new Set(['users.write']) };
-  expect(() => refuseHigherOrganisationRole(scoped, 'admin')).toThrow(refusal);
-  expect(() => refuseHigherOrganisationRole(scoped, 'member')).not.toThrow();
 });

@@ -1,7 +1,5 @@
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import type { OrganisationRole, WorkspaceRole } from '#libs/contracts/people/people.ts';
-import type { Caller, Principal } from '#libs/http/caller.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 
 /** A user as every process keeps it in memory. */
@@ -73,44 +71,3 @@ export function scopesWithin(role: WorkspaceRole, held: ReadonlySet<string> | 'a
 export function workspaceRoleOf({ role, memberships }: LiveUser, workspaceId: string): WorkspaceRole | null {
   return role === 'member' ? (memberships.get(workspaceId) ?? null) : 'admin';
 }
-
-/** Whether someone acts for the organisation: with a key of it, or as one of its owners or admins. */
-export const actsForOrganisation = ({ type, organisationRole }: Principal): boolean =>
-  type === 'organisation_key' || organisationRole === 'owner' || organisationRole === 'admin';
-
-/** Refuses who does not act for the organisation. `what` ends the sentence: `do this to prices`. Throws forbidden. */
-export function requireOrganisation(principal: Principal, what: string): void {
-  if (actsForOrganisation(principal)) return;
-  const message =
-    `Only a key of the organisation, or of one of its owners and admins, can ${what}: ` +
-    'use one, such as the first admin key.';
-  throw new GatewayError('forbidden', 'organisation_key_required', message);
-}
-
-type Giver = Pick<Caller, 'principal' | 'scopes'>;
-
-/**
- * Refuses that a caller gives or takes away a role in a workspace that has more rights than their own. The caller must
- * be known to act in that workspace. Throws forbidden.
- */
-export function refuseHigherWorkspaceRole({ scopes: held }: Giver, role: WorkspaceRole): void {
-  if (held === 'all') return;
-  const needed = scopesByRole[role];
-  if (needed !== 'all' && needed.isSubsetOf(held)) return;
-  throw higherRole(`The role '${role}' in a workspace may do more than the caller of this request`);
-}
-
-/** The same for a role in the organisation. The caller must be known to act for the organisation. Throws forbidden. */
-export function refuseHigherOrganisationRole({ principal, scopes: held }: Giver, role: OrganisationRole): void {
-  const isOwner = principal.type === 'organisation_key' || principal.organisationRole === 'owner';
-  if (role === 'member' || (held === 'all' && (role === 'admin' || isOwner))) return;
-  throw higherRole(`The role '${role}' may do more than the caller of this request`);
-}
-
-const higherRole = (what: string): GatewayError =>
-  new GatewayError(
-    'forbidden',
-    'higher_role',
-    `${what}, who can therefore neither give it nor take it away. Choose a lower role, or ask someone who has it.`,
-    { param: 'role' },
-  );
