@@ -29,7 +29,7 @@ test.each([
   ['the message contains one of these words', { words: ['a', 'b'] }, 'x', 'a'],
   ['the message contains all of these words', { words: ['a', 'b'] }, 'a', 'ab'],
   ['the message contains none of these words', { words: ['a', 'b'] }, 'a', 'x'],
-  ['the message lacks one of these words', { words: ['a', 'b'] }, 'ab', 'a'],
+  ['the message does not contain all of these words', { words: ['a', 'b'] }, 'ab', 'a'],
   ['the message matches this pattern', { rule: 'sk-[a-z]+' }, 'x', 'sk-abc'],
   ['the message does not match this pattern', { rule: 'sk-[a-z]+' }, 'sk-abc', 'x'],
   ['the message ends with this text', { suffix: 'end' }, 'start', 'the end'],
@@ -46,13 +46,13 @@ test.each([
   ['the message has no lower-case letters', {}, 'a', 'A'],
   ['the message contains a block of code in this language', { format: 'js' }, 'x', '```js\nx\n```'],
   ['the message contains no block of code in this language', { format: 'js' }, '```js\nx\n```', 'x'],
-  ['the message has no URL, or an invalid one', {}, 'https://example.com', 'x'],
-  ['the message has URLs that are all valid', {}, 'x', 'https://example.com'],
-  ['the message is not JSON of this schema', { schema: { required: ['a'] } }, '{"a":1}', '{}'],
-  ['the message is JSON of this schema', { schema: { required: ['a'] } }, '{}', '{"a":1}'],
-  ['the message has none of these JSON members', { keys: ['a', 'b'] }, '{"a":1}', '{}'],
-  ['the message lacks one of these JSON members', { keys: ['a', 'b'] }, '{"a":1,"b":1}', '{"a":1}'],
-  ['the message has one of these JSON members, or is not JSON', { keys: ['a', 'b'] }, '{}', '{"a":1}'],
+  ['the message contains no URL, or an invalid one', {}, 'https://example.com', 'x'],
+  ['the message contains URLs that are all valid', {}, 'x', 'https://example.com'],
+  ['the message is not JSON that matches this schema', { schema: { required: ['a'] } }, '{"a":1}', '{}'],
+  ['the message is JSON that matches this schema', { schema: { required: ['a'] } }, '{}', '{"a":1}'],
+  ['the message has none of these JSON keys', { keys: ['a', 'b'] }, '{"a":1}', '{}'],
+  ['the message lacks one of these JSON keys', { keys: ['a', 'b'] }, '{"a":1,"b":1}', '{"a":1}'],
+  ['the message has one of these JSON keys, or is not JSON', { keys: ['a', 'b'] }, '{}', '{"a":1}'],
 ])('a call is refused when %s', (text, parameters, good, bad) => {
   const condition = conditions.find((each) => each.text === text);
   if (condition === undefined) throw new Error(`no condition '${text}'`);
@@ -68,7 +68,7 @@ test('a guardrail reads as a sentence', () => {
   const words = { id: 'contains', parameters: { words: ['password', 'secret'], operator: 'any', not: true } };
   const count = { id: 'wordCount', parameters: { maxWords: 100 } };
   expect(guardrailSentence([words, count], true)).toBe(
-    'Refuse the call when the message contains one of these words: password, secret, or the number of words is outside ' +
+    'Reject the call when the message contains one of these words: password, secret, or the number of words is outside ' +
       'this range (at most 100).',
   );
   expect(guardrailSentence([{ id: 'jwt', parameters: {} }], false)).toBe(

@@ -22,7 +22,7 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
   test('a virtual key is added and used, and an API key is made, rotated and revoked', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Keys and providers' }).click();
-    await page.getByText('No circuit is open').waitFor();
+    await page.getByText('No open circuits').waitFor();
     await page.getByRole('button', { name: 'Add a virtual key' }).click();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByLabel('Name').fill('Team search');
@@ -36,7 +36,7 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     await page.getByRole('link', { name: 'API keys' }).click();
     await page.getByRole('button', { name: 'Create a key' }).click();
     await page.getByLabel('Name').fill('nightly job');
-    await page.getByLabel('Budget in US dollars a month').fill('25');
+    await page.getByLabel('Monthly budget (US dollars)').fill('25');
     await page.getByRole('button', { name: 'Create', exact: true }).click();
     const shown = await page.getByRole('region', { name: 'Key', exact: true }).locator('pre').textContent();
     const first = shown ?? '';
@@ -50,7 +50,7 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
       .getByRole('row', { name: /nightly job/ })
       .getByRole('button', { name: 'Rotate' })
       .click();
-    await page.getByRole('button', { name: 'Make the new key' }).click();
+    await page.getByRole('button', { name: 'Create the new key' }).click();
     const second = (await page.getByRole('region', { name: 'New key' }).locator('pre').textContent()) ?? '';
     await page.getByRole('button', { name: 'Done' }).click();
     await expect.poll(() => models(second), patience).toBe(200);
@@ -71,11 +71,11 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
   test('a person is invited by a link, becomes a member, and is removed', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'People and workspaces' }).click();
-    await page.getByRole('button', { name: 'Invite somebody' }).click();
+    await page.getByRole('button', { name: 'Invite a person' }).click();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByLabel('E-mail').fill('ada@example.com');
     await page.getByLabel(/^Role in /).selectOption('manager');
-    await page.getByRole('button', { name: 'Make the link' }).click();
+    await page.getByRole('button', { name: 'Create link' }).click();
     const link = (await page.getByRole('region', { name: 'Invite link' }).locator('pre').textContent()) ?? '';
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('row', { name: /ada@example.com.*pending/ }).waitFor();
@@ -107,7 +107,10 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
       .getByRole('row', { name: /Ada/ })
       .getByRole('button', { name: /^Remove/ })
       .click();
-    await page.getByRole('dialog').getByLabel('Also revoke the service keys that they made in all workspaces').check();
+    await page
+      .getByRole('dialog')
+      .getByLabel('Also revoke the service keys that they created in all workspaces')
+      .check();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
     await expect.poll(() => people.getByRole('row', { name: /Ada/ }).count(), patience).toBe(0);
@@ -123,7 +126,7 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
   test('the system page shows each process, and compares the tables with the event log', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'System' }).click();
-    await page.getByText('Everything runs and keeps up.').waitFor();
+    await page.getByText('All systems are running and up to date.').waitFor();
     expect(await page.getByRole('region', { name: 'Processes', exact: true }).getByRole('row').count()).toBe(3);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Check now' }).click();

@@ -20,9 +20,9 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
   test('a prompt is made, tried, changed, compared and published', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Prompts' }).click();
-    await page.getByRole('button', { name: 'Make a first prompt' }).waitFor();
+    await page.getByRole('button', { name: 'Create your first prompt' }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Make a first prompt' }).click();
+    await page.getByRole('button', { name: 'Create your first prompt' }).click();
     await page.getByRole('heading', { name: 'Support reply' }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
 
@@ -38,8 +38,8 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByRole('button', { name: 'Save as a new version' }).click();
     await page.getByRole('row', { name: /other languages/ }).waitFor();
     await page.getByLabel('language', { exact: true }).waitFor();
-    await page.getByText('version 1 is in use, 1 newer not yet').waitFor();
-    const diff = page.getByRole('region', { name: 'What differs' });
+    await page.getByText('version 1 is in use, 1 newer not published').waitFor();
+    const diff = page.getByRole('region', { name: 'Differences' });
     await diff.getByText('+ You answer {{customer}} in {{language}}.').waitFor();
     await diff.getByText('- You answer {{customer}} kindly', { exact: false }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
@@ -48,7 +48,7 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
 
     await page.getByLabel('Parameters').fill('{"max_tokens": }');
     await page.getByRole('button', { name: 'Save as a new version' }).click();
-    await page.getByText('The parameters are not JSON', { exact: false }).waitFor();
+    await page.getByText('The parameters are not valid JSON', { exact: false }).waitFor();
     expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
     await page.context().close();
   });
@@ -56,21 +56,21 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
   test('a config is drawn and explained while it is written, saved, and compared with its earlier version', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Configs' }).click();
-    await page.getByRole('button', { name: 'Make a first one' }).click();
-    await page.getByLabel('Begin with').selectOption('conditions');
-    await page.getByRole('listitem').filter({ hasText: 'chooses by conditions' }).first().waitFor();
-    await page.getByRole('button', { name: 'Say it' }).click();
+    await page.getByRole('button', { name: 'Create your first config' }).click();
+    await page.getByLabel('Start from').selectOption('conditions');
+    await page.getByRole('listitem').filter({ hasText: 'selects by conditions' }).first().waitFor();
+    await page.getByRole('button', { name: 'Explain' }).click();
     const steps = page.getByLabel('Steps of the call');
     await steps.getByText('Condition 1 holds').waitFor();
-    await page.getByLabel('Its metadata').fill('{"tier": "silver"}');
-    await page.getByRole('button', { name: 'Say it' }).click();
+    await page.getByLabel('Metadata').fill('{"tier": "silver"}');
+    await page.getByRole('button', { name: 'Explain' }).click();
     await steps.getByText('No condition holds').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
 
     await page.getByLabel('Name', { exact: true }).fill('By tier');
     const whole = await page.getByLabel('Document').innerText();
     await page.getByLabel('Document').fill(whole.slice(0, 20));
-    await page.getByText('This is not JSON yet', { exact: false }).waitFor();
+    await page.getByText('This is not valid JSON', { exact: false }).waitFor();
     expect(await page.getByRole('button', { name: 'Create' }).isDisabled()).toBe(true);
     await page.getByLabel('Document').fill('{}');
     await page.getByLabel('Document').press('Home');
@@ -89,7 +89,7 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByLabel('Document').fill(whole.replace('gold', 'platinum'));
     await page.getByRole('button', { name: 'Save as a new version' }).click();
     await page.getByRole('button', { name: 'Compare version 1' }).click();
-    await page.getByRole('region', { name: 'What differs' }).getByText('platinum').waitFor();
+    await page.getByRole('region', { name: 'Differences' }).getByText('platinum').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     // Chromium wraps what replaces a selection in an editable element in the style that was there. The policy blocks that, and
     // the editor takes the text alone.
@@ -102,32 +102,32 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
   test('a guardrail reads as a sentence, is tried on two texts while it is written, and changed in versions', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Guardrails' }).click();
-    await page.getByRole('button', { name: 'Make a first one' }).click();
+    await page.getByRole('button', { name: 'Create your first guardrail' }).click();
     const passing = page.getByRole('status', { name: /should pass$/ });
-    const failing = page.getByRole('status', { name: /should be refused$/ });
+    const failing = page.getByRole('status', { name: /should be rejected$/ });
     const reads = (text: RegExp) => page.getByRole('status').filter({ hasText: text }).waitFor();
 
     // A pattern for secrets refuses calls that have one, and the other direction can be seen at once.
     await page.getByRole('button', { name: 'No API keys' }).click();
-    await reads(/^Refuse the call when the message matches this pattern: /);
+    await reads(/^Reject the call when the message matches this pattern: /);
     await passing.getByText('passes').waitFor();
-    await failing.getByText('refused').waitFor();
+    await failing.getByText('rejected').waitFor();
     await failing.getByText('because the message matches this pattern').waitFor();
-    await page.getByLabel('Refuse the call when').selectOption('the message does not match this pattern');
-    await passing.locator('.badge.bad').getByText('refused').waitFor();
+    await page.getByLabel('Reject the call when').selectOption('the message does not match this pattern');
+    await passing.locator('.badge.bad').getByText('rejected').waitFor();
     await failing.locator('.badge.bad').getByText('passes').waitFor();
-    await failing.getByText('It should be refused.').waitFor();
+    await failing.getByText('It should be rejected.').waitFor();
 
     await page.getByRole('button', { name: 'No card numbers' }).click();
-    await failing.locator('.badge.good').getByText('refused').waitFor();
-    await page.getByLabel('Refuse the call when').selectOption('the message contains one of these words');
+    await failing.locator('.badge.good').getByText('rejected').waitFor();
+    await page.getByLabel('Reject the call when').selectOption('the message contains one of these words');
     await page.getByRole('textbox', { name: /^Words/ }).fill('password\npassé');
     await page
-      .getByRole('textbox', { name: 'A message that should be refused' })
+      .getByRole('textbox', { name: 'A message that should be rejected' })
       .fill('Le mot de passe – passé – est …');
     await failing.getByText('because the message contains one of these words').waitFor();
     await page.getByRole('textbox', { name: 'Name' }).fill('No passwords');
-    await reads(/^Refuse the call when the message contains one of these words: password, passé\.$/);
+    await reads(/^Reject the call when the message contains one of these words: password, passé\.$/);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Create' }).click();
     await page.getByRole('row', { name: /no-passwords/ }).waitFor();

@@ -38,11 +38,11 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('link', { name: 'Run a batch' }).click();
-    await page.getByLabel('Lines of the sample').fill('500');
-    await page.getByRole('button', { name: 'Write a sample' }).click();
+    await page.getByLabel('Lines in the sample').fill('500');
+    await page.getByRole('button', { name: 'Generate a sample' }).click();
     await page.getByRole('button', { name: 'Submit 500 lines' }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Estimate the cost' }).click();
+    await page.getByRole('button', { name: 'Estimate cost' }).click();
     await page.getByText('would run').waitFor();
     await page.getByRole('cell', { name: 'Calls simulator for sim-small' }).waitFor();
     expect(await page.getByText(/^\$[\d.]+ simulated$/).count()).toBe(2);
@@ -59,7 +59,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     expect(text.trim().split('\n')).toHaveLength(500);
 
     await page.getByRole('link', { name: 'Events' }).last().click();
-    await page.getByText('All results are in').waitFor();
+    await page.getByText('All results are complete').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
     await page.context().close();
@@ -103,7 +103,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await expect.poll(() => page.getByRole('dialog').count(), patience).toBe(0);
 
     await page.getByRole('link', { name: 'Summary' }).click();
-    await page.getByRole('button', { name: 'Repeat these lines' }).click();
+    await page.getByRole('button', { name: 'Retry these lines' }).click();
     await page.getByRole('button', { name: 'Create the batch' }).click();
     await page.getByRole('link', { name: /^lines of batch_/ }).waitFor();
     await page.getByText('2 of 2 lines, 2 failed').waitFor();
@@ -154,14 +154,14 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     const { page } = await openConsole(browser, { ...platform, baseUrl: api.baseUrl });
     await page.getByText('Live', { exact: true }).waitFor();
     api.signal('SIGSTOP');
-    await page.getByText('The server has not answered since').waitFor();
+    await page.getByText('The server has not responded since').waitFor();
     expect(await page.getByText('Live', { exact: true }).count()).toBe(0);
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Try again' }).click();
-    await page.getByText('The server has not answered since').waitFor();
+    await page.getByText('The server has not responded since').waitFor();
     api.signal('SIGCONT');
     await page.getByText('Live', { exact: true }).waitFor();
-    await page.getByText('The server has not answered since').waitFor({ state: 'detached' });
+    await page.getByText('The server has not responded since').waitFor({ state: 'detached' });
     await page.context().close();
   });
 
@@ -182,16 +182,16 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('row').nth(1).getByRole('link').click();
     await page.getByText('Until the first event').waitFor();
-    await page.getByText('They were not recorded').waitFor();
+    await page.getByText('The bodies were not recorded').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
 
     await page.getByRole('link', { name: 'Run again' }).click();
     await page.getByText('whose body was not recorded').waitFor();
-    await page.getByRole('button', { name: 'Write the whole body' }).click();
-    const body = page.getByLabel('Body without its model, as JSON');
+    await page.getByRole('button', { name: 'Edit the body as JSON' }).click();
+    const body = page.getByLabel('Body as JSON, without the model');
     const whole = await body.inputValue();
     await body.fill(whole.slice(0, 30));
-    await page.getByText('This is not JSON yet', { exact: false }).waitFor();
+    await page.getByText('This is not valid JSON', { exact: false }).waitFor();
     expect(await page.getByRole('button', { name: 'Send' }).isDisabled()).toBe(true);
     await body.fill(whole.replace('"tools"', '"tool_choice": "required", "tools"'));
     await page.getByRole('button', { name: 'Send' }).click();

@@ -68,7 +68,7 @@ describe.skipIf(browserPath === undefined)('the console in unusual states', () =
     await open(page, '');
     await page.getByLabel('Gateway key or token').fill(key);
     await page.getByRole('button', { name: 'Sign in' }).click();
-    await page.getByText('Your key may not see this page').waitFor();
+    await page.getByText('Your key cannot open this page').waitFor();
     await page.getByText('analytics.read').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     expect(await page.getByRole('alert').count()).toBe(0);
@@ -119,7 +119,7 @@ describe.skipIf(browserPath === undefined)('the console in unusual states', () =
       .getByRole('link')
       .click();
     await page.getByRole('heading', { name: 'Batch failed' }).waitFor();
-    await page.getByText('the file was refused, so no line was called').waitFor();
+    await page.getByText('the file was rejected, so no line was called').waitFor();
     expect(page.url()).toContain(failed);
     expect(await accessibilityProblems(page)).toEqual([]);
     await open(page, '/batches?status=expired');
@@ -155,7 +155,7 @@ describe.skipIf(browserPath === undefined)('the console in unusual states', () =
     const error = { message: 'The server had an error.', type: 'server_error', param: null, code: 'internal_error' };
     await page.context().route('**/v1/audit-logs?**', (route) => route.fulfill({ status: 500, json: { error } }));
     await page.getByRole('link', { name: 'Events', exact: true }).click();
-    await page.getByText('The server had an error. Trying again').waitFor();
+    await page.getByText('The server had an error. Retrying').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.context().unroute('**/v1/audit-logs?**');
     await page

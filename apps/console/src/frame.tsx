@@ -61,7 +61,7 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
 const liveTexts = {
   connecting: ['warn', 'Connecting…'],
   live: ['good', 'Live'],
-  lost: ['bad', 'Connection lost, trying again'],
+  lost: ['bad', 'Connection lost, reconnecting…'],
 } as const;
 
 /** The menu beside every page. */
@@ -78,7 +78,7 @@ export function Frame() {
   return (
     <div className="frame">
       <a className="skip" href="#content">
-        Skip to the content
+        Skip to content
       </a>
       <nav className="side" aria-label="Pages" data-open={isOpen}>
         <div className="brand-row">
@@ -132,7 +132,7 @@ function EndEverywhere() {
   );
   return (
     <Confirmed text="Sign out everywhere" question="Sign out everywhere?" act={end}>
-      All browsers that signed in with your key or user are signed out, this one too.
+      This ends all browser sessions of your key or user, including this one.
     </Confirmed>
   );
 }
@@ -157,22 +157,22 @@ function NotForThisKey({ item: { text, scope, ofOrganisation = false } }: { item
   return (
     <>
       <h1>{text}</h1>
-      <Empty title="Your key may not see this page">
+      <Empty title="Your key cannot open this page">
         <p>
           {lacksScope ? (
             <>
-              It lacks the scope <code>{scope}</code>. Sign in with a key that has it, or one made without a list of
-              scopes.
+              It lacks the scope <code>{scope}</code>. Sign in with a key that has this scope, or with a key created
+              without a list of scopes.
             </>
           ) : ofOrganisation ? (
-            'It is for keys of the organisation, and for its owners and admins.'
+            'Only organisation keys, owners and admins can open it.'
           ) : null}
         </p>
         {others.length === 0 ? (
-          <p>There is no page that this key may see: it is for programs.</p>
+          <p>This key cannot open any page of the console. It can only be used by programs.</p>
         ) : (
           <p>
-            It may see{' '}
+            It can open{' '}
             {others.map(({ to, text: name }, index) => (
               <span key={to}>
                 {index === 0 ? '' : ', '}
@@ -210,8 +210,8 @@ function LostBanner() {
   return (
     <div className="note-box bad row" role="alert">
       <span>
-        The server has not answered since {since.current.toLocaleTimeString()}. This page may be out of date. It tries
-        to reconnect.
+        The server has not responded since {since.current.toLocaleTimeString()}. This page may be out of date.
+        Reconnecting…
       </span>
       <button type="button" onClick={() => retryNow(queries)}>
         Try again

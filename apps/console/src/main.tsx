@@ -27,7 +27,7 @@ const queries = new QueryClient({
 });
 
 const root = document.getElementById('root');
-if (root === null) throw new Error('the page has no element to put the console in');
+if (root === null) throw new Error('the page has no element to render the console in');
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={queries}>

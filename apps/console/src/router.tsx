@@ -5,7 +5,7 @@ import { Empty, ErrorNote, Loading } from './parts/basics.tsx';
 const root = createRootRoute({
   component: Frame,
   notFoundComponent: () => (
-    <Empty title="There is no such page">
+    <Empty title="Page not found">
       <Link to="/">Go to the overview</Link>
     </Empty>
   ),

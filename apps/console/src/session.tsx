@@ -11,7 +11,7 @@ const SessionContext = createContext<Session | null>(null);
 /** Who is signed in. Only inside of `SignedIn`. */
 export function useSession(): Session {
   const session = useContext(SessionContext);
-  if (session === null) throw new Error('useSession is used outside of SignedIn');
+  if (session === null) throw new Error('useSession must be used inside SignedIn');
   return session;
 }
 
@@ -88,7 +88,7 @@ function SignIn({ hasEnded }: { hasEnded: boolean }) {
         </div>
         {hasEnded ? (
           <p className="note-box warn" role="status">
-            Your session has ended, or its key was revoked. Sign in, and go on where you were.
+            Your session has ended, or its key was revoked. Sign in to continue.
           </p>
         ) : null}
         <label>
@@ -103,7 +103,7 @@ function SignIn({ hasEnded }: { hasEnded: boolean }) {
           />
           <span className="hint">
             <code>npm start</code> prints the admin key at its first start and keeps it in <code>.data/admin.key</code>.
-            It becomes a cookie that scripts cannot read.
+            It is stored in a cookie that scripts cannot read.
           </span>
         </label>
         {error === null ? null : <ErrorNote error={error} />}

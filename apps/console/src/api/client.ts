@@ -8,7 +8,10 @@ const answerMs = 20_000;
 async function fetchInTime(request: Request): Promise<Response> {
   if (request.method !== 'GET') return await fetch(request);
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(new DOMException('no answer in time', 'TimeoutError')), answerMs);
+  const timer = setTimeout(
+    () => late.abort(new DOMException('The server did not respond in time.', 'TimeoutError')),
+    answerMs,
+  );
   try {
     return await fetch(request, { signal: AbortSignal.any([request.signal, late.signal]) });
   } finally {
@@ -38,7 +41,12 @@ type Outcome<Data> = { data?: Data; error?: unknown; response: Response };
 
 function noAnswer(cause: unknown): never {
   if (cause instanceof DOMException && cause.name === 'AbortError') throw cause;
-  throw new ApiError(0, null, 'The server does not answer. Check that it runs. This page tries again by itself.', null);
+  throw new ApiError(
+    0,
+    null,
+    'The server is not responding. Check that it is running. This page retries automatically.',
+    null,
+  );
 }
 
 /** The data of an answer. Throws ApiError for every other one. */
@@ -51,7 +59,7 @@ export async function answerOf<Data>(request: Promise<Outcome<Data>>): Promise<N
 /** The error of an answer that was read as JSON. */
 export function toApiError(response: Response, body: unknown): ApiError {
   const { message, code } = (body as { error?: { message?: string; code?: string | null } } | undefined)?.error ?? {};
-  const text = message ?? `The server answered with ${response.status} ${response.statusText}.`;
+  const text = message ?? `The server returned status ${response.status} ${response.statusText}.`;
   return new ApiError(response.status, code ?? null, text, response.headers.get('x-request-id'));
 }
 

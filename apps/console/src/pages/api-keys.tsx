@@ -26,10 +26,10 @@ const uses: Readonly<Record<string, { text: string; scopes: readonly string[] | 
     scopes: [...callScopes, 'files.read', 'files.write', 'batches.read', 'batches.write'],
   },
   watch: {
-    text: 'watching: reads everything, changes nothing',
+    text: 'read-only access to everything',
     scopes: scopeNames.filter((name) => name.endsWith('.read')),
   },
-  all: { text: 'everything in this workspace', scopes: null },
+  all: { text: 'full access to this workspace', scopes: null },
 };
 
 const tones = { active: 'good', exhausted: 'warn', expired: 'bad' } as const;
@@ -45,15 +45,15 @@ export function ApiKeys() {
   });
   const spent = useQuery({ ...groupQuery('api_key', '30d', { limit: 100 }), enabled: useMay('analytics.read') });
   const spentBy = new Map(spent.data?.data.map((group) => [String(group['api_key']), group]));
-  if (!isAllowed) return <Empty title="Your key may not see API keys">It lacks the scope api_keys.read.</Empty>;
+  if (!isAllowed) return <Empty title="Your key cannot list API keys">It lacks the scope api_keys.read.</Empty>;
   return (
     <>
       <Card title="API keys" flush aside={mayWrite ? <NewKey /> : null}>
         <Shown query={keys}>
           {({ data, total }) =>
             data.length === 0 ? (
-              <Empty title="No keys of this workspace yet">
-                <p>Give each program a key of its own: then each has its own limits, cost, and end.</p>
+              <Empty title="No API keys yet">
+                <p>Create a separate key for each program, so that each has its own limits, costs and expiry.</p>
               </Empty>
             ) : (
               <RecordTable
@@ -66,15 +66,14 @@ export function ApiKeys() {
                   { head: 'Name', isLong: true, cell: ({ name }) => name },
                   { head: 'Key', cell: ({ key }) => <code>{key}</code> },
                   {
-                    head: 'Of',
-                    cell: ({ type }) =>
-                      type.replace('workspace-', '').replace('organisation-service', 'the organisation'),
+                    head: 'Owner',
+                    cell: ({ type }) => type.replace('workspace-', '').replace('organisation-service', 'organisation'),
                   },
-                  { head: 'May', cell: ({ scopes }) => <Scopes scopes={scopes} /> },
+                  { head: 'Scopes', cell: ({ scopes }) => <Scopes scopes={scopes} /> },
                   { head: 'State', cell: ({ status }) => <Badge tone={tones[status]}>{status}</Badge> },
                   { head: 'Calls, 30 days', cell: ({ id }) => count(spentBy.get(id)?.requests ?? 0), isNumber: true },
                   { head: 'Cost', cell: ({ id }) => money(spentBy.get(id)?.cost ?? 0), isNumber: true },
-                  { head: 'Ends', cell: ({ expires_at: at }) => (at === null ? 'never' : dateTime(at)) },
+                  { head: 'Expires', cell: ({ expires_at: at }) => (at === null ? 'never' : dateTime(at)) },
                   { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
                   {
                     head: 'Actions',
@@ -122,7 +121,7 @@ function BrowserSessions({ mayWrite }: { mayWrite: boolean }) {
               { head: 'Address', cell: ({ address }) => address ?? '' },
               { head: 'Browser', isLong: true, cell: ({ user_agent: agent }) => agent ?? '' },
               { head: 'Signed in', cell: ({ created_at: at }) => <Ago at={at} /> },
-              { head: 'Ends', cell: ({ expires_at: at }) => dateTime(at) },
+              { head: 'Expires', cell: ({ expires_at: at }) => dateTime(at) },
               {
                 head: 'Actions',
                 cell: (session) => {
@@ -144,7 +143,7 @@ function EndSession({ session: { id, principal } }: { session: BrowserSession })
   );
   return (
     <Confirmed text="Revoke" question={`Revoke the session of ${principal.id}?`} act={end}>
-      The browser is signed out within a second. The key keeps working.
+      The browser is signed out within a second. The key itself stays valid.
     </Confirmed>
   );
 }
@@ -154,7 +153,7 @@ const Scopes = ({ scopes }: { scopes: readonly string[] | null }) => {
   return <span title={scopes.join(', ')}>{scopes.length === 1 ? scopes[0] : `${scopes.length} scopes`}</span>;
 };
 
-const keyNote = 'The key is shown only now, and nobody can read it again. Keep it where your program reads secrets.';
+const keyNote = 'This key is shown only once. Copy it now and store it where your program reads its secrets.';
 
 function NewKey() {
   const [values, setValues] = useState({ name: '', use: 'calls', days: '', budget: '' });
@@ -188,7 +187,7 @@ function NewKey() {
       <label>
         Name
         <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={200} />
-        <span className="hint">Of the program that will have it.</span>
+        <span className="hint">For example, the program that uses the key.</span>
       </label>
       <label>
         For
@@ -201,7 +200,7 @@ function NewKey() {
         </select>
       </label>
       <label>
-        Ends after days
+        Expires after (days)
         <input
           type="number"
           min={1}
@@ -212,7 +211,7 @@ function NewKey() {
         />
       </label>
       <label>
-        Budget in US dollars a month
+        Monthly budget (US dollars)
         <input
           type="number"
           min={1}
@@ -247,12 +246,12 @@ function Rotate({ apiKey: { id, name } }: { apiKey: ApiKey }) {
       quiet
       text="Rotate"
       title={`Replace the key ${name}`}
-      submit="Make the new key"
+      submit="Create the new key"
       act={rotate}
       shown={({ key }) => ({ label: 'New key', text: key, note: keyNote })}
     >
       <label>
-        The old key works for
+        The old key stays valid for
         <select value={transition} onChange={(event) => setTransition(event.target.value)}>
           {Object.entries(transitions).map(([ms, text]) => (
             <option key={ms} value={ms}>
@@ -260,7 +259,7 @@ function Rotate({ apiKey: { id, name } }: { apiKey: ApiKey }) {
             </option>
           ))}
         </select>
-        <span className="hint">Both keys work until then, with the same limits.</span>
+        <span className="hint">Both keys work until then and share the same limits.</span>
       </label>
     </FormDialog>
   );
@@ -272,7 +271,8 @@ function Revoke({ apiKey: { id, name } }: { apiKey: ApiKey }) {
   );
   return (
     <Confirmed text="Revoke" question={`Revoke the key ${name}?`} act={revoke}>
-      Every process refuses it within a second. What it did stays in the request log and in the event log.
+      Every process rejects the key within a second. Its past calls and changes stay in the request log and the event
+      log.
     </Confirmed>
   );
 }

@@ -86,7 +86,7 @@ export function Lines({ batch }: { batch: Batch }) {
               {count(found.length)} found in {count(searched)} of {count(batch.request_counts.total)} lines
             </span>
             <button type="button" disabled={isFetching} onClick={readOn}>
-              {isFetching ? 'Looking…' : 'Look further'}
+              {isFetching ? 'Searching…' : 'Search more lines'}
             </button>
           </div>
         ) : null}
@@ -98,8 +98,8 @@ export function Lines({ batch }: { batch: Batch }) {
 }
 
 function emptyText({ status, request_counts: { total } }: Batch, hasNextPage: boolean): string {
-  if (total > 0) return hasNextPage ? 'No line matches so far' : 'No line matches';
-  return status === 'validating' ? 'The file is not read yet' : 'The file was refused, so there are no lines';
+  if (total > 0) return hasNextPage ? 'No matching lines so far' : 'No matching lines';
+  return status === 'validating' ? 'The file has not been read yet' : 'The file was rejected, so there are no lines';
 }
 
 function LineFilters({ id, filters }: { id: string; filters: Filters }) {
@@ -136,8 +136,8 @@ function LineFilters({ id, filters }: { id: string; filters: Filters }) {
       </label>
       {field('code', 'Error code', 'rate_limit_exceeded')}
       {field('status_code', 'Status', '400')}
-      {field('model', 'Model that answered', 'gpt-5-mini')}
-      {field('custom_id', 'Custom id', '')}
+      {field('model', 'Response model', 'gpt-5-mini')}
+      {field('custom_id', 'Custom ID', '')}
       {field('search', 'Text', 'in request or answer')}
       <button type="submit" className="primary">
         Search
@@ -162,7 +162,7 @@ const columnsOf = (batchId: string): readonly Column<Line>[] => [
     ),
     isNumber: true,
   },
-  { head: 'Custom id', isLong: true, cell: ({ custom_id: id }) => <code>{id ?? '–'}</code> },
+  { head: 'Custom ID', isLong: true, cell: ({ custom_id: id }) => <code>{id ?? '–'}</code> },
   {
     head: 'Outcome',
     cell: ({ outcome, status_code: status, error }) => (
@@ -210,7 +210,7 @@ function LineDetails({ found }: { found: Details }) {
     <>
       <Facts
         rows={[
-          ['Custom id', <code key="id">{found.custom_id ?? '–'}</code>],
+          ['Custom ID', <code key="id">{found.custom_id ?? '–'}</code>],
           [
             'Outcome',
             <Badge key="outcome" tone={outcomes[found.outcome]}>
@@ -221,27 +221,31 @@ function LineDetails({ found }: { found: Details }) {
           ['Error', error === null ? null : `${error.code ?? ''} ${error.message ?? ''}`],
           ['Size of the result', found.result_bytes === null ? null : bytes(found.result_bytes)],
           ['Attempts', log === null ? null : count(log.attempts)],
-          ['Took', log === null ? null : milliseconds(log.duration_ms)],
+          ['Duration', log === null ? null : milliseconds(log.duration_ms)],
           ['Cost', log === null ? null : usdOf(log.cost_usd, log.provider === 'simulator')],
           [
             'Record',
             log === null ? null : (
               <Link key="log" to="/requests/$id" params={{ id: log.id }}>
-                where its time went
+                timing
               </Link>
             ),
           ],
-          ['Result id', <Id key="result" id={found.result_id} />],
+          ['Result ID', <Id key="result" id={found.result_id} />],
         ]}
       />
       {found.request === null ? (
-        <p className="muted">The request is not shown: its file was deleted, or it has over 1 MiB.</p>
+        <p className="muted">
+          The request cannot be shown because its file was deleted or the line is larger than 1 MiB.
+        </p>
       ) : (
         <Code value={found.request} label="Request" />
       )}
       {found.result === null ? (
         <p className="muted">
-          {found.outcome === 'pending' ? 'It has no result yet.' : 'The result is in the file of the batch.'}
+          {found.outcome === 'pending'
+            ? 'This line has no result yet.'
+            : 'The result is in the output or error file of the batch.'}
         </p>
       ) : (
         <Code value={found.result} label="Result" />
@@ -290,7 +294,7 @@ export function Failures({ batch }: { batch: Batch }) {
                   ),
                 },
                 {
-                  head: 'Message of the first one',
+                  head: 'Message of the first line',
                   isLong: true,
                   cell: ({ message }) => message?.slice(0, 200) ?? '–',
                 },
@@ -298,8 +302,8 @@ export function Failures({ batch }: { batch: Batch }) {
             />
             {others > 0 || examined < all ? (
               <p className="muted" style={{ padding: '0 12px' }}>
-                {others > 0 ? `${count(others)} more lines have other causes. ` : ''}
-                {examined < all ? `Of ${count(all)} failed lines, the first ${count(examined)} were counted.` : ''}
+                {others > 0 ? `${count(others)} more lines failed for other reasons. ` : ''}
+                {examined < all ? `Only the first ${count(examined)} of ${count(all)} failed lines were counted.` : ''}
               </p>
             ) : null}
           </>
@@ -310,7 +314,7 @@ export function Failures({ batch }: { batch: Batch }) {
 }
 
 const choices = {
-  failed: 'lines that were answered with an error',
+  failed: 'lines that returned an error',
   unfinished: 'lines that were never called',
   all_failed: 'both',
 } as const;
@@ -327,12 +331,15 @@ function Retry({ batch }: { batch: Batch }) {
   return (
     <FormDialog
       primary
-      text="Repeat these lines"
-      title="Repeat lines in a new batch"
+      text="Retry these lines"
+      title="Retry lines in a new batch"
       submit="Create the batch"
       act={retry}
     >
-      <p>A new batch of these lines, unchanged and with their custom ids, goes where this one went.</p>
+      <p>
+        Creates a batch with these lines, unchanged and with the same custom IDs, and with the same target as this
+        batch.
+      </p>
       <label>
         Which
         <select value={lines} onChange={(event) => setLines(event.target.value as keyof typeof choices)}>

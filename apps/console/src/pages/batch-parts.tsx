@@ -45,7 +45,7 @@ export function endOf(batch: Batch): number | null {
 export function LinesProgress({ batch }: { batch: Batch }) {
   const { total, completed, failed } = batch.request_counts;
   if (total === 0) {
-    const why = batch.status === 'failed' ? 'the file was refused, so no line was called' : 'no line was called';
+    const why = batch.status === 'failed' ? 'the file was rejected, so no line was called' : 'no line was called';
     return <span className="muted small">{batch.status === 'validating' ? 'reading the file' : why}</span>;
   }
   const label = `${count(completed + failed)} of ${count(total)} lines, ${count(failed)} failed`;

@@ -109,8 +109,8 @@ function Head({ batch }: { batch: BatchDetail }) {
       {asks ? (
         <Dialog title="Cancel this batch?" onClose={() => setAsks(false)}>
           <p>
-            {left > 0 ? `${count(left)} lines have no result yet. ` : ''}Running calls may finish and count; lines that
-            were not called go to the error file as batch_cancelled. Results so far stay.
+            {left > 0 ? `${count(left)} lines have no result yet. ` : ''}Running calls can still finish and are counted.
+            Lines that were not called are written to the error file as batch_cancelled. Existing results are kept.
           </p>
           {cancel.error === null ? null : <ErrorNote error={cancel.error} />}
           <div className="row">
@@ -118,7 +118,7 @@ function Head({ batch }: { batch: BatchDetail }) {
               Cancel the batch
             </button>
             <button type="button" onClick={() => setAsks(false)}>
-              Let it run
+              Keep it running
             </button>
           </div>
         </Dialog>
@@ -138,8 +138,8 @@ function Waits({ batch: { waits, expires_at: end } }: { batch: BatchDetail }) {
           <li key={`${wait.reason} ${wait.target} ${wait.model}`}>
             {wait.message}
             {wait.reason === 'paused' ? ' Press Resume to continue.' : ''}
-            {wait.until === null ? '' : ` Next attempt: ${dateTime(wait.until * 1_000)}.`}
-            {end === null ? '' : ` The batch expires: ${dateTime(end * 1_000)}.`}
+            {wait.until === null ? '' : ` Next attempt at ${dateTime(wait.until * 1_000)}.`}
+            {end === null ? '' : ` The batch expires at ${dateTime(end * 1_000)}.`}
           </li>
         ))}
       </ul>
@@ -160,7 +160,7 @@ function Figures({ batch }: { batch: Batch }) {
         <Tile label="Completed" value={count(completed)} note={percent(completed, total)} />
         <Tile label="Failed" value={count(failed)} note={percent(failed, total)} />
         <Tile
-          label={endMs === null ? 'Pace' : 'Took'}
+          label={endMs === null ? 'Pace' : 'Duration'}
           value={
             endMs === null
               ? pace === null
@@ -206,7 +206,7 @@ function Summary({ batch }: { batch: Batch }) {
       {batch.errors === null ? null : (
         <Card title="Why it failed" flush>
           <DataTable
-            label="Problems of the input file"
+            label="Problems in the input file"
             rows={batch.errors.data}
             keyOf={({ line, code, message }) => `${line} ${code} ${message}`}
             columns={[
@@ -219,14 +219,14 @@ function Summary({ batch }: { batch: Batch }) {
       )}
       {batch.request_counts.failed > 0 || batch.error_file_id !== null ? <Failures batch={batch} /> : null}
       <div className="columns">
-        <Card title="What it is">
+        <Card title="Details">
           <Facts
             rows={[
               ['Endpoint', <code key="endpoint">{batch.endpoint}</code>],
               ['Model', batch.model],
               ['Input file', <Id key="file" id={batch.input_file_id} />],
               [
-                'Repeats',
+                'Retries',
                 batch.retry_of === null ? null : (
                   <Link key="first" to="/batches/$id" params={{ id: batch.retry_of }}>
                     lines of {batch.retry_of}
@@ -237,13 +237,13 @@ function Summary({ batch }: { batch: Batch }) {
               ['Created', at(batch.created_at)],
               ['Started', at(batch.in_progress_at)],
               ['Ended', at(endOf(batch) === null ? null : (endOf(batch) ?? 0) / 1_000)],
-              ['Ends at the latest', at(batch.expires_at)],
+              ['Expires', at(batch.expires_at)],
             ]}
           />
         </Card>
         <Card title="Metadata">
           {batch.metadata === null || Object.keys(batch.metadata).length === 0 ? (
-            <p className="muted">None was given.</p>
+            <p className="muted">This batch has no metadata.</p>
           ) : (
             <Code value={batch.metadata} label="Names and values" />
           )}
@@ -261,25 +261,25 @@ function describeEvent({ type, data }: EventObject): string {
     case 'batch.created':
       return 'Created';
     case 'batch.validated':
-      return `The file was checked: ${count(Number(value['line_count']))} lines`;
+      return `The input file is valid: ${count(Number(value['line_count']))} lines`;
     case 'batch.lines_settled':
       return `${count(Number(value['completed']))} lines completed${Number(value['failed']) > 0 ? `, ${count(Number(value['failed']))} failed` : ''}`;
     case 'batch.chunk_redelivered':
-      return `A worker stopped or crashed: chunk ${value['chunk']} goes to another one (up to ${count(Number(value['unsettled']))} calls may be repeated)`;
+      return `A worker stopped or crashed: chunk ${value['chunk']} moves to another worker (up to ${count(Number(value['unsettled']))} calls can be repeated)`;
     case 'batch.chunk_snoozed':
       return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
     case 'batch.budget_wait_began':
-      return 'Lines wait for a budget';
+      return 'Lines are waiting for a budget';
     case 'batch.paused':
-      return 'Somebody paused it';
+      return 'The batch was paused';
     case 'batch.resumed':
-      return 'Somebody resumed it';
+      return 'The batch was resumed';
     case 'batch.cancel_requested':
-      return 'Somebody asked to cancel it';
+      return 'Cancellation was requested';
     case 'batch.finalizing':
-      return 'All results are in; the files are written';
+      return 'All results are complete; writing the output files';
     case 'batch.failed':
-      return 'The input file was refused';
+      return 'The input file was rejected';
     default:
       return type.replace('batch.', '').replaceAll('_', ' ');
   }

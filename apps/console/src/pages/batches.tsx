@@ -51,7 +51,7 @@ export function Batches() {
     <div className="stack">
       <PageHead
         title="Batches"
-        text="A file of requests goes in; every line ends in exactly one of the output or the error file, whatever crashes."
+        text="Upload a file of requests. Each line gets exactly one result, in the output file or the error file, even after a crash."
       >
         <label className="row">
           <span className="hidden">Status</span>
@@ -78,7 +78,7 @@ export function Batches() {
       <Card flush>
         <Shown query={batches}>
           {() => {
-            if (looksFurther) return <Loading what={`Looking through older batches, ${count(all.length)} so far`} />;
+            if (looksFurther) return <Loading what={`Searching older batches, ${count(all.length)} so far`} />;
             if (rows.length > 0) {
               return <LongTable label="Batches" columns={columns} rows={rows} keyOf={({ id }) => id} onEnd={readOn} />;
             }
@@ -92,12 +92,12 @@ export function Batches() {
             return (
               <Empty title="No batches yet">
                 <p>
-                  A batch is a file with one request a line. Without a file at hand, let the page write one for the
-                  simulator. Its cost is simulated: nobody is billed. It takes a second.
+                  A batch is a file with one request per line. If you have no file, the next page can generate one for
+                  the simulator, whose costs are not billed.
                 </p>
                 {mayWrite ? (
                   <Link to="/batches/new" className="button">
-                    Make the first one
+                    Create your first batch
                   </Link>
                 ) : null}
               </Empty>
@@ -127,7 +127,7 @@ const columns: readonly Column<Batch>[] = [
     cell: (batch) => (
       <>
         <StatusBadge status={batch.status} isPaused={isOpenBatch(batch) && batch.paused_at !== null} />{' '}
-        {batch.waiting === null || !isOpenBatch(batch) ? null : <Badge tone="warn">waits for a budget</Badge>}
+        {batch.waiting === null || !isOpenBatch(batch) ? null : <Badge tone="warn">waiting for a budget</Badge>}
       </>
     ),
   },

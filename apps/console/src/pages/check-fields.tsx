@@ -161,7 +161,7 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
           }}
         />
         <span className="hint">
-          One on each line{parameter.items?.enum === undefined ? '' : `: ${parameter.items.enum.join(', ')}`}
+          One per line{parameter.items?.enum === undefined ? '' : `: ${parameter.items.enum.join(', ')}`}
         </span>
       </label>
     );

@@ -39,19 +39,23 @@ export async function checkLines(file: Blob, onProgress: (share: number) => void
     try {
       value = JSON.parse(text);
     } catch (error) {
-      return report(line, `is not JSON: ${(error as Error).message}`);
+      return report(line, `is not valid JSON: ${(error as Error).message}`);
     }
     if (typeof value !== 'object' || value === null || Array.isArray(value))
       return report(line, 'is not a JSON object');
     const { custom_id: id, method, url, body } = value as Record<string, unknown>;
     if (typeof id !== 'string' || id === '') return report(line, 'has no "custom_id"');
-    if (ids.has(id)) report(line, `repeats the custom_id ${JSON.stringify(id.slice(0, 60))}`);
+    if (ids.has(id))
+      report(line, `uses the custom_id ${JSON.stringify(id.slice(0, 60))} of an earlier line; each line needs its own`);
     else if (ids.size < idsMax) ids.add(id);
-    if (method !== undefined && method !== 'POST') return report(line, 'has a "method" other than POST');
+    if (method !== undefined && method !== 'POST') return report(line, 'has a "method" other than "POST"');
     if (typeof url !== 'string') return report(line, 'has no "url", such as /v1/chat/completions');
     if (endpoint === null) endpoint = url;
     else if (url !== endpoint)
-      return report(line, `has the url ${url.slice(0, 60)}, but the lines before it have ${endpoint}`);
+      return report(
+        line,
+        `has the "url" ${url.slice(0, 60)}, but earlier lines have ${endpoint}; all lines must have the same`,
+      );
     if (typeof body !== 'object' || body === null || Array.isArray(body)) return report(line, 'has no "body" object');
     const { model } = body as { model?: unknown };
     if (typeof model === 'string' && models.size < 20) models.add(model);

@@ -6,9 +6,9 @@ const isNode = (value: unknown): value is Node => typeof value === 'object' && v
 const textOf = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
 const modes: Readonly<Record<string, string>> = {
-  fallback: 'tries in this order',
-  loadbalance: 'chooses by weight',
-  conditional: 'chooses by conditions',
+  fallback: 'tries in order',
+  loadbalance: 'selects by weight',
+  conditional: 'selects by conditions',
   single: 'goes to',
 };
 
@@ -69,7 +69,7 @@ function Place({ node }: { node: Node }) {
   const place = node['virtual_key'] ?? node['virtualKey'] ?? node['provider'];
   return (
     <>
-      <code>{place === undefined ? "the caller's target" : textOf(place)}</code>
+      <code>{place === undefined ? "the request's target" : textOf(place)}</code>
       {params['model'] === undefined ? null : <code>{textOf(params['model'])}</code>}
     </>
   );

@@ -30,7 +30,7 @@ const starters: Readonly<Record<string, { text: string; config: object }>> = {
     },
   },
   split: {
-    text: 'Shares: one call in ten goes to another model',
+    text: 'Load balancing: one call in ten goes to another model',
     config: {
       strategy: { mode: 'loadbalance' },
       targets: [
@@ -40,7 +40,7 @@ const starters: Readonly<Record<string, { text: string; config: object }>> = {
     },
   },
   conditions: {
-    text: 'Conditions: metadata decides who gets the large model',
+    text: 'Conditions: metadata selects the large model',
     config: {
       strategy: {
         mode: 'conditional',
@@ -78,7 +78,7 @@ export function Configs() {
     <div className="stack">
       <PageHead
         title="Configs"
-        text="Where calls go and what happens around them. A call names one with the header x-gateway-config, a key can have one of its own, a batch keeps its version."
+        text="A config sets where calls go and which retries, fallbacks, caching and guardrails apply. Select one with the header x-gateway-config or as the default of a key. A batch keeps the version that it started with."
       >
         {mayWrite ? (
           <button type="button" className="primary" onClick={() => open('new')}>
@@ -95,11 +95,12 @@ export function Configs() {
                 {data.length === 0 ? (
                   <Empty title="No configs yet">
                     <p>
-                      Fallbacks, shares, conditions, caches, retries and guardrails, without a change of any program.
+                      Set up fallbacks, load balancing, conditions, caching, retries and guardrails without changing
+                      your programs.
                     </p>
                     {mayWrite ? (
                       <button type="button" onClick={() => open('new')}>
-                        Make a first one
+                        Create your first config
                       </button>
                     ) : null}
                   </Empty>
@@ -148,7 +149,7 @@ function Remove({ config: { slug } }: { config: Config }) {
   );
   return (
     <Confirmed text="Delete" question={`Delete the config ${slug}?`} act={remove}>
-      Calls that name it are refused from then on. Batches that have begun keep it.
+      Calls that use it will be rejected. Batches that have started keep it.
     </Confirmed>
   );
 }
@@ -185,7 +186,7 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
           </label>
           {config === undefined ? (
             <label>
-              Begin with
+              Start from
               <select
                 defaultValue="fallback"
                 onChange={(event) => setText(printed(starters[event.target.value]?.config))}
@@ -208,7 +209,7 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
               values={values}
               isInvalid={'problem' in read}
             />
-            <span className="hint">Ctrl-Space shows what may be at the cursor.</span>
+            <span className="hint">Press Ctrl-Space for suggestions.</span>
           </div>
           {'problem' in read ? <div className="note-box warn">{read.problem}</div> : null}
           {save.error === null ? null : <ErrorNote error={save.error} />}
@@ -223,7 +224,7 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
       </Card>
       <div className="stack">
         {'problem' in read ? null : (
-          <Card title="What it looks like">
+          <Card title="Preview">
             <ConfigTree config={read.value} />
           </Card>
         )}
@@ -284,19 +285,19 @@ function Explain({ config }: { config: Record<string, unknown> }) {
     explain.mutate();
   };
   return (
-    <Card title="What would a call do?">
+    <Card title="Explain a call">
       <form className="stack" onSubmit={submit}>
         <div className="filters">
           <label>
-            Model of the call
+            Model
             <input value={model} onChange={(event) => setModel(event.target.value)} />
           </label>
           <label>
-            Its metadata
+            Metadata
             <input value={metadata} onChange={(event) => setMetadata(event.target.value)} />
           </label>
           <button type="submit" disabled={explain.isPending}>
-            Say it
+            Explain
           </button>
         </div>
         <div aria-live="polite">
@@ -307,7 +308,7 @@ function Explain({ config }: { config: Record<string, unknown> }) {
             </pre>
           )}
         </div>
-        <p className="hint">By the code that routes calls; nothing is called.</p>
+        <p className="hint">Uses the real routing code. No call is made.</p>
       </form>
     </Card>
   );
@@ -339,7 +340,7 @@ function Versions({ config }: { config: Config }) {
                     head: 'State',
                     cell: ({ version }) => (version === config.version ? <Badge tone="good">in use</Badge> : null),
                   },
-                  { head: 'Made', cell: ({ created_at: at }) => <Ago at={at} /> },
+                  { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
                   {
                     head: 'Actions',
                     cell: ({ version }) =>
@@ -359,7 +360,7 @@ function Versions({ config }: { config: Config }) {
             </Card>
             {chosen === undefined ? null : (
               <Card title={`From version ${chosen.version} to ${config.version}`}>
-                <TextDiff before={printed(chosen.config)} after={printed(config.config)} label="What differs" />
+                <TextDiff before={printed(chosen.config)} after={printed(config.config)} label="Differences" />
               </Card>
             )}
           </>

@@ -43,7 +43,7 @@ export function Costs() {
     <div className="stack">
       <PageHead
         title="Cost and limits"
-        text="By the price table and your overrides, in exact decimals; a call whose price nobody knows costs nothing here and is counted."
+        text="Costs follow the price table and your overrides. Calls without a known price are counted separately and not included in the cost."
       >
         <select aria-label="Period" value={period} onChange={(event) => show({ period: event.target.value })}>
           {Object.entries(periods).map(([name, { text }]) => (
@@ -55,12 +55,12 @@ export function Costs() {
       </PageHead>
       <div className="tiles">
         <Tile label="Cost" value={shown(cost.data?.summary.total)} />
-        <Tile label="Of one call" value={shown(cost.data?.summary.avg)} note="on average" />
-        <Tile label="Without a known price" value={count(cost.data?.summary.unpriced)} note="calls" />
+        <Tile label="Cost per call" value={shown(cost.data?.summary.avg)} note="average" />
+        <Tile label="Unpriced" value={count(cost.data?.summary.unpriced)} note="calls" />
         <Tile
-          label="At this pace"
+          label="Projected cost"
           value={total === 0 ? '–' : shown((total / periods[period].ms) * 30 * 86_400_000)}
-          note="in 30 days"
+          note="for 30 days"
         />
       </div>
       <Card title="Cost over time">
@@ -72,13 +72,13 @@ export function Costs() {
                 { label: 'cost', values: points.map((point) => point.total || null), color: '--accent', asBars: true },
               ]}
               format={money}
-              summary={`${shown(summary.total)} in all`}
+              summary={`${shown(summary.total)} in total`}
             />
           )}
         </Shown>
       </Card>
       <Card
-        title="Who spent what"
+        title="Cost by group"
         flush
         aside={
           <div className="row">
@@ -112,7 +112,7 @@ export function Costs() {
               <Empty title="No calls in this period" />
             ) : (
               <DataTable
-                label="Names and what they spent"
+                label="Cost by group"
                 rows={data}
                 keyOf={(row) => nameOf(row, names)}
                 columns={[
@@ -159,11 +159,8 @@ function Budgets() {
         {({ data }) =>
           data.length === 0 ? (
             <Empty title="No budgets yet">
-              <p>
-                A budget bounds what calls may cost or how many tokens they may use, for each team, key or model of its
-                own.
-              </p>
-              <Code label="10 dollars a month for each team" value={firstBudget} />
+              <p>A budget limits the cost or tokens of calls, for example separately for each team, key or model.</p>
+              <Code label="10 dollars per month for each team" value={firstBudget} />
             </Empty>
           ) : (
             <div className="stack">
@@ -179,7 +176,7 @@ function Budgets() {
 }
 
 const firstBudget = `curl ${location.origin}/v1/policies/usage-limits -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
-  -d '{"name": "10 dollars a month for each team", "type": "cost", "credit_limit": 1000, "periodic_reset": "monthly",
+  -d '{"name": "10 dollars per month for each team", "type": "cost", "credit_limit": 1000, "periodic_reset": "monthly",
        "conditions": [], "group_by": [{"key": "metadata.team"}]}'`;
 
 /** One budget: what each of its counters has used, what is left, and when it ends at this pace. */
@@ -200,12 +197,12 @@ function Budget({ policy }: { policy: Policy }) {
       <h3>
         <bdi>{policy.name ?? policy.id}</bdi>: {amount(policy.credit_limit)}
         {policy.periodic_reset === null ? '' : `, ${policy.periodic_reset}`}
-        {policy.next_usage_reset_at === null ? '' : `, again ${dateTime(policy.next_usage_reset_at)}`}
+        {policy.next_usage_reset_at === null ? '' : `, resets ${dateTime(policy.next_usage_reset_at)}`}
       </h3>
       <Shown query={entities}>
         {({ data }) =>
           data.length === 0 ? (
-            <p className="muted">No call has counted yet.</p>
+            <p className="muted">No usage yet.</p>
           ) : (
             <DataTable
               label={`Counters of ${policy.name ?? policy.id}`}
@@ -234,7 +231,7 @@ function Budget({ policy }: { policy: Policy }) {
                   isNumber: true,
                 },
                 {
-                  head: 'At this pace',
+                  head: 'Forecast',
                   cell: ({ current_usage: used }) => <span className="nowrap">{endText(policy, used)}</span>,
                 },
                 {
@@ -266,6 +263,6 @@ function endText(
   if (used >= limit) return 'used up';
   if (used === 0 || sinceMs < 60_000) return '–';
   const leftMs = ((limit - used) / used) * sinceMs;
-  if (next !== null && Date.now() + leftMs > Date.parse(next)) return 'lasts until it starts again';
-  return `ends in ${duration(leftMs)}`;
+  if (next !== null && Date.now() + leftMs > Date.parse(next)) return 'lasts until the reset';
+  return `used up in ${duration(leftMs)}`;
 }

@@ -15,7 +15,7 @@ export function Events() {
     <div className="stack">
       <PageHead
         title="Events"
-        text="Every change is an event in one log that nobody can alter. A record is the sum of its events, at any moment."
+        text="Every change is recorded as an event in an append-only log. Replay the events of a record to see its state at any time."
       />
       <Choice key={stream} stream={stream} />
       {stream === undefined ? <Recent /> : <Story stream={stream} />}
@@ -38,11 +38,11 @@ function Choice({ stream }: { stream: string | undefined }) {
           size={44}
           value={value}
           onChange={(event) => setValue(event.target.value)}
-          placeholder="its id, such as batch_…"
+          placeholder="an ID, such as batch_…"
         />
       </label>
       <button type="submit" className="primary">
-        Show its story
+        Show history
       </button>
       {stream === undefined ? null : <Link to="/events">All changes</Link>}
     </form>
@@ -70,11 +70,11 @@ function Recent() {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [fetchNextPage, hasNextPage, isFetching]);
   return (
-    <Card title="The last changes" flush>
+    <Card title="Recent changes" flush>
       <Shown query={changes}>
         {({ pages }) =>
           pages[0]?.records.length === 0 ? (
-            <Empty title="Nothing was changed yet" />
+            <Empty title="No changes yet" />
           ) : (
             <LongTable
               label="Changes"
@@ -136,8 +136,8 @@ function Story({ stream }: { stream: string }) {
         if (all.length === 0) {
           return (
             <Card>
-              <Empty title="This workspace has no record of this id">
-                <Link to="/events">Show the last changes</Link>
+              <Empty title="This workspace has no record with this ID">
+                <Link to="/events">Show recent changes</Link>
               </Empty>
             </Card>
           );
@@ -145,7 +145,7 @@ function Story({ stream }: { stream: string }) {
         const position = Math.min(chosen ?? all.length, all.length);
         return (
           <>
-            <Card title="At which moment?">
+            <Card title="Point in time">
               <label>
                 <span>
                   After event {position} of {all.length}: {dateTime(all[position - 1]?.recorded_at ?? 0)}
@@ -160,7 +160,7 @@ function Story({ stream }: { stream: string }) {
               </label>
               {events.hasNextPage ? (
                 <button type="button" onClick={() => void events.fetchNextPage()}>
-                  Read more events
+                  Load more events
                 </button>
               ) : null}
             </Card>
@@ -189,14 +189,14 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
         {metadata.trace_id === undefined ? null : (
           <p>
             <Link to="/requests" search={{ trace_id: metadata.trace_id }}>
-              Calls of the same trace
+              Calls in the same trace
             </Link>
           </p>
         )}
         <p className="small muted">SHA-256 of the event: {event.sha256 === null ? 'none' : <Id id={event.sha256} />}</p>
-        <Code value={data} label="What it says" />
+        <Code value={data} label="Event data" />
       </Card>
-      <Card title="What the record was then">
+      <Card title="Record after this event">
         <DataTable
           label="Fields"
           rows={Object.keys(after)}
@@ -204,7 +204,7 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
           columns={[
             { head: 'Field', cell: (name) => <code>{name}</code> },
             {
-              head: 'Value, and what this event changed',
+              head: 'Value and changes',
               isLong: true,
               cell: (name) => (
                 <>

@@ -22,7 +22,7 @@ export const conditionGroups: readonly (readonly [label: string, conditions: rea
       condition('contains', 'the message contains one of these words', { operator: 'none' }),
       condition('contains', 'the message contains all of these words', { operator: 'all', ...not }),
       condition('contains', 'the message contains none of these words', { operator: 'any' }),
-      condition('contains', 'the message lacks one of these words', { operator: 'all' }),
+      condition('contains', 'the message does not contain all of these words', { operator: 'all' }),
       condition('regexMatch', 'the message matches this pattern', not),
       condition('regexMatch', 'the message does not match this pattern'),
       condition('endsWith', 'the message ends with this text', not),
@@ -44,18 +44,18 @@ export const conditionGroups: readonly (readonly [label: string, conditions: rea
       condition('alluppercase', 'the message has no lower-case letters', not),
       condition('containsCode', 'the message contains a block of code in this language', not),
       condition('containsCode', 'the message contains no block of code in this language'),
-      condition('validUrls', 'the message has no URL, or an invalid one'),
-      condition('validUrls', 'the message has URLs that are all valid', not),
+      condition('validUrls', 'the message contains no URL, or an invalid one'),
+      condition('validUrls', 'the message contains URLs that are all valid', not),
     ],
   ],
   [
     'JSON',
     [
-      condition('jsonSchema', 'the message is not JSON of this schema'),
-      condition('jsonSchema', 'the message is JSON of this schema', not),
-      condition('jsonKeys', 'the message has none of these JSON members', { operator: 'any' }),
-      condition('jsonKeys', 'the message lacks one of these JSON members', { operator: 'all' }),
-      condition('jsonKeys', 'the message has one of these JSON members, or is not JSON', { operator: 'none' }),
+      condition('jsonSchema', 'the message is not JSON that matches this schema'),
+      condition('jsonSchema', 'the message is JSON that matches this schema', not),
+      condition('jsonKeys', 'the message has none of these JSON keys', { operator: 'any' }),
+      condition('jsonKeys', 'the message lacks one of these JSON keys', { operator: 'all' }),
+      condition('jsonKeys', 'the message has one of these JSON keys, or is not JSON', { operator: 'none' }),
     ],
   ],
   [
@@ -63,12 +63,12 @@ export const conditionGroups: readonly (readonly [label: string, conditions: rea
     [
       condition('modelWhitelist', 'the model is not one of these'),
       condition('modelWhitelist', 'the model is one of these', not),
-      condition('requiredMetadataKeys', 'the call lacks one of these metadata names', { operator: 'all' }),
-      condition('requiredMetadataKeys', 'the call has none of these metadata names', { operator: 'any' }),
-      condition('requiredMetadataKeys', 'the call has one of these metadata names', { operator: 'none' }),
+      condition('requiredMetadataKeys', 'the call lacks one of these metadata keys', { operator: 'all' }),
+      condition('requiredMetadataKeys', 'the call has none of these metadata keys', { operator: 'any' }),
+      condition('requiredMetadataKeys', 'the call has one of these metadata keys', { operator: 'none' }),
       condition('allowedRequestTypes', 'the type of the call is not allowed'),
       condition('allowedRequestTypes', 'the type of the call is allowed', not),
-      condition('webhook', 'your own server rejects it'),
+      condition('webhook', 'your webhook rejects it'),
       condition('jwt', 'the call has no valid token'),
       condition('jwt', 'the call has a valid token', not),
     ],
@@ -115,9 +115,9 @@ function detailOf({ id, parameters }: CheckDraft): string {
 
 /** What a guardrail does, as one sentence. */
 export function guardrailSentence(drafts: readonly CheckDraft[], denies: boolean): string {
-  if (drafts.length === 0) return 'No check: every call passes.';
+  if (drafts.length === 0) return 'No checks: every call passes.';
   const parts = drafts.map((draft) => (conditionOf(draft)?.text ?? `the check ${draft.id} fails`) + detailOf(draft));
-  return `${denies ? 'Refuse' : 'Report'} the call when ${parts.join(', or ')}.`;
+  return `${denies ? 'Reject' : 'Report'} the call when ${parts.join(', or ')}.`;
 }
 
 /** A guardrail to begin with, and a text for each of its results. */

@@ -28,7 +28,7 @@ export function Guardrails() {
     <div className="stack">
       <PageHead
         title="Guardrails"
-        text="Checks of what goes into and comes out of calls. Configs, keys and the workspace name them by slug."
+        text="Guardrails check the input and output of calls. Configs, keys and the workspace refer to them by slug."
       >
         {mayWrite ? (
           <button type="button" className="primary" onClick={() => open('new')}>
@@ -45,12 +45,12 @@ export function Guardrails() {
                 {data.length === 0 ? (
                   <Empty title="No guardrails yet">
                     <p>
-                      A guardrail refuses or reports calls: messages that contain an API key or a card number, answers
-                      that are not JSON, models that are not allowed.
+                      A guardrail rejects or reports calls. For example, it can detect messages with an API key or card
+                      number, answers that are not JSON, and models that are not allowed.
                     </p>
                     {mayWrite ? (
                       <button type="button" onClick={() => open('new')}>
-                        Make a first one
+                        Create your first guardrail
                       </button>
                     ) : null}
                   </Empty>
@@ -113,7 +113,7 @@ function List({
           isLong: true,
           cell: (guardrail) => guardrailSentence(draftsOf(guardrail), isDenying(guardrail)),
         },
-        { head: 'Of', cell: ({ workspace_id: id }) => (id === null ? 'the organisation' : 'this workspace') },
+        { head: 'Owner', cell: ({ workspace_id: id }) => (id === null ? 'organisation' : 'this workspace') },
         { head: 'Version', cell: ({ version }) => version, isNumber: true },
         { head: 'Changed', cell: ({ last_updated_at: at }) => <Ago at={at} /> },
         {
@@ -131,7 +131,7 @@ function Remove({ guardrail: { slug } }: { guardrail: Guardrail }) {
   );
   return (
     <Confirmed text="Delete" question={`Delete the guardrail ${slug}?`} act={remove}>
-      It is refused as long as a config, a key or the workspace names it.
+      You can delete a guardrail only when no config, key or workspace uses it.
     </Confirmed>
   );
 }
@@ -203,8 +203,8 @@ function Editor({
               value={denies ? 'refuse' : 'report'}
               onChange={(event) => setDenies(event.target.value === 'refuse')}
             >
-              <option value="refuse">Refuse the call (status 446)</option>
-              <option value="report">Report it and let the call continue (status 246)</option>
+              <option value="refuse">Reject the call (status 446)</option>
+              <option value="report">Report the failure and let the call continue (status 246)</option>
             </select>
           </label>
           {drafts.map((draft, index) => (
@@ -212,7 +212,7 @@ function Editor({
               key={index}
               check={draft}
               index={index}
-              start={`${denies ? 'Refuse' : 'Report'} the call when`}
+              start={`${denies ? 'Reject' : 'Report'} the call when`}
               onChange={(next) => change(index, next)}
               onRemove={() => setDrafts(drafts.filter((_draft, at) => at !== index))}
             />
@@ -224,7 +224,7 @@ function Editor({
           </div>
           <label className="check">
             <input type="checkbox" checked={allowsMedia} onChange={(event) => setAllowsMedia(event.target.checked)} />
-            Let images, audio and files pass unread
+            Allow images, audio and files without checking them
           </label>
           <p role="status">{guardrailSentence(checks, denies)}</p>
           {save.error === null ? null : <ErrorNote error={save.error} />}
@@ -257,7 +257,7 @@ function Samples({
   onChange: (samples: SampleTexts) => void;
 }) {
   if (!useMay('chat.write')) return null;
-  const refused = denies ? 'refused' : 'reported';
+  const refused = denies ? 'rejected' : 'reported';
   return (
     <Card title="Try it">
       <div className="stack">
@@ -277,10 +277,7 @@ function Samples({
           shouldPass={false}
           onChange={(next) => onChange({ passing, failing: next })}
         />
-        <p className="hint">
-          Each text is the message of a call to the simulator, so the gateway itself checks it. You do not need to save
-          first.
-        </p>
+        <p className="hint">The gateway checks each text in a call to the simulator. You do not need to save first.</p>
       </div>
     </Card>
   );
@@ -391,7 +388,7 @@ async function judge(text: string, checks: readonly CheckDraft[]): Promise<Verdi
   };
   const [verdict] = answer.hook_results?.before_request_hooks ?? [];
   if (verdict !== undefined) return verdict;
-  throw new Error(answer.error?.message ?? `The server answered with ${response.status}.`);
+  throw new Error(answer.error?.message ?? `The server returned status ${response.status}.`);
 }
 
 /** A header takes ASCII only; in JSON every other character can be written as an escape. */

@@ -26,9 +26,9 @@ export function Keys() {
     <div className="stack">
       <PageHead
         title="Keys and providers"
-        text="A virtual key keeps the credential of a provider; an API key is what your programs send to this gateway."
+        text="A virtual key stores the credential of a provider. Your programs send an API key to this gateway."
       />
-      <nav className="tabs" aria-label="Kinds of keys">
+      <nav className="tabs" aria-label="Key types">
         {Object.entries(tabs).map(([name, text]) => (
           <Link key={name} to="/keys" search={{ tab: name }} aria-current={name === tab ? 'page' : undefined}>
             {text}
@@ -84,10 +84,10 @@ function HealthBadge({ group }: { group: Group | undefined }) {
         <Badge>no calls today</Badge>
       ) : (
         <Badge tone={tone}>
-          {rate.toFixed(rate > 99 && rate < 100 ? 2 : 0)} % of {count(calls)} fine
+          {rate.toFixed(rate > 99 && rate < 100 ? 2 : 0)} % of {count(calls)} succeeded
         </Badge>
       )}
-      {refused === 0 ? null : <Badge tone="warn">{count(refused)} refused here</Badge>}
+      {refused === 0 ? null : <Badge tone="warn">{count(refused)} rejected by the gateway</Badge>}
     </>
   );
 }
@@ -96,7 +96,7 @@ const statusTones: Readonly<Record<string, Tone>> = { active: 'good', exhausted:
 const healthColumns = (healthOf: Health) => [
   { head: 'Last 24 hours', cell: ({ slug }: { slug: string }) => <HealthBadge group={healthOf.get(slug)} /> },
   {
-    head: 'Mean time',
+    head: 'Average latency',
     cell: ({ slug }: { slug: string }) =>
       healthOf.has(slug) ? milliseconds(figure(healthOf.get(slug), 'avg_latency')) : '–',
     isNumber: true,
@@ -113,8 +113,7 @@ function VirtualKeys({ query, healthOf }: { query: ListQuery<VirtualKey>; health
           data.length === 0 ? (
             <Empty title="No virtual keys yet">
               <p>
-                Keep the credential of a provider here once. Then calls name its slug, and no program has the
-                credential.
+                Store a provider credential here once. Calls then use its slug, and no program needs the credential.
               </p>
             </Empty>
           ) : (
@@ -202,7 +201,7 @@ function NewVirtualKey() {
       <label>
         Name
         <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={200} />
-        <span className="hint">The slug that calls name is made of it.</span>
+        <span className="hint">The slug that calls use is derived from the name.</span>
       </label>
       <label>
         Provider
@@ -212,7 +211,7 @@ function NewVirtualKey() {
           ))}
         </select>
         <span className="hint">
-          A server of your own, such as vLLM or Ollama: choose it, and give its address below.
+          For your own server, such as vLLM or Ollama, select it and enter its address below.
         </span>
       </label>
       <label>
@@ -224,15 +223,15 @@ function NewVirtualKey() {
           onChange={(event) => set({ key: event.target.value })}
         />
         <span className="hint">
-          Stored encrypted, and never shown again. Providers with other credentials, such as Bedrock and Vertex: POST
-          /v1/virtual-keys, as docs/providers.md says.
+          Stored encrypted and never shown again. For providers with other credentials, such as Bedrock and Vertex, use
+          POST /v1/virtual-keys (see docs/providers.md).
         </span>
       </label>
       <label>
         Address
         <input
           type="url"
-          placeholder="as the provider has it"
+          placeholder="default of the provider"
           value={values.host}
           onChange={(event) => set({ host: event.target.value })}
         />
@@ -258,7 +257,9 @@ function NewCredential({ virtualKey: { slug } }: { virtualKey: VirtualKey }) {
           onChange={(event) => setKey(event.target.value)}
           required
         />
-        <span className="hint">Calls use it within a second. Revoke the old one at the provider after that.</span>
+        <span className="hint">
+          Calls use the new credential within a second. Then revoke the old one at the provider.
+        </span>
       </label>
     </FormDialog>
   );
@@ -270,7 +271,7 @@ function DeleteVirtualKey({ virtualKey: { slug } }: { virtualKey: VirtualKey }) 
   );
   return (
     <Confirmed text="Delete" question={`Delete the virtual key ${slug}?`} act={remove}>
-      Calls and configs that name it fail from then on. The credential is deleted with it.
+      Calls and configs that use it will fail. Its credential is deleted too.
     </Confirmed>
   );
 }
@@ -285,7 +286,7 @@ function Circuits() {
     <Shown query={circuits}>
       {({ data }) =>
         data.length === 0 ? (
-          <div className="note-box good">No circuit is open: every provider that was called may be called.</div>
+          <div className="note-box good">No open circuits. All providers can be called.</div>
         ) : (
           <Card title="Open circuits" flush>
             <DataTable
@@ -299,16 +300,14 @@ function Circuits() {
                 {
                   head: 'State',
                   cell: ({ state }) => (
-                    <Badge tone={state === 'open' ? 'bad' : 'warn'}>
-                      {state === 'open' ? 'open' : 'the next call tries it'}
-                    </Badge>
+                    <Badge tone={state === 'open' ? 'bad' : 'warn'}>{state === 'open' ? 'open' : 'half open'}</Badge>
                   ),
                 },
-                { head: 'Because', cell: ({ reason, failures }) => `${reason}, ${failures} failures` },
+                { head: 'Reason', cell: ({ reason, failures }) => `${reason}, ${failures} failures` },
                 {
-                  head: 'Tried again',
+                  head: 'Retried',
                   cell: ({ state, open_until: until }) =>
-                    state === 'open' ? dateTime(until * 1_000) : 'by the next call',
+                    state === 'open' ? dateTime(until * 1_000) : 'with the next call',
                 },
               ]}
             />
@@ -329,7 +328,7 @@ function LastErrors() {
   if (!isAllowed || errors.data?.data.length === 0) return null;
   return (
     <Card
-      title="Last errors of providers"
+      title="Recent provider errors"
       flush
       aside={
         <Link to="/requests" search={{ status: 'failed' }}>
@@ -340,7 +339,7 @@ function LastErrors() {
       <Shown query={errors}>
         {({ data }) => (
           <DataTable
-            label="Last errors of providers"
+            label="Recent provider errors"
             rows={data}
             keyOf={({ id }) => id}
             columns={[

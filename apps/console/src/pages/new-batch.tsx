@@ -72,12 +72,12 @@ export function NewBatch() {
     <div className="stack">
       <PageHead
         title="New batch"
-        text="The file is checked in this browser first. Nothing leaves it until you ask for an estimate or submit."
+        text="The file is first checked in your browser. It is not uploaded until you request an estimate or submit."
       />
       <FileChoice onFile={(file) => void choose(file)} />
       {chosen === null ? null : <FileReport chosen={chosen} />}
       {chosen?.check === undefined || chosen?.check === null ? null : (
-        <Card title="Where the lines go">
+        <Card title="Target and options">
           <Options
             value={options}
             onChange={(changed) => {
@@ -95,10 +95,10 @@ export function NewBatch() {
             {sent === null ? `Submit ${count(chosen.check?.lines ?? 0)} lines` : `Sending, ${percent(sent, 1)}`}
           </button>
           <button type="button" disabled={!isReady} onClick={() => void estimate(chosen)}>
-            Estimate the cost
+            Estimate cost
           </button>
           {(chosen.check?.problemCount ?? 0) > 0 ? (
-            <span className="muted">Mend the file first, and choose it again.</span>
+            <span className="muted">Fix the file, then select it again.</span>
           ) : null}
         </div>
       )}
@@ -118,38 +118,41 @@ function Estimate({ found }: { found: DryRun }) {
   };
   return (
     <Card
-      title="What it would cost"
+      title="Estimated cost"
       aside={<Badge tone={found.valid ? 'good' : 'bad'}>{found.valid ? 'would run' : 'would fail'}</Badge>}
     >
       <div className="tiles">
-        <Tile label="Input" value={dollars('cost_of_input_usd', 'not known')} note="estimated from the texts" />
+        <Tile label="Input" value={dollars('cost_of_input_usd', 'unknown')} note="estimated from the prompts" />
         <Tile
-          label="At most"
-          value={dollars('cost_max_usd', 'open')}
-          note={found.cost_max_usd === null ? 'lines set no maximum of tokens' : 'with the longest answers'}
+          label="Maximum"
+          value={dollars('cost_max_usd', 'no limit')}
+          note={
+            found.cost_max_usd === null ? 'some lines do not limit output tokens' : 'with the longest possible answers'
+          }
         />
       </div>
       <DataTable
-        label="Models of the lines"
+        label="Models"
         rows={found.models}
         keyOf={(row) => row.model ?? ''}
         columns={[
-          { head: 'Model', isLong: true, cell: (row) => <code>{row.model ?? 'of a prompt'}</code> },
+          { head: 'Model', isLong: true, cell: (row) => <code>{row.model ?? 'set by a prompt'}</code> },
           { head: 'Lines', isNumber: true, cell: (row) => count(row.lines) },
           { head: 'Input tokens', isNumber: true, cell: (row) => count(row.input_tokens) },
           {
-            head: 'Output at most',
+            head: 'Max. output tokens',
             isNumber: true,
             cell: (row) => (row.unbounded_lines > 0 ? 'no maximum' : count(row.output_tokens_max)),
           },
-          { head: 'Goes to', isLong: true, cell: (row) => row.problem?.message ?? row.target.join('; ') },
+          { head: 'Target', isLong: true, cell: (row) => row.problem?.message ?? row.target.join('; ') },
         ]}
       />
       {found.limits.map(({ limit, label, left, needed, measure, suffices }) => (
         <p key={limit} className={suffices === false ? 'note-box warn' : 'muted'}>
-          The budget {label} {suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice'}:{' '}
-          {amountOf(measure, left)} is left
-          {needed === null ? '' : `, and at most ${amountOf(measure, needed)} is needed`}.
+          The budget {label}{' '}
+          {suffices === null ? 'may not be sufficient' : suffices ? 'is sufficient' : 'is not sufficient'}:{' '}
+          {amountOf(measure, left)} left
+          {needed === null ? '' : `, up to ${amountOf(measure, needed)} needed`}.
         </p>
       ))}
       {(found.errors?.data ?? []).map(({ line, message }) => (
@@ -188,7 +191,7 @@ function FileChoice({ onFile }: { onFile: (file: File) => void }) {
     >
       <strong>Drop a JSONL file here</strong>
       <p className="muted">
-        One request a line:{' '}
+        One request per line:{' '}
         <code>{'{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {…}}'}</code>
       </p>
       <div className="row">
@@ -208,7 +211,7 @@ function FileChoice({ onFile }: { onFile: (file: File) => void }) {
         />
         <span className="muted">or</span>
         <label className="row">
-          <span className="hidden">Lines of the sample</span>
+          <span className="hidden">Lines in the sample</span>
           <input
             type="number"
             min={1}
@@ -219,7 +222,7 @@ function FileChoice({ onFile }: { onFile: (file: File) => void }) {
           />
         </label>
         <button type="button" onClick={() => onFile(sampleFile(Number(lines)))}>
-          Write a sample for the simulator
+          Generate a sample for the simulator
         </button>
       </div>
     </div>
@@ -270,7 +273,7 @@ function FileReport({ chosen: { file, check, share } }: { chosen: Chosen }) {
           ['Size', bytes(file.size)],
           ['Lines', count(check.lines)],
           ['Endpoint', <code key="endpoint">{check.endpoint ?? '–'}</code>],
-          ['Models', check.models.length === 0 ? 'none named' : check.models.join(', ')],
+          ['Models', check.models.length === 0 ? 'none' : check.models.join(', ')],
         ]}
       />
       {check.problems.length === 0 ? null : (
@@ -307,7 +310,7 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
       <label>
         Virtual key
         <select value={value.virtualKey} onChange={(event) => onChange({ ...value, virtualKey: event.target.value })}>
-          <option value="">as the model of each line says</option>
+          <option value="">from the model of each line</option>
           {(keys.data?.data ?? []).map(({ slug, name }) => (
             <option key={slug} value={slug}>
               {name} ({slug})
@@ -330,7 +333,7 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
         When
         <select value={value.window} onChange={(event) => onChange({ ...value, window: event.target.value })}>
           <option value="24h">within 24 hours</option>
-          <option value="immediate">before other batches</option>
+          <option value="immediate">as soon as possible, before other batches</option>
         </select>
       </label>
       <label>
@@ -339,7 +342,7 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
           value={value.note}
           maxLength={128}
           onChange={(event) => onChange({ ...value, note: event.target.value })}
-          placeholder="kept as metadata"
+          placeholder="stored as metadata"
         />
       </label>
     </div>
@@ -364,7 +367,8 @@ function upload(file: File, idempotencyKey: string, onShare: (share: number) => 
       const headers = { 'x-request-id': request.getResponseHeader('x-request-id') ?? '' };
       reject(toApiError(new Response(null, { status: Math.max(200, status), headers }), response));
     };
-    request.onerror = () => reject(new Error('The upload broke off. Submit again: it does not start a second batch.'));
+    request.onerror = () =>
+      reject(new Error('The upload was interrupted. Submit again; this does not create a second batch.'));
     request.send(form);
   });
 }

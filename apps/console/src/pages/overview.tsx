@@ -27,7 +27,7 @@ export function Overview() {
 
   return (
     <div className="stack">
-      <PageHead title="Overview" text="All calls of this workspace, live ones and those of batches.">
+      <PageHead title="Overview" text="All calls of this workspace, both live and in batches.">
         <label className="row">
           <span className="hidden">Period</span>
           <select
@@ -55,13 +55,13 @@ export function Overview() {
           note={
             total === 0
               ? undefined
-              : `${percent(failed, total)} of calls: ${short(errors.data?.summary.at_provider)} at providers, ${short(errors.data?.summary.refused)} refused here`
+              : `${percent(failed, total)} of calls: ${short(errors.data?.summary.at_provider)} at providers, ${short(errors.data?.summary.refused)} rejected by the gateway`
           }
         />
         <Tile
           label="Latency, median"
           value={total === 0 ? '–' : milliseconds(latency.data?.summary.p50)}
-          note={total === 0 ? undefined : `99 of 100 below ${milliseconds(latency.data?.summary.p99)}`}
+          note={total === 0 ? undefined : `99% below ${milliseconds(latency.data?.summary.p99)}`}
         />
         <Tile label="Tokens" value={short(tokens.data?.summary.total)} note="input and output" />
         <Tile
@@ -78,9 +78,9 @@ export function Overview() {
         <Card>
           <Empty title="No calls in this period">
             <p>
-              Choose a longer one above, or make the first call: the provider <code>simulator</code> answers like a real
-              one, at a simulated cost. Upload a batch, or send a call from the playground, and this page fills by
-              itself.
+              Select a longer period, or make your first call. The provider <code>simulator</code> behaves like a real
+              one, and its costs are not billed. Run a batch or send a call from the playground, and this page updates
+              automatically.
             </p>
             <Link to="/batches/new" className="button primary">
               Run a batch
@@ -103,7 +103,7 @@ export function Overview() {
                       asBars: true,
                     },
                     {
-                      label: 'refused here',
+                      label: 'rejected by the gateway',
                       values: (errors.data?.data_points ?? []).map((point) => point.total || null),
                       color: '--warn',
                       asBars: true,
@@ -116,7 +116,7 @@ export function Overview() {
                     },
                   ]}
                   format={short}
-                  summary={`${count(total)} calls, of which ${count(errors.data?.summary.at_provider ?? 0)} failed at the provider and ${count(errors.data?.summary.refused ?? 0)} were refused here`}
+                  summary={`${count(total)} calls, of which ${count(errors.data?.summary.at_provider ?? 0)} failed at the provider and ${count(errors.data?.summary.refused ?? 0)} were rejected by the gateway`}
                 />
               )}
             </Shown>
@@ -169,7 +169,7 @@ export function Overview() {
                     },
                   ]}
                   format={money}
-                  summary={`${money(summary.total)} in all`}
+                  summary={`${money(summary.total)} in total`}
                 />
               )}
             </Shown>
@@ -182,7 +182,7 @@ export function Overview() {
 }
 
 const perMinute = (total: number, period: Period): string =>
-  `${short(Math.round((total / (periods[period].ms / 60_000)) * 10) / 10)} a minute`;
+  `${short(Math.round((total / (periods[period].ms / 60_000)) * 10) / 10)} per minute`;
 
 const textOf = (value: unknown): string => (typeof value === 'string' ? value : '–');
 
@@ -193,10 +193,10 @@ function Models({ period }: { period: Period }) {
       <Shown query={models}>
         {({ data }) =>
           data.length === 0 ? (
-            <Empty title="No model was called in this period" />
+            <Empty title="No models were called in this period" />
           ) : (
             <DataTable
-              label="Models by calls"
+              label="Models by number of calls"
               rows={data}
               keyOf={(row) => textOf(row['ai_model'])}
               columns={[
@@ -233,12 +233,12 @@ function Problems() {
   if (waiting.length + failed.length + open.length === 0) {
     // Only what was looked at is said to be fine.
     const fine = [
-      ...(circuits.data === undefined ? [] : ['no open circuit']),
-      ...(batches.data === undefined ? [] : ['no batch that waits for a budget', 'none that failed today']),
+      ...(circuits.data === undefined ? [] : ['no open circuits']),
+      ...(batches.data === undefined ? [] : ['no batches waiting for a budget', 'no batches failed today']),
     ];
     return fine.length === 0 ? null : (
       <div className="note-box good" role="status">
-        Nothing is wrong: {fine.join(', ')}.
+        No problems: {fine.join(', ')}.
       </div>
     );
   }
@@ -252,16 +252,16 @@ function Problems() {
             {model === '' ? '' : `, ${model}`}: {reason};{' '}
             {state === 'open' ? (
               <>
-                tried again <Ago at={until * 1_000} />
+                next attempt <Ago at={until * 1_000} />
               </>
             ) : (
-              'the next call tries it'
+              'the next call tests it'
             )}
           </li>
         ))}
         {waiting.map(({ id, waiting: wait }) => (
           <li key={id}>
-            <Badge tone="warn">batch waits</Badge>{' '}
+            <Badge tone="warn">batch waiting</Badge>{' '}
             <Link to="/batches/$id" params={{ id }}>
               {id}
             </Link>

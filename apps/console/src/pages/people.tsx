@@ -29,7 +29,7 @@ export function People() {
     <div className="stack">
       <PageHead
         title="People and workspaces"
-        text="A workspace owns its batches, keys and records, and sees nothing of others. People are members of workspaces, with a role in each."
+        text="A workspace owns its batches, keys and records and cannot see those of others. People are members of workspaces, with a role in each."
       />
       {mayReadMembers ? <Members /> : null}
       {mayReadUsers ? <Invites /> : null}
@@ -41,9 +41,9 @@ export function People() {
 }
 
 const roleTexts: Record<Role, string> = {
-  admin: 'admin: everything in the workspace',
-  manager: 'manager: everything but people and forced guardrails',
-  member: 'member: makes calls, batches and prompts',
+  admin: 'admin: full access to the workspace',
+  manager: 'manager: everything except people and enforced guardrails',
+  member: 'member: calls, batches and prompts',
 };
 
 const RoleSelect = ({ value, label, onChange }: { value: Role; label: string; onChange: (role: Role) => void }) => (
@@ -76,7 +76,7 @@ function Members() {
         {({ data, total }) =>
           data.length === 0 ? (
             <Empty title="No members yet">
-              <p>Owners and admins of the organisation may do everything here without being members.</p>
+              <p>Owners and admins of the organisation have full access without being members.</p>
             </Empty>
           ) : (
             <RecordTable
@@ -88,7 +88,7 @@ function Members() {
               columns={[
                 { head: 'Name', isLong: true, cell: nameOf },
                 { head: 'E-mail', isLong: true, cell: ({ email }) => email },
-                { head: 'Role here', cell: (member) => (mayWrite ? <MemberRole member={member} /> : member.role) },
+                { head: 'Workspace role', cell: (member) => (mayWrite ? <MemberRole member={member} /> : member.role) },
                 { head: 'In the organisation', cell: ({ org_role: role }) => role },
                 { head: 'Actions', cell: (member) => (mayWrite ? <RemoveMember member={member} /> : null) },
               ]}
@@ -137,7 +137,7 @@ function RemoveMember({ member: { id, email, workspace_id: workspaceId } }: { me
   );
   return (
     <Confirmed text="Remove" question={`Remove ${email} from ${workspace.name}?`} act={act}>
-      Their keys for this workspace stop working within a second. They stay a user of the organisation.
+      Their keys for this workspace stop working within a second. They remain a user of the organisation.
       <MadeKeys userId={id} where="here" revokes={revokes} onChange={setRevokes} />
     </Confirmed>
   );
@@ -167,14 +167,14 @@ function MadeKeys({
     <>
       {made.length === 0 ? null : (
         <span className="hint">
-          Service keys of this workspace that they made: {made.map(({ name }) => name).join(', ')}
-          {keys.data?.has_more ? ' and more' : ''}. They go on working, and the person may know them.
+          Service keys that they created in this workspace: {made.map(({ name }) => name).join(', ')}
+          {keys.data?.has_more ? ' and more' : ''}. These keys keep working, and the person may still have them.
         </span>
       )}
       {mayWrite ? (
         <label className="row">
           <input type="checkbox" checked={revokes} onChange={(event) => onChange(event.target.checked)} />
-          Also revoke the service keys that they made {where}
+          Also revoke the service keys that they created {where}
         </label>
       ) : null}
     </>
@@ -212,7 +212,7 @@ function AddMember() {
             </option>
           ))}
         </select>
-        <span className="hint">Somebody who is not in the list yet needs an invite.</span>
+        <span className="hint">To add a person who is not in the list, send an invite.</span>
       </label>
       <label>
         Role
@@ -234,8 +234,8 @@ function Invites() {
       <Shown query={invites}>
         {({ data, total }) =>
           data.length === 0 ? (
-            <Empty title="Nobody was invited yet">
-              <p>An invite is a link that works once. Send it to the person; Sluice sends no mail.</p>
+            <Empty title="No invites yet">
+              <p>An invite is a link that works once. Send it to the person yourself; Sluice does not send e-mail.</p>
             </Empty>
           ) : (
             <RecordTable
@@ -249,7 +249,7 @@ function Invites() {
                 { head: 'Role', cell: ({ role }) => role },
                 { head: 'State', cell: ({ status }) => <Badge tone={tones[status]}>{status}</Badge> },
                 { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
-                { head: 'Ends', cell: ({ expires_at: at }) => dateTime(at) },
+                { head: 'Expires', cell: ({ expires_at: at }) => dateTime(at) },
                 {
                   head: 'Actions',
                   cell: (invite) =>
@@ -264,7 +264,7 @@ function Invites() {
   );
 }
 
-const linkNote = 'The link works once and is shown only now. Send it to the person by a way that you trust.';
+const linkNote = 'The link works once and is shown only now. Send it to the person through a channel that you trust.';
 
 function PendingInvite({ invite: { id, email } }: { invite: Invite }) {
   const path = { path: { id } };
@@ -279,12 +279,12 @@ function PendingInvite({ invite: { id, email } }: { invite: Invite }) {
       <FormDialog
         quiet
         text="New link"
-        title={`Make a new link for ${email}?`}
-        submit="Make a new link"
+        title={`Create a new link for ${email}?`}
+        submit="Create a new link"
         act={resend}
         shown={({ invite_link: link }) => ({ label: 'Invite link', text: link, note: linkNote })}
       >
-        <p>The link that was sent before stops working.</p>
+        <p>The previous link stops working.</p>
       </FormDialog>
       <Confirmed text="Cancel" question={`Cancel the invite of ${email}?`} act={cancel}>
         The link stops working.
@@ -310,9 +310,9 @@ function InviteForm() {
   });
   return (
     <FormDialog
-      text="Invite somebody"
-      title="Invite somebody"
-      submit="Make the link"
+      text="Invite a person"
+      title="Invite a person"
+      submit="Create link"
       act={invite}
       shown={({ invite_link: link }) => ({ label: 'Invite link', text: link, note: linkNote })}
     >
@@ -323,8 +323,8 @@ function InviteForm() {
       <label>
         In the organisation
         <select value={orgRole} onChange={(event) => setOrgRole(event.target.value as 'admin' | 'member')}>
-          <option value="member">member: only what the role in a workspace allows</option>
-          <option value="admin">admin: everything in all workspaces</option>
+          <option value="member">member: access according to the role in each workspace</option>
+          <option value="admin">admin: full access to all workspaces</option>
         </select>
       </label>
       <label>
@@ -356,7 +356,7 @@ function Users() {
               { head: 'E-mail', isLong: true, cell: ({ email }) => email },
               { head: 'Role', cell: ({ role }) => <Badge tone={role === 'owner' ? 'info' : 'plain'}>{role}</Badge> },
               { head: 'Workspaces', cell: ({ workspace_ids: ids }) => ids.length, isNumber: true },
-              { head: 'Since', cell: ({ created_at: at }) => <Ago at={at} /> },
+              { head: 'Joined', cell: ({ created_at: at }) => <Ago at={at} /> },
               {
                 head: 'Actions',
                 cell: (user) => (mayWrite && user.role !== 'owner' ? <RemoveUser user={user} /> : null),
@@ -380,7 +380,7 @@ function RemoveUser({ user: { id, email } }: { user: User }) {
   );
   return (
     <Confirmed text="Remove" question={`Remove ${email} from the organisation?`} act={act}>
-      All of their memberships end and all of their keys stop working within a second.
+      They are removed from all workspaces, and all of their keys stop working within a second.
       <MadeKeys userId={id} where="in all workspaces" revokes={revokes} onChange={setRevokes} />
     </Confirmed>
   );
@@ -412,8 +412,8 @@ function Workspaces() {
               <input value={name} onChange={(event) => setName(event.target.value)} required maxLength={200} />
             </label>
             <p className="hint">
-              The console shows the workspace of the key that you sign in with: make a key for the new one with
-              <code> workspace_id</code> in the body of POST /v1/api-keys.
+              The console shows the workspace of the key that you sign in with. To open the new workspace, create a key
+              for it: send its <code>workspace_id</code> to POST /v1/api-keys.
             </p>
           </FormDialog>
         ) : null
@@ -431,7 +431,7 @@ function Workspaces() {
             columns={[
               { head: 'Name', isLong: true, cell: ({ name: text }) => text },
               { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
-              { head: 'Id', cell: ({ id }) => <Id id={id} /> },
+              { head: 'ID', cell: ({ id }) => <Id id={id} /> },
               { head: 'Budgets', cell: limitsText },
               { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
             ]}

@@ -37,7 +37,7 @@ export function Playground() {
     retry: false,
   });
   const text =
-    'A call from here is an ordinary one: with the limits of your key, in the request log, and it costs what it costs.';
+    'These are real calls: they count towards the limits of your key, appear in the request log, and are billed by the provider.';
   return (
     <div className="stack">
       <PageHead title="Playground" text={text} />
@@ -88,10 +88,10 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
     <>
       {again === undefined ? null : (
         <p className="muted">
-          As request <Id id={again.id} />
+          Based on request <Id id={again.id} />
           {again.request.body === null
-            ? ', whose body was not recorded: write it anew.'
-            : ', to be changed and sent again.'}
+            ? ', whose body was not recorded. Enter it again.'
+            : '. Edit it and send it again.'}
         </p>
       )}
       <form className="stack" onSubmit={run}>
@@ -101,13 +101,13 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
               <ModelField label="Model" value={call.model} onChange={(model) => setCall({ ...call, model })} />
               {second === null ? (
                 <button type="button" onClick={() => setSecond(call.model)}>
-                  Compare with another
+                  Compare with another model
                 </button>
               ) : (
                 <>
                   <ModelField label="Second model" value={second} onChange={setSecond} />
                   <button type="button" onClick={() => setSecond(null)}>
-                    Only one
+                    Remove second model
                   </button>
                 </>
               )}
@@ -120,7 +120,7 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
                 />
               </label>
               <label>
-                Tokens at most
+                Max. tokens
                 <input
                   type="number"
                   min={1}
@@ -133,7 +133,7 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
               <Fields call={call} setCall={setCall} />
             ) : (
               <label>
-                Body without its model, as JSON
+                Body as JSON, without the model
                 <textarea
                   rows={14}
                   required
@@ -154,7 +154,7 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
                 disabled={problem !== null}
                 onClick={() => setCall(call.body === null ? asBody(call) : { ...call, body: null })}
               >
-                {call.body === null ? 'Write the whole body' : 'Back to the fields'}
+                {call.body === null ? 'Edit the body as JSON' : 'Back to the form'}
               </button>
               {isRunning ? (
                 <button type="button" onClick={() => stop.current?.abort()}>
@@ -185,7 +185,7 @@ function Fields({ call, setCall }: { call: Call; setCall: (call: Call) => void }
         <textarea
           rows={2}
           value={call.system}
-          placeholder="You answer in one sentence."
+          placeholder="Answer in one sentence."
           onChange={(event) => setCall({ ...call, system: event.target.value })}
         />
       </label>
@@ -210,7 +210,7 @@ function asBody(call: Call): Call {
     type: 'function',
     function: {
       name: 'temperature',
-      description: 'The temperature of a city',
+      description: 'Returns the temperature of a city',
       parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
     },
   };
@@ -257,7 +257,7 @@ function Snippets({ call }: { call: Call }) {
   const { curl, typescript, python } = snippetsOf({ body, base: `${location.origin}/v1`, config });
   return (
     <details>
-      <summary>The same call from a program</summary>
+      <summary>The same call in code</summary>
       <div className="columns">
         <Code value={curl} label="curl" />
         <Code value={typescript} label="TypeScript" />

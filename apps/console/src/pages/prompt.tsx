@@ -83,13 +83,13 @@ function Head({ prompt: { name, slug, prompt_version: inUse, last_version: last 
       title={name}
       text={
         <>
-          <code>{slug}</code>, version {inUse} is in use{last > inUse ? `, ${last - inUse} newer not yet` : ''}
+          <code>{slug}</code>, version {inUse} is in use{last > inUse ? `, ${last - inUse} newer not published` : ''}
         </>
       }
     >
       {mayWrite ? (
         <Confirmed text="Delete" question={`Delete the prompt ${slug}?`} act={remove}>
-          Programs that name it get an error from then on. Batches that have begun keep their versions.
+          Programs that use it will get an error. Batches that have started keep their version.
         </Confirmed>
       ) : null}
     </PageHead>
@@ -151,7 +151,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
             Virtual key
             <input
               value={draft.virtualKey}
-              placeholder="the caller names it"
+              placeholder="set by the request"
               onChange={(event) => set({ virtualKey: event.target.value })}
             />
           </label>
@@ -159,7 +159,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
             Model
             <input
               value={draft.model}
-              placeholder="the caller names it"
+              placeholder="set by the request"
               onChange={(event) => set({ model: event.target.value })}
             />
           </label>
@@ -172,7 +172,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
             value={draft.parameters}
             onChange={(event) => set({ parameters: event.target.value })}
           />
-          <span className="hint">Members of the request, as JSON: temperature, max_tokens, response_format, …</span>
+          <span className="hint">Request parameters as JSON: temperature, max_tokens, response_format, …</span>
         </label>
         {mayWrite ? (
           <>
@@ -181,7 +181,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
               <input
                 value={draft.description}
                 maxLength={500}
-                placeholder="for those who read the versions"
+                placeholder="describe the change"
                 onChange={(event) => set({ description: event.target.value })}
               />
             </label>
@@ -190,7 +190,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
               <button type="submit" className="primary" disabled={save.isPending}>
                 Save as a new version
               </button>
-              <span className="muted small">It is used when you publish it below.</span>
+              <span className="muted small">Publish the version below to use it.</span>
             </div>
           </>
         ) : null}
@@ -205,7 +205,7 @@ function readParameters(text: string): Record<string, unknown> {
     const value = JSON.parse(text.trim() || '{}') as unknown;
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch (error) {
-    throw new Error(`The parameters are not JSON: ${(error as Error).message}`, { cause: error });
+    throw new Error(`The parameters are not valid JSON: ${(error as Error).message}`, { cause: error });
   }
   throw new Error('The parameters must be a JSON object, such as {"temperature": 0.2}.');
 }
@@ -276,7 +276,7 @@ function Try({ slug, version }: { slug: string; version: Version }) {
   return (
     <Card title={`Try version ${version.prompt_version}`}>
       <form className="stack" onSubmit={submit}>
-        {names.length === 0 ? <p className="muted">It has no variables.</p> : null}
+        {names.length === 0 ? <p className="muted">This version has no variables.</p> : null}
         {names.map((each) => (
           <label key={each}>
             {each}
@@ -356,7 +356,7 @@ function Versions({
             },
             { head: 'What changed', cell: ({ prompt_version_description: text }) => text ?? '–' },
             { head: 'Label', cell: (version) => <VersionLabel slug={prompt.slug} version={version} /> },
-            { head: 'Made', cell: ({ created_at: at }) => <Ago at={at} /> },
+            { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
             {
               head: 'Actions',
               cell: ({ prompt_version: version }) => (
@@ -374,7 +374,7 @@ function Versions({
                   <button
                     type="button"
                     className="plain"
-                    aria-label={`Compare from version ${version}`}
+                    aria-label={`Compare with version ${version}`}
                     onClick={() => setBefore(version)}
                   >
                     Compare
@@ -387,7 +387,7 @@ function Versions({
       </Card>
       {isSame ? null : (
         <Card title={`From version ${first.prompt_version} to ${second.prompt_version}`}>
-          <TextDiff before={whole(first)} after={whole(second)} label="What differs" />
+          <TextDiff before={whole(first)} after={whole(second)} label="Differences" />
         </Card>
       )}
     </>
@@ -406,8 +406,8 @@ const whole = ({
 }: Version): string =>
   [
     readable(template),
-    `model: ${model ?? 'the caller names it'}`,
-    `virtual key: ${key ?? 'the caller names it'}`,
+    `model: ${model ?? 'set by the request'}`,
+    `virtual key: ${key ?? 'set by the request'}`,
     `config: ${config ?? 'none'}`,
     `parameters: ${JSON.stringify(parameters, null, 2)}`,
     `tools: ${JSON.stringify(tools, null, 2)}`,

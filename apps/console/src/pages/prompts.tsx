@@ -24,7 +24,7 @@ export function Prompts() {
     <div className="stack">
       <PageHead
         title="Prompts"
-        text="Programs name a prompt and pass variables; its text changes here, in versions, without a release of the program."
+        text="Programs call a prompt with variables. You edit its text here, in versions, without releasing the program."
       >
         {mayWrite ? <NewPrompt /> : null}
       </PageHead>
@@ -33,7 +33,7 @@ export function Prompts() {
           {({ data, total }) =>
             data.length === 0 ? (
               <Empty title="No prompts yet">
-                <p>The first one answers a customer with the simulator, whose cost is simulated: nobody is billed.</p>
+                <p>Create an example that replies to a customer. It uses the simulator, whose costs are not billed.</p>
                 {mayWrite ? <FirstPrompt /> : null}
               </Empty>
             ) : (
@@ -54,7 +54,7 @@ export function Prompts() {
                     ),
                   },
                   { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
-                  { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? 'the caller names it'}</code> },
+                  { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? 'set by the request'}</code> },
                   { head: 'In use', cell: ({ prompt_version: version }) => `version ${version}` },
                   { head: 'Newest', cell: ({ last_version: version }) => `version ${version}` },
                   { head: 'Changed', cell: ({ last_updated_at: at }) => <Ago at={at} /> },
@@ -90,7 +90,7 @@ function FirstPrompt() {
         disabled={create.isPending}
         onClick={() => create.mutate({ name: 'Support reply', virtual_key: 'simulator', model: 'sim-small' })}
       >
-        Make a first prompt
+        Create your first prompt
       </button>
       {create.error === null ? null : <ErrorNote error={create.error} />}
     </>
@@ -108,7 +108,7 @@ function NewPrompt() {
       <label>
         Name
         <input value={name} onChange={(event) => setName(event.target.value)} required maxLength={200} />
-        <span className="hint">Its slug is made of it. Text, model and the rest are on its page.</span>
+        <span className="hint">The slug is derived from the name. You edit the text and model on the next page.</span>
       </label>
     </FormDialog>
   );

@@ -41,21 +41,25 @@ function Details({ log }: { log: LogDetails }) {
         ) : null}
         {log.trace_id === null ? null : (
           <Link to="/requests" search={{ trace_id: log.trace_id }} className="button">
-            Others of this trace
+            Show this trace
           </Link>
         )}
         {log.batch_id === null ? null : (
           <Link to="/batches/$id" params={{ id: log.batch_id }} className="button">
-            Its batch
+            Show batch
           </Link>
         )}
       </PageHead>
       <div className="tiles">
-        <Tile label="Took" value={milliseconds(log.duration_ms)} note={`${milliseconds(log.gateway_ms)} of it here`} />
+        <Tile
+          label="Duration"
+          value={milliseconds(log.duration_ms)}
+          note={`${milliseconds(log.gateway_ms)} in the gateway`}
+        />
         <Tile
           label="First event"
           value={milliseconds(log.first_event_ms)}
-          note={log.stream ? 'of the stream' : 'not a stream'}
+          note={log.stream ? 'streamed' : 'not streamed'}
         />
         <Tile
           label="Tokens"
@@ -69,16 +73,16 @@ function Details({ log }: { log: LogDetails }) {
         />
         <Tile label="Attempts" value={log.attempts} note={log.last_used_option ?? undefined} />
       </div>
-      <Card title="Where the time went">
+      <Card title="Timing">
         <Waterfall log={log} />
       </Card>
       <div className="columns">
-        <Card title="What was called">
+        <Card title="Call">
           <Facts
             rows={[
               ['Operation', log.operation],
               ['Model', <code key="model">{log.model}</code>],
-              ['Model that answered', log.response_model],
+              ['Response model', log.response_model],
               ['Provider', log.provider],
               ['Virtual key', log.virtual_key],
               [
@@ -93,17 +97,17 @@ function Details({ log }: { log: LogDetails }) {
             ]}
           />
         </Card>
-        <Card title="Who and when">
+        <Card title="Origin">
           <Facts
             rows={[
               ['Recorded', dateTime(log.created_at)],
               ['Key', log.api_key_name ?? log.api_key_id],
               ['User', log.user_id],
               ['Kind', log.batch_line === null ? log.kind : `line ${count(log.batch_line)} of a batch`],
-              ['Request id', <Id key="request" id={log.request_id} />],
-              ['Trace id', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
+              ['Request ID', <Id key="request" id={log.request_id} />],
+              ['Trace ID', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
               [
-                "Provider's request id",
+                'Provider request ID',
                 log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
               ],
               ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
@@ -117,12 +121,13 @@ function Details({ log }: { log: LogDetails }) {
             <p className="muted">
               {mayReadBodies ? (
                 <>
-                  They were not recorded. A workspace records them with <code>defaults.recording</code>, a key with{' '}
-                  <code>defaults.record_bodies</code>.
+                  The bodies were not recorded. To record them, set <code>defaults.recording</code> of the workspace or{' '}
+                  <code>defaults.record_bodies</code> of a key.
                 </>
               ) : (
                 <>
-                  Recorded prompts and answers need the scope <code>bodies.read</code>, which workspace admins have.
+                  To read recorded prompts and answers, you need the scope <code>bodies.read</code>, which workspace
+                  admins have.
                 </>
               )}
             </p>

@@ -33,7 +33,7 @@ export function Requests() {
   }, [fetchNextPage, hasNextPage, isFetching]);
   return (
     <div className="stack">
-      <PageHead title="Requests" text="Every live call and every batch line, with what it cost and how long it took." />
+      <PageHead title="Requests" text="All live calls and batch lines, with their cost and duration." />
       <Search key={JSON.stringify(filters)} filters={filters} />
       <Card flush>
         <Shown query={logs}>
@@ -42,14 +42,14 @@ export function Requests() {
             if (rows.length > 0)
               return <LongTable label="Requests" columns={columns} rows={rows} keyOf={({ id }) => id} onEnd={readOn} />;
             return Object.keys(filters).length > 0 ? (
-              <Empty title="No request matches">
+              <Empty title="No matching requests">
                 <Link to="/requests">Show all requests</Link>
               </Empty>
             ) : (
               <Empty title="No requests yet">
                 <p>
-                  Each call is here a moment after its answer. Send one from the playground: the cost of the simulator
-                  is simulated.
+                  Each call appears here moments after its answer. Send one from the playground; calls to the simulator
+                  are not billed.
                 </p>
                 <Link to="/playground" className="button primary">
                   Open the playground
@@ -113,7 +113,7 @@ function Search({ filters }: { filters: Filters }) {
       {field('model', 'Model', '@openai/gpt-5-mini')}
       {field('provider', 'Provider', 'openai')}
       {field('virtual_key', 'Virtual key', 'slug')}
-      {field('trace_id', 'Trace id', '')}
+      {field('trace_id', 'Trace ID', '')}
       {field('batch_id', 'Batch', 'batch_…')}
       {field('metadata', 'Metadata', '{"team":"search"}')}
       <button type="submit" className="primary">
@@ -148,7 +148,7 @@ const columns: readonly Column<LogRecord>[] = [
   { head: 'Model', isLong: true, cell: ({ model }) => <code>{model ?? '–'}</code> },
   { head: 'Provider', cell: ({ provider }) => provider ?? '–' },
   { head: 'Kind', cell: ({ kind }) => kind },
-  { head: 'Took', cell: ({ duration_ms: ms }) => milliseconds(ms), isNumber: true },
+  { head: 'Duration', cell: ({ duration_ms: ms }) => milliseconds(ms), isNumber: true },
   {
     head: 'Tokens',
     cell: ({ usage }) => (usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`),

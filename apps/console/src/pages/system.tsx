@@ -27,7 +27,7 @@ export function System() {
     <div className="stack">
       <PageHead
         title="System"
-        text="Processes, queues, subscribers and the database, as all processes share them. The server sends them again every few seconds."
+        text="The processes, queues, subscribers and database of this installation. Updated every few seconds."
       />
       <Shown query={system}>
         {(state) => (
@@ -59,31 +59,31 @@ function problemsOf({ processes, subscribers, queues, event_log: log, database, 
   return [
     ...(runs.some(({ app }) => app === 'worker')
       ? []
-      : ['No worker runs, so batches make no progress. Start one: `npm start` does, or the worker of the deployment.']),
+      : ['No worker is running, so batches make no progress. Start a worker, or run `npm start`.']),
     ...processes
       .filter(({ state }) => state === 'silent')
       .map(
         ({ app, host }) =>
-          `A process (${app}, ${host}) has said nothing for 45 s and did not stop in order: it was killed, or cannot reach the database. Its work is taken over.`,
+          `A process (${app}, ${host}) has sent no heartbeat for 45 s. It was killed or cannot reach the database. Other processes take over its work.`,
       ),
     ...(versions.size > 1
-      ? [`Processes run different releases (${[...versions].join(', ')}; this one ${version}). Finish the upgrade.`]
+      ? [`Processes run different releases (${[...versions].join(', ')}; this one: ${version}). Complete the upgrade.`]
       : []),
     ...subscribers
       .filter(({ failures }) => failures > 0)
       .map(
         ({ name, failures, last_error: error }) =>
-          `The subscriber ${name} failed ${failures} times in a row: ${error ?? 'see the log of a worker'}. Then: sluice subscribers retry ${name}.`,
+          `The subscriber ${name} failed ${failures} times in a row: ${error ?? 'see the log of a worker'}. Fix the cause, then run: sluice subscribers retry ${name}.`,
       ),
     ...queues
       .filter(({ oldest_seconds: waits }) => waits > 60)
       .map(
         ({ name, oldest_seconds: waits }) =>
-          `A job of the queue ${name} has waited for ${duration(waits * 1_000)}: start more workers, or look why they are busy.`,
+          `A job of the queue ${name} has waited for ${duration(waits * 1_000)}: start more workers, or find out why they are busy.`,
       ),
     ...(log.seconds_behind > 30
       ? [
-          `A transaction has been open for ${duration(log.seconds_behind * 1_000)} and holds back subscribers of the event log. See pg_stat_activity.`,
+          `A transaction has been open for ${duration(log.seconds_behind * 1_000)} and blocks subscribers of the event log. Find it in pg_stat_activity.`,
         ]
       : []),
     ...(busy > 0.9
@@ -96,10 +96,10 @@ function problemsOf({ processes, subscribers, queues, event_log: log, database, 
 
 function Problems({ state }: { state: SystemState }) {
   const problems = problemsOf(state);
-  if (problems.length === 0) return <div className="note-box good">Everything runs and keeps up.</div>;
+  if (problems.length === 0) return <div className="note-box good">All systems are running and up to date.</div>;
   return (
     <div className="note-box warn" role="alert">
-      <strong>Look at this</strong>
+      <strong>Needs attention</strong>
       <ul>
         {problems.map((problem) => (
           <li key={problem}>{problem}</li>
@@ -129,7 +129,7 @@ const Figures = ({
           'none yet'
         ) : (
           <>
-            about; the last one <Ago at={log.last_event_at} />
+            approximately; latest <Ago at={log.last_event_at} />
           </>
         )
       }
@@ -146,7 +146,7 @@ const Figures = ({
     <Tile
       label="Analytics"
       value={rollups.groups_waiting === 0 ? 'up to date' : duration(rollups.seconds_behind * 1_000)}
-      note="behind the request log"
+      note="lag behind the request log"
     />
   </div>
 );
@@ -156,7 +156,7 @@ const tones = { running: 'good', silent: 'bad', stopped: 'plain' } as const;
 const Processes = ({ state: { processes } }: { state: SystemState }) => (
   <Card title="Processes of the last hour" flush>
     {processes.length === 0 ? (
-      <Empty title="None has said that it is there yet" />
+      <Empty title="No processes yet" />
     ) : (
       <DataTable
         label="Processes"
@@ -168,7 +168,7 @@ const Processes = ({ state: { processes } }: { state: SystemState }) => (
           { head: 'Release', cell: ({ version }) => version },
           { head: 'Host', cell: ({ host }) => <code>{host}</code> },
           { head: 'Started', cell: ({ started_at: at }) => <Ago at={at} /> },
-          { head: 'Heard', cell: ({ heard_at: at }) => <Ago at={at} /> },
+          { head: 'Last heartbeat', cell: ({ heard_at: at }) => <Ago at={at} /> },
           { head: 'Unwritten records', cell: ({ unwritten_log_records: rows }) => count(rows), isNumber: true },
           { head: 'Lost records', cell: ({ lost_log_records: rows }) => count(rows), isNumber: true },
         ]}
@@ -187,9 +187,9 @@ const Queues = ({ state: { queues } }: { state: SystemState }) => (
         { head: 'Queue', cell: ({ name }) => <code>{name}</code> },
         { head: 'Ready', cell: ({ ready }) => count(ready), isNumber: true },
         { head: 'Running', cell: ({ active }) => count(active), isNumber: true },
-        { head: 'Later', cell: ({ deferred }) => count(deferred), isNumber: true },
+        { head: 'Deferred', cell: ({ deferred }) => count(deferred), isNumber: true },
         {
-          head: 'Oldest waits',
+          head: 'Longest wait',
           cell: ({ oldest_seconds: s }) => (s === 0 ? '–' : duration(s * 1_000)),
           isNumber: true,
         },
@@ -201,7 +201,7 @@ const Queues = ({ state: { queues } }: { state: SystemState }) => (
 const Subscribers = ({ state: { subscribers } }: { state: SystemState }) => (
   <Card title="Subscribers of the event log" flush>
     {subscribers.length === 0 ? (
-      <Empty title="None has started yet" />
+      <Empty title="No subscribers yet" />
     ) : (
       <DataTable
         label="Subscribers"
@@ -214,7 +214,7 @@ const Subscribers = ({ state: { subscribers } }: { state: SystemState }) => (
           {
             head: 'State',
             cell: ({ failures }) =>
-              failures === 0 ? <Badge tone="good">fine</Badge> : <Badge tone="bad">{failures} failures</Badge>,
+              failures === 0 ? <Badge tone="good">OK</Badge> : <Badge tone="bad">{failures} failures</Badge>,
           },
         ]}
       />
@@ -237,7 +237,7 @@ const Tables = ({ state: { database } }: { state: SystemState }) => (
 );
 
 const checkTexts = {
-  waiting: ['plain', 'waits for a worker'],
+  waiting: ['plain', 'waiting for a worker'],
   running: ['info', 'running'],
   equal: ['good', 'equal'],
   different: ['bad', 'different'],
@@ -252,8 +252,8 @@ function ModelCheck({ check }: { check: SystemState['read_model_check'] }) {
   return (
     <Card title="Do the tables match the event log?">
       <p className="muted">
-        A worker folds the whole event log and compares it with every row that pages and routes read. It takes about a
-        second for 20,000 events and disturbs nobody.
+        A worker replays the whole event log and compares the result with the stored tables. This takes about one second
+        per 20,000 events and does not affect running work.
       </p>
       {check === null ? null : (
         <div role="status" className="row">
@@ -264,7 +264,7 @@ function ModelCheck({ check }: { check: SystemState['read_model_check'] }) {
       {check?.problem ? (
         <div className="note-box bad">
           {check.problem}
-          {check.state === 'different' ? ' To make the tables again from the log: sluice rebuild.' : null}
+          {check.state === 'different' ? ' To rebuild the tables from the log, run: sluice rebuild.' : null}
         </div>
       ) : null}
       {ask.error === null ? null : <ErrorNote error={ask.error} />}

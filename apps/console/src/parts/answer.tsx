@@ -11,7 +11,7 @@ export type Answer = {
   text: string;
   /** Tools that the model asks for. */
   tools: readonly ToolCall[];
-  /** Of its record in the request log; null until the answer has begun. */
+  /** Of show record in the request log; null until the answer has begun. */
   traceId: string | null;
   state: 'running' | 'done' | 'failed';
   error: unknown;
@@ -29,13 +29,13 @@ export const AnswerText = ({ answer: { text, tools, traceId, error, state, tookM
     ))}
     {error === null ? null : <ErrorNote error={error} />}
     <p className="small muted">
-      {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Ended'} after {milliseconds(tookMs)}
-      {firstMs === null ? '' : `, first words after ${milliseconds(firstMs)}`}
+      {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Stopped'} after {milliseconds(tookMs)}
+      {firstMs === null ? '' : `, first token after ${milliseconds(firstMs)}`}
       {state === 'running' || traceId === null ? null : (
         <>
           {' · '}
           <Link to="/requests" search={{ trace_id: traceId }}>
-            its record
+            show record
           </Link>
         </>
       )}

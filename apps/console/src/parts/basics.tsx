@@ -72,7 +72,7 @@ export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void
   const needsScope = known?.code === 'missing_scope';
   return (
     <div className="note-box bad" role="alert">
-      <strong>{needsScope ? 'Your key may not do this' : 'That did not work'}</strong>
+      <strong>{needsScope ? 'Your key does not allow this' : 'The request failed'}</strong>
       <p>{textOfError(error)}</p>
       <div className="row small muted">
         {known?.code ? <span className="mono">{known.code}</span> : null}
@@ -104,7 +104,7 @@ export function Shown<Data>({
       <>
         {query.error === null ? null : (
           <p className="small outdated" role="status">
-            This may be out of date, because it could not be read again: {textOfError(query.error)}
+            This data may be out of date because it could not be refreshed: {textOfError(query.error)}
           </p>
         )}
         {children(query.data)}
@@ -113,7 +113,7 @@ export function Shown<Data>({
   }
   if (query.error !== null) return <ErrorNote error={query.error} retry={() => void query.refetch?.()} />;
   // It is tried again by itself, and its reader should not wait for that without knowing why.
-  if (query.failureReason != null) return <Loading what={`${textOfError(query.failureReason)} Trying again`} />;
+  if (query.failureReason != null) return <Loading what={`${textOfError(query.failureReason)} Retrying…`} />;
   return <Loading />;
 }
 

@@ -43,7 +43,7 @@ export function Confirmed({
           {act.error === null ? null : <ErrorNote error={act.error} />}
           <div className="row">
             <button type="button" onClick={() => setAsks(false)}>
-              Keep it
+              Go back
             </button>
             <button
               type="button"

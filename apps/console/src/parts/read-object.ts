@@ -4,8 +4,8 @@ export function readObject(text: string): { value: Record<string, unknown> } | {
     const value = JSON.parse(text) as unknown;
     if (typeof value === 'object' && value !== null && !Array.isArray(value))
       return { value: value as Record<string, unknown> };
-    return { problem: 'This is JSON, but no object: it begins with { and ends with }.' };
+    return { problem: 'This is valid JSON but not an object. Put it in braces: { … }.' };
   } catch (error) {
-    return { problem: `This is not JSON yet: ${(error as Error).message}` };
+    return { problem: `This is not valid JSON: ${(error as Error).message}` };
   }
 }

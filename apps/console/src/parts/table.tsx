@@ -68,7 +68,7 @@ export function RecordTable<Row>({
         />
         <span className="small muted" role="status">
           {count(found.length)} of {count(total)}
-          {total > rows.length ? `; only the newest ${count(rows.length)} are searched, the API has all` : ''}
+          {total > rows.length ? `; only the newest ${count(rows.length)} are searched` : ''}
         </span>
       </div>
       <LongTable {...props} rows={found} />

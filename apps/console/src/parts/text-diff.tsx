@@ -4,7 +4,7 @@ import { diffLines } from 'diff';
 export function TextDiff({ before, after, label }: { before: string; after: string; label: string }) {
   const parts = diffLines(before, after);
   const isSame = parts.every(({ added, removed }) => !added && !removed);
-  if (isSame) return <p className="muted">Nothing differs.</p>;
+  if (isSame) return <p className="muted">No differences.</p>;
   return (
     <div className="code-box diff" role="region" aria-label={label} tabIndex={0}>
       <pre>
