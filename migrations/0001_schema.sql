@@ -270,8 +270,6 @@ create table batch (
   completed integer not null,
   failed integer not null,
   usage jsonb not null,
-  -- The budget that the lines wait for.
-  waiting jsonb,
   paused_at timestamptz,
   output_file_id text,
   error_file_id text,

@@ -15,7 +15,6 @@ import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
 import { wakeSnoozedChunksOf } from '#libs/batches/chunks/snooze-chunk.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
 import { createWaitReporter } from '#libs/batches/lines/report-waits.ts';
-import { recordBudgetWait } from '#libs/batches/lines/record-budget-wait.ts';
 import { createPermitPool } from '#libs/batches/lines/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -91,15 +90,7 @@ export async function composeWorker(
   const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
   const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
   let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
-  const waits = createLineWaits({
-    logger,
-    now: () => steadyClock.now(),
-    onBudgetWait(batchId, refusal) {
-      recordBudgetWait({ db, eventLog }, batchId, refusal).catch((error: unknown) => {
-        logger.warn({ err: error, batch_id: batchId }, 'the wait of a batch for a budget cannot be recorded yet');
-      });
-    },
-  });
+  const waits = createLineWaits({ logger, now: () => steadyClock.now() });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },

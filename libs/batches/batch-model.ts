@@ -12,7 +12,7 @@ type Columns = Omit<BatchRow, keyof StreamRow>;
 /** The read model of GET /v1/batches, and the state that commands are decided on. */
 export const batchModel: InlineModel<BatchRow, BatchEvent> = {
   name: 'batch',
-  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage', 'waiting'],
+  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage'],
   evolve,
 };
 
@@ -37,22 +37,20 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
         if (part.cost !== null) sums.cost = addDecimals(sums.cost ?? null, part.cost);
         if (part.unpriced_lines !== undefined) sums.unpriced_lines = (sums.unpriced_lines ?? 0) + part.unpriced_lines;
       }
-      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums, waiting: null };
+      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
     }
     case 'batch.chunk_redelivered':
     case 'batch.chunk_snoozed':
       return row;
-    case 'batch.budget_wait_began':
-      return { ...row, waiting: { ...event.data, since: at.toISOString() } };
     case 'batch.paused':
-      return { ...row, paused_at: at, waiting: null };
+      return { ...row, paused_at: at };
     case 'batch.resumed':
       return { ...row, paused_at: null };
     case 'batch.cancel_requested':
-      return { ...row, status: 'cancelling', cancelling_at: at, waiting: null, paused_at: null };
+      return { ...row, status: 'cancelling', cancelling_at: at, paused_at: null };
     case 'batch.finalizing': {
       const { reason: finalizing_reason } = event.data;
-      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, waiting: null, paused_at: null };
+      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, paused_at: null };
     }
     case 'batch.completed':
       return { ...row, ...files(event.data), status: 'completed', completed_at: at };
@@ -91,7 +89,6 @@ function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type:
     completed: 0,
     failed: 0,
     usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
-    waiting: null,
     paused_at: null,
     output_file_id: null,
     error_file_id: null,

@@ -100,10 +100,6 @@ const commands = {
   'settle nothing new': { type: 'settle', settled: null, openChunks: 1 },
   'record redelivery': { type: 'record_redelivery', chunk: 1, attempt: 2, unsettled: 5 },
   'snooze chunk': { type: 'snooze_chunk', chunk: 1, unsettled: 5, resumeAt: new Date(0) },
-  'record budget wait': {
-    type: 'record_budget_wait',
-    wait: { limit: 'policy_1', message: 'used up', until: '2026-11-21T12:00:00.000Z' },
-  },
   cancel: { type: 'cancel' },
   'close with open chunks': { type: 'close', openChunks: 1 },
   'close drained': { type: 'close', openChunks: 0 },
@@ -120,7 +116,6 @@ const nothing: Record<CommandName, Expected> = {
   'settle nothing new': [],
   'record redelivery': [],
   'snooze chunk': [],
-  'record budget wait': [],
   cancel: [],
   'close with open chunks': [],
   'close drained': [],
@@ -147,7 +142,6 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
     'settle the last': ['batch.lines_settled', 'batch.finalizing completed'],
     'record redelivery': ['batch.chunk_redelivered'],
     'snooze chunk': ['batch.chunk_snoozed'],
-    'record budget wait': ['batch.budget_wait_began'],
     cancel: ['batch.cancel_requested'],
   },
   'cancelling after validation': {
@@ -269,17 +263,6 @@ test('events carry what the commands say', () => {
   expect(decideBatch(stateAfter(...states.finalizing), commands.finish, during)).toEqual([
     { type: 'batch.completed', data: outcome },
   ]);
-});
-
-test('a wait for a budget is recorded once, until lines are settled or the budget is reset', () => {
-  const command = commands['record budget wait'];
-  const waits = (now: Date, ...more: BatchEvent[]): number =>
-    decideBatch(stateAfter(...states.in_progress, ...more), command, now).length;
-  const began: BatchEvent = { type: 'batch.budget_wait_began', data: command.wait };
-  expect(waits(during, began)).toBe(0);
-  expect(waits(new Date(command.wait.until), began)).toBe(1);
-  expect(waits(during, began, { type: 'batch.lines_settled', data: settled(1, 0) })).toBe(1);
-  expect(waits(during, { ...began, data: { ...command.wait, until: null } })).toBe(0);
 });
 
 test('a batch is paused and resumed once however often it is asked, while it is validated or runs', () => {

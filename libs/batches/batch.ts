@@ -33,9 +33,6 @@ export type BatchOutcome = {
 /** Ids of the versions of prompts and partials that a batch's lines are made of, by the names that the lines use. */
 export type PinnedPrompts = { prompts: Record<string, string>; partials: Record<string, string> };
 
-/** `limit`: the id of the record that has the budget. `until`: when that is reset, ISO 8601; null: not by itself. */
-type BudgetWait = { limit: string; message: string; until: string | null };
-
 // These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
 export type BatchEvent =
   | {
@@ -73,8 +70,6 @@ export type BatchEvent =
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
   | { type: 'batch.chunk_snoozed'; data: { chunk: number; unsettled: number; resume_at: string } }
-  /** Lines wait for a budget, and no line has ended since: a settled line ends the wait. */
-  | { type: 'batch.budget_wait_began'; data: BudgetWait }
   /** No line is started from here on, until `batch.resumed`. The deadline stays as it is. */
   | { type: 'batch.paused'; data: Record<string, never> }
   | { type: 'batch.resumed'; data: Record<string, never> }
@@ -96,7 +91,6 @@ export type BatchState = {
   total: number;
   completed: number;
   failed: number;
-  waiting: { limit: string; until: string | null } | null;
 };
 
 export type BatchCommand =
@@ -111,7 +105,6 @@ export type BatchCommand =
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
   | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
-  | { type: 'record_budget_wait'; wait: BudgetWait }
   | { type: 'pause' }
   | { type: 'resume' }
   | { type: 'cancel' }
@@ -165,12 +158,6 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       const { chunk, unsettled, resumeAt } = command;
       const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
       return batch.status === 'in_progress' ? [{ type: 'batch.chunk_snoozed', data }] : [];
-    }
-    case 'record_budget_wait': {
-      const { waiting } = batch;
-      // Lines that wait for one of two budgets each are told apart by neither: the first is named until it is reset.
-      const isKnown = waiting !== null && (waiting.until === null || waiting.until > now.toISOString());
-      return startsLines(batch) && !isKnown ? [{ type: 'batch.budget_wait_began', data: command.wait }] : [];
     }
     case 'pause':
     case 'resume':

@@ -36,19 +36,10 @@ export function toOpenAiBatch(batch: BatchRow) {
     cost_usd: usage.cost === undefined ? null : toDollars(usage.cost),
     unpriced_lines: usage.unpriced_lines ?? 0,
     paused_at: toUnixSeconds(batch.paused_at),
-    waiting: batch.waiting && waitOf(batch.waiting),
     retry_of: (batch.gateway_options['retry_of'] as string | undefined) ?? null,
     metadata: batch.metadata,
   };
 }
-
-const waitOf = ({ limit, message, until, since }: NonNullable<BatchRow['waiting']>) => ({
-  reason: 'usage_limit_exceeded' as const,
-  limit,
-  message,
-  since: toUnixSeconds(new Date(since)),
-  until: toUnixSeconds(until === null ? null : new Date(until)),
-});
 
 /** A cancelled batch is shown as `cancelling` until its files exist, although internally it is `finalizing` at the end. */
 function shownStatus({ status, finalizing_reason: reason }: BatchRow): BatchRow['status'] {

@@ -52,16 +52,15 @@ async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWa
     JSON.stringify(reason === 'budget_used_up' ? [reason] : [reason, label, model]),
   );
   const waits = [...groups.values()].map((group): BatchWait => {
-    const [{ reason }] = group as [LineWait];
+    const [{ reason, budget }] = group as [LineWait];
     const untils = group.flatMap(({ until_ms: until }) => (until === null ? [] : [until]));
     const lines = group.reduce((sum, wait) => sum + wait.lines, 0);
     const target = onlyOne(group.map(({ label }) => label));
     const model = onlyOne(group.map((wait) => wait.model));
     const known = reason in causes ? (reason as keyof typeof causes) : 'gateway';
-    const cause = known === 'budget_used_up' ? (batch.waiting?.message ?? causes[known]) : causes[known];
     return {
       reason: known === 'budget_used_up' ? 'usage_limit_exceeded' : known,
-      message: `${whoWaits({ reason, lines, target, model })}: ${cause}`,
+      message: `${whoWaits({ reason, lines, target, model })}: ${budget ?? causes[known]}`,
       lines,
       target,
       model,

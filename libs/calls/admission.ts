@@ -3,7 +3,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { toRecord } from '#libs/providers/chat/json-value.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { OtherModels } from './allowed-models.ts';
-import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
+import type { Attempt, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
 
 /** What a policy (a budget, a rate limit) is given about a call before the call is made to a target. */
 export type AdmissionRequest = {
@@ -32,11 +32,8 @@ type StoredName = { id: string; slug: string };
 
 /** Refuses a batch line that rather waits for its budget: to a line this is as a rate limit, it asks again. */
 export class BudgetWaitError extends GatewayError {
-  readonly refusal: BudgetRefusal;
-
-  constructor(refusal: BudgetRefusal, retryAfterMs: number) {
-    super('rate_limited', budgetCode, refusal.message, { retryAfterMs });
-    this.refusal = refusal;
+  constructor(message: string, retryAfterMs: number) {
+    super('rate_limited', budgetCode, message, { retryAfterMs });
   }
 }
 

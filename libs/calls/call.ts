@@ -118,15 +118,6 @@ export type ForwardRequest = {
   waitWithoutPermit?: WaitWithoutPermit;
 };
 
-/** A call was refused by a budget. */
-export type BudgetRefusal = {
-  /** Of the record that has the budget. */
-  recordId: string;
-  message: string;
-  /** Epoch milliseconds; null: it is not reset by itself. */
-  resetsAtMs: number | null;
-};
-
 /** What a call is waiting for. */
 export type Wait = {
   /**
@@ -147,8 +138,8 @@ export type Wait = {
   model: string | null;
   /** In epoch milliseconds; null if the wait ends with a free permit or with an answer. */
   untilMs: number | null;
-  /** Of `budget_used_up`. */
-  budget?: BudgetRefusal;
+  /** Of `budget_used_up`: the sentences that name the budget. */
+  budget?: string;
 };
 
 /**

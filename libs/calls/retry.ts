@@ -4,7 +4,7 @@ import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { BudgetWaitError } from './admission.ts';
-import type { BudgetRefusal, ForwardRequest, Outcome, Target, Wait } from './call.ts';
+import type { ForwardRequest, Outcome, Target, Wait } from './call.ts';
 import { callAborted, shuttingDown } from './cancelled.ts';
 import { isQuotaUsedUp, probeEveryMs, waitBeforeRetry } from './retry-waits.ts';
 
@@ -271,9 +271,9 @@ function reasonOf(outcome: Outcome, verdict: Verdict, policy: RetryPolicy): Wait
   return verdict === 'rate_limited' && policy.countsRateLimited !== true ? 'rate_limited' : 'retry';
 }
 
-/** The used-up budget of ours. Only a call that waits for budgets gets this as a retryable error. */
-const budgetOf = (outcome: Outcome): BudgetRefusal | undefined =>
-  outcome.kind === 'failed' && outcome.error instanceof BudgetWaitError ? outcome.error.refusal : undefined;
+/** Names the used-up budget of ours. Only a call that waits for budgets gets this as a retryable error. */
+const budgetOf = (outcome: Outcome): string | undefined =>
+  outcome.kind === 'failed' && outcome.error instanceof BudgetWaitError ? outcome.error.message : undefined;
 
 /** Budgets and rates cannot be checked because the database is unavailable. */
 const isOfOutage = (outcome: Outcome): boolean =>

@@ -128,9 +128,6 @@ export type BatchUsage = {
   unpriced_lines?: number;
 };
 
-/** The budget that lines wait for. `until`: when it is reset, ISO 8601; null: not by itself. `since`: of the event, the same. */
-export type BatchWait = { limit: string; message: string; until: string | null; since: string };
-
 export type BatchTable = StreamFold & {
   endpoint: string;
   completion_window: string;
@@ -149,7 +146,6 @@ export type BatchTable = StreamFold & {
   completed: number;
   failed: number;
   usage: Json<BatchUsage>;
-  waiting: NullableJson<BatchWait>;
   paused_at: Date | null;
   output_file_id: string | null;
   error_file_id: string | null;
@@ -185,6 +181,8 @@ export type LineWait = {
   reason: string;
   label: string | null;
   model: string | null;
+  /** Of `budget_used_up`: the sentences that name the budget. */
+  budget: string | null;
   lines: number;
   since_ms: number;
   until_ms: number | null;

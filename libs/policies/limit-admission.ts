@@ -173,7 +173,7 @@ function usedUp(
   refusal: Refusal | null,
   nowMs: number,
 ): GatewayError {
-  const { kind, label, terms, measure, recordId } = rule;
+  const { kind, label, terms, measure } = rule;
   const isBudget = kind === 'budget';
   const unit = units[measure];
   const limit = `${terms.max.toFixed()} ${unit}${isBudget ? '' : ` in a ${windows[terms.reset.every]}`}`;
@@ -194,10 +194,7 @@ function usedUp(
   }
   if (!isBudget) return new GatewayError('rate_limited', 'rate_limited', message, { retryAfterMs: leftMs });
   // A batch line treats this like a rate limit: it waits without a permit and asks again.
-  if (waitsForBudget) {
-    const resetsAtMs = endMs === Number.POSITIVE_INFINITY ? null : endMs;
-    return new BudgetWaitError({ recordId, message, resetsAtMs }, Math.min(leftMs, askAgainMsMax));
-  }
+  if (waitsForBudget) return new BudgetWaitError(message, Math.min(leftMs, askAgainMsMax));
   return new GatewayError('budget_exceeded', budgetCode, message);
 }
 

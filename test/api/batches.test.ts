@@ -88,7 +88,6 @@ describe.each(sdks)('$name', (sdk) => {
       cost_usd: null,
       unpriced_lines: 0,
       paused_at: null,
-      waiting: null,
       retry_of: null,
       metadata,
     });

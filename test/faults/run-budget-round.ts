@@ -222,7 +222,11 @@ async function strikeUntilEnd(
     if (next && completed + failed > next.at * plan.lines) await killNext();
     if (isTerminal(batch.status)) break;
     if (performance.now() > deadline) throw new Error(`the batch is still ${batch.status}`);
-    if (plan.whenUsedUp === 'wait' && !struck.isRaised && batch.waiting !== null) {
+    if (
+      plan.whenUsedUp === 'wait' &&
+      !struck.isRaised &&
+      batch.waits.some(({ reason }) => reason === 'usage_limit_exceeded')
+    ) {
       await killNext();
       await sleep(watchMs);
       struck.problems.push(...(await raise()));

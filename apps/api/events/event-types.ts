@@ -9,7 +9,6 @@ import { eventTypesOf } from '#libs/records/resource-model.ts';
  * golden log until that has it too.
  */
 const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], true> = {
-  'batch.budget_wait_began': true,
   'batch.cancel_requested': true,
   'batch.cancelled': true,
   'batch.chunk_snoozed': true,

@@ -5,14 +5,12 @@ import { createLineWaits, type LineWaits } from './line-waits.ts';
 
 let waits: LineWaits;
 let entries: Record<string, unknown>[];
-let recorded: unknown[];
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0 });
   const test = createTestLogger();
   entries = test.lines;
-  recorded = [];
-  waits = createLineWaits({ logger: test.logger, now: Date.now, onBudgetWait: (...wait) => recorded.push(wait) });
+  waits = createLineWaits({ logger: test.logger, now: Date.now });
   void waits.start?.();
 });
 afterEach(() => {
@@ -25,14 +23,36 @@ const logged = (): unknown[] => entries.map(({ msg }) => msg);
 
 test('what each batch waits for can be asked for: most lines first, with the first end, until the wait is over', () => {
   const ends = [
-    waits.begin('batch_1', { reason: 'circuit_open', label: 'other', model: null, untilMs: null }),
+    waits.begin('batch_1', {
+      reason: 'budget_used_up',
+      label: 'other',
+      model: null,
+      untilMs: null,
+      budget: 'It is used up.',
+    }),
     waits.begin('batch_1', limited),
   ];
   vi.setSystemTime(1_000);
   ends.push(waits.begin('batch_1', { ...limited, untilMs: 95_000.4 }));
-  const ofTarget = { reason: 'rate_limited', label: 'openai', model: 'gpt', lines: 2, since_ms: 0, until_ms: 90_000 };
-  const ofCircuit = { reason: 'circuit_open', label: 'other', model: null, lines: 1, since_ms: 0, until_ms: null };
-  expect(waits.byBatch()).toEqual([{ batchId: 'batch_1', waits: [ofTarget, ofCircuit] }]);
+  const ofTarget = {
+    reason: 'rate_limited',
+    label: 'openai',
+    model: 'gpt',
+    budget: null,
+    lines: 2,
+    since_ms: 0,
+    until_ms: 90_000,
+  };
+  const ofBudget = {
+    reason: 'budget_used_up',
+    label: 'other',
+    model: null,
+    budget: 'It is used up.',
+    lines: 1,
+    since_ms: 0,
+    until_ms: null,
+  };
+  expect(waits.byBatch()).toEqual([{ batchId: 'batch_1', waits: [ofTarget, ofBudget] }]);
   for (const end of ends) end();
   expect(waits.byBatch()).toEqual([]);
 });
@@ -69,15 +89,6 @@ test('a batch whose lines wait is logged once a minute, with what most of them w
   expect(logged()).toEqual(both);
   vi.advanceTimersByTime(3_000);
   expect(logged()).toHaveLength(4);
-});
-
-test('a wait for a budget is reported once a minute, also where most lines wait for something else', () => {
-  const budget = { recordId: 'policy_1', message: 'used up', resetsAtMs: null };
-  for (let n = 0; n < 3; n += 1) waits.begin('batch_1', limited);
-  for (let n = 0; n < 2; n += 1) waits.begin('batch_1', { ...limited, reason: 'budget_used_up', budget });
-  waits.begin('batch_2', limited);
-  vi.advanceTimersByTime(50_000);
-  expect(recorded).toEqual([['batch_1', budget]]);
 });
 
 test('waits that end and begin again are not logged more often', () => {

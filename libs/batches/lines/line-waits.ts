@@ -1,4 +1,4 @@
-import type { BudgetRefusal, Wait } from '#libs/calls/call.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import type { LineWait } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -22,19 +22,8 @@ const reportEveryMs = 60_000;
 const shownBatchesMax = 1_000;
 const shownWaitsMax = 10;
 
-/**
- * Logs each waiting batch at most once a minute, with what most of its lines wait for, and calls `onBudgetWait` as often if
- * any of them wait for a budget.
- */
-export function createLineWaits({
-  logger,
-  now,
-  onBudgetWait,
-}: {
-  logger: Logger;
-  now: () => number;
-  onBudgetWait: (batchId: string, refusal: BudgetRefusal) => void;
-}): LineWaits {
+/** Logs each waiting batch at most once a minute, with what most of its lines wait for. */
+export function createLineWaits({ logger, now }: { logger: Logger; now: () => number }): LineWaits {
   const counts = {
     rate_limited: 0,
     budget_used_up: 0,
@@ -67,8 +56,6 @@ export function createLineWaits({
         { batch_id: batchId, lines, reason, virtual_key: ofKey ? label : null, model, until },
         `batch waits: ${lines} lines wait, ${most.waits.size} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
-      const budget = groups.find(({ what }) => what.budget !== undefined)?.what.budget;
-      if (budget !== undefined) onBudgetWait(batchId, budget);
     }
   }
 
@@ -114,8 +101,9 @@ export function createLineWaits({
           .toSorted((a, b) => b.waits.size - a.waits.size)
           .slice(0, shownWaitsMax)
           .map((group) => {
-            const { reason, label, model } = group.what;
-            return { reason, label, model, lines: group.waits.size, since_ms: group.sinceMs, until_ms: soonest(group) };
+            const { reason, label, model, budget = null } = group.what;
+            const counted = { lines: group.waits.size, since_ms: group.sinceMs, until_ms: soonest(group) };
+            return { reason, label, model, budget, ...counted };
           }),
       })),
   };

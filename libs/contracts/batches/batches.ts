@@ -147,16 +147,6 @@ export const BatchObject = z.object({
   cost_usd: z.string().nullable().describe('US dollars of all lines whose cost is known; null if there are none'),
   unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
   paused_at: time().describe('since when no line is started, because the batch is paused; null: it is not'),
-  waiting: z
-    .object({
-      reason: z.literal('usage_limit_exceeded'),
-      limit: z.string().describe('the id of the policy, key or workspace that has the budget'),
-      message: z.string(),
-      since: z.int(),
-      until: time().describe('when the budget is reset; null: not by itself'),
-    })
-    .nullable()
-    .describe('the used-up budget that lines wait for, if none has ended since; null for none'),
   retry_of: z.string().nullable().describe('the batch whose failed lines this one repeats'),
   /** As given. OpenAI's have texts only. */
   metadata: z.record(z.string(), z.unknown()).nullable(),

@@ -1,6 +1,9 @@
 import { sleep } from '#libs/kernel/sleep.ts';
+import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import type { OpenAiFile } from '#libs/files/to-openai-file.ts';
+
+type ShownBatch = OpenAiBatch & { waits: BatchWait[] };
 
 /**
  * A client like the SDKs: a call that fails because of the server is sent again, with the same Idempotency-Key, until
@@ -10,7 +13,7 @@ export type RigClient = {
   upload(filename: string, content: Buffer, idempotencyKey: string): Promise<OpenAiFile>;
   /** `ownKey`: the target is the simulator, by its address and with a key that comes with this call only. */
   createBatch(body: object, options: { idempotencyKey: string; ownKey: boolean }): Promise<OpenAiBatch>;
-  retrieveBatch(id: string): Promise<OpenAiBatch>;
+  retrieveBatch(id: string): Promise<ShownBatch>;
   /** The HTTP status of the cancel: 200, or 409 when it came too late. */
   cancelBatch(id: string): Promise<number>;
   deleteFile(id: string): Promise<void>;
@@ -80,7 +83,7 @@ export function createRigClient(options: { baseUrl: string; key: string; simulat
       const answer = await call('POST', '/batches', () => ({ body: JSON.stringify(body), headers }));
       return json(answer, 'create') as OpenAiBatch;
     },
-    retrieveBatch: async (id) => json(await call('GET', `/batches/${id}`), 'retrieve') as OpenAiBatch,
+    retrieveBatch: async (id) => json(await call('GET', `/batches/${id}`), 'retrieve') as ShownBatch,
     async cancelBatch(id) {
       const answer = await call('POST', `/batches/${id}/cancel`);
       if (answer.status !== 409) json(answer, 'cancel');

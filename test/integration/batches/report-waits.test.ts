@@ -9,8 +9,24 @@ import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './run
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
 
-const limited = { reason: 'rate_limited', label: 'openai', model: 'gpt', lines: 2, since_ms: 5_000, until_ms: 60_000 };
-const busy = { reason: 'provider_busy', label: 'openai', model: null, lines: 9, since_ms: 4_000, until_ms: null };
+const limited = {
+  reason: 'rate_limited',
+  label: 'openai',
+  model: 'gpt',
+  budget: null,
+  lines: 2,
+  since_ms: 5_000,
+  until_ms: 60_000,
+};
+const busy = {
+  reason: 'provider_busy',
+  label: 'openai',
+  model: null,
+  budget: null,
+  lines: 9,
+  since_ms: 4_000,
+  until_ms: null,
+};
 
 test('the waits of all workers are added up, each report replaces the one before, and old ones are not shown', async () => {
   const { db } = database;
@@ -43,10 +59,10 @@ test.each([
   [[limited], ['2 lines of model gpt through openai are waiting: the provider limits the rate of these calls (429).']],
   [
     [
-      { ...limited, reason: 'budget_used_up' },
+      { ...limited, reason: 'budget_used_up', budget: "This call falls under policy 'small'." },
       { ...limited, reason: 'budget_used_up', model: 'other', label: 'azure', until_ms: 50_000 },
     ],
-    ['4 lines are waiting: the rest of a budget does not cover another call.'],
+    ["4 lines are waiting: This call falls under policy 'small'."],
   ],
   [
     [

@@ -268,8 +268,6 @@ function describeEvent({ type, data }: EventObject): string {
       return `A worker stopped or crashed: chunk ${value['chunk']} moves to another worker (up to ${count(Number(value['unsettled']))} calls can be repeated)`;
     case 'batch.chunk_snoozed':
       return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
-    case 'batch.budget_wait_began':
-      return 'Lines are waiting for a budget';
     case 'batch.paused':
       return 'The batch was paused';
     case 'batch.resumed':

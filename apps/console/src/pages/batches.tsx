@@ -4,7 +4,7 @@ import { useCallback, useEffect } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch } from '../api/types.ts';
 import { count, duration, isOfSimulator, usdOf } from '../format.ts';
-import { Ago, AsCurl, Badge, Card, CopyButton, Empty, Loading, PageHead, shortId, Shown } from '../parts/basics.tsx';
+import { Ago, AsCurl, Card, CopyButton, Empty, Loading, PageHead, shortId, Shown } from '../parts/basics.tsx';
 import { LongTable, type Column } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { endOf, isOpenBatch, LinesProgress, paceText, StatusBadge, usePace } from './batch-parts.tsx';
@@ -124,12 +124,7 @@ const columns: readonly Column<Batch>[] = [
   },
   {
     head: 'Status',
-    cell: (batch) => (
-      <>
-        <StatusBadge status={batch.status} isPaused={isOpenBatch(batch) && batch.paused_at !== null} />{' '}
-        {batch.waiting === null || !isOpenBatch(batch) ? null : <Badge tone="warn">waiting for a budget</Badge>}
-      </>
-    ),
+    cell: (batch) => <StatusBadge status={batch.status} isPaused={isOpenBatch(batch) && batch.paused_at !== null} />,
   },
   { head: 'Lines', cell: (batch) => <LinesProgress batch={batch} /> },
   { head: 'Pace', cell: (batch) => <PaceCell batch={batch} /> },

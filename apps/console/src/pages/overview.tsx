@@ -7,7 +7,7 @@ import { Ago, Badge, Card, Empty, PageHead, Shown, Tile } from '../parts/basics.
 import { Chart } from '../parts/chart.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
-import { batchesQuery, isOpenBatch } from './batch-parts.tsx';
+import { batchesQuery } from './batch-parts.tsx';
 
 /** Calls, errors, latency, tokens and cost, now and over time; and what is wrong at this moment. */
 export function Overview() {
@@ -225,16 +225,15 @@ function Problems() {
     retry: false,
   });
   const dayAgo = Date.now() / 1_000 - 86_400;
-  const waiting = (batches.data?.data ?? []).filter((batch) => isOpenBatch(batch) && batch.waiting !== null);
   const failed = (batches.data?.data ?? []).filter(
     ({ status, created_at }) => (status === 'failed' || status === 'expired') && created_at > dayAgo,
   );
   const open = circuits.data?.data ?? [];
-  if (waiting.length + failed.length + open.length === 0) {
+  if (failed.length + open.length === 0) {
     // Only what was looked at is said to be fine.
     const fine = [
       ...(circuits.data === undefined ? [] : ['no open circuits']),
-      ...(batches.data === undefined ? [] : ['no batches waiting for a budget', 'no batches failed today']),
+      ...(batches.data === undefined ? [] : ['no batches failed today']),
     ];
     return fine.length === 0 ? null : (
       <div className="note-box good" role="status">
@@ -257,15 +256,6 @@ function Problems() {
             ) : (
               'the next call tests it'
             )}
-          </li>
-        ))}
-        {waiting.map(({ id, waiting: wait }) => (
-          <li key={id}>
-            <Badge tone="warn">batch waiting</Badge>{' '}
-            <Link to="/batches/$id" params={{ id }}>
-              {id}
-            </Link>
-            : {wait?.message}
           </li>
         ))}
         {failed.map(({ id, status, created_at: at }) => (
