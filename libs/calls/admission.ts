@@ -14,7 +14,7 @@ export type AdmissionRequest = {
   /** The model that is requested from the provider; null: the provider chooses it. */
   model: string | null;
   operation: CallOperation;
-  /** `none`: no model works for it. `training`: a job whose price is not known. */
+  /** `none`: the call runs no model. `training`: a job whose price is not known. */
   work: 'none' | 'call' | 'training';
   metadata: Readonly<Record<string, string>> | null;
   /** The stored config and prompt that the call uses; null for none. */
@@ -24,13 +24,13 @@ export type AdmissionRequest = {
   waitsForBudget: boolean;
   /** The most that the call is expected to use. Computed when it is read, because that reads the body. */
   estimate: () => UsageEstimate;
-  /** The other models to which the provider may turn. Reads the body. */
+  /** The other models that the provider can choose instead. Reads the body. */
   otherModels: () => OtherModels;
 };
 
 type StoredName = { id: string; slug: string };
 
-/** Refuses a batch line that rather waits for its budget: to a line this is as a rate limit, it asks again. */
+/** Refuses a batch line that waits for its budget. The line treats it like a rate limit and tries again later. */
 export class BudgetWaitError extends GatewayError {
   constructor(message: string, retryAfterMs: number) {
     super('rate_limited', budgetCode, message, { retryAfterMs });
@@ -43,15 +43,18 @@ export const budgetCode = 'usage_limit_exceeded';
 export type Spent = {
   /** null: no usage is known, or the answer does not report it. */
   usage: Usage | null;
-  /** The answer broke off, and `usage` covers what had arrived of it. */
+  /** The answer broke off. `usage` covers the part that had arrived. */
   isPartial?: boolean;
-  /** Calls to the provider. None for an answer from the cache, or for a call that was refused. */
+  /** Calls to the provider. Empty for an answer from the cache, or for a call that was refused. */
   attempts: readonly Attempt[];
   /** null: there was no answer. */
   status: number | null;
   /** The model that the answer names; null if it names none. */
   model: string | null;
-  /** `usage` belongs to work that was counted when it began, and is what the estimate lacked. */
+  /**
+   * `usage` belongs to work that was already counted when it began, and contains only the amount that the estimate
+   * missed.
+   */
   isLate?: boolean;
   /** The ID of the stored object that the answer contains, such as a run or a response. */
   objectId?: string | null | undefined;
@@ -64,13 +67,13 @@ export type Spent = {
 export type Reservation = { settle: (spent: Spent) => void };
 
 /**
- * Decides whether a call may be made to a target, before it costs anything. Returns a promise only if it has to wait,
+ * Decides whether a call is allowed to its target, before it costs anything. Returns a promise only if it has to wait,
  * and null if nothing has to be settled. Throws the GatewayError that refuses the call. After `rate_limited`, a
  * fallback continues with its next target, and a batch line waits for as long as the error says and asks again.
  */
 export type Admit = (request: AdmissionRequest) => Reservation | null | Promise<Reservation | null>;
 
-/** Decides whether calls may be made. */
+/** Decides whether calls are allowed. */
 export type Admission = {
   /** Whether any limit applies to a call. This is almost never the case, so it must cost almost nothing. */
   isLimited: (workspaceId: string, keyId: string | null, credentialId: string | undefined) => boolean;
@@ -84,7 +87,7 @@ export function estimateUsage({
   edits,
   operation,
 }: Pick<ForwardRequest, 'body' | 'parsed' | 'edits' | 'operation'>): UsageEstimate {
-  // The body of a pass-through call may be any JSON value.
+  // The body of a pass-through call can be any JSON value.
   const params = parsed ?? (body.length === 0 ? {} : toRecord(JSON.parse(body.toString())));
   if (edits === undefined) return estimateTokens(body.length, params, operation);
   const edited = { ...params };
@@ -97,7 +100,7 @@ export function estimateUsage({
   return estimateTokens(Math.max(body.length, editBytes), edited, operation);
 }
 
-/** Settles a reservation with what its call has used: at once, or when the body of the answer has ended. */
+/** Settles a reservation with the usage of its call: immediately, or when the body of the answer has ended. */
 export function settleReservation({ settle }: Reservation, outcome: Outcome): void {
   const { attempts } = outcome;
   if (outcome.kind === 'failed') {

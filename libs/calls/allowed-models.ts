@@ -4,8 +4,8 @@ import { namesForRules, ruleNames } from '#libs/prices/model-names.ts';
 import type { AllowedModels, ForwardRequest, Target } from './call.ts';
 
 /**
- * Whether a model may be called. A model that is excluded is excluded under all of its names; a model that is allowed
- * is allowed as it is written.
+ * Whether a model can be called. An excluded model is excluded under all of its names. An allowed model is allowed only
+ * as it is written.
  */
 export function allows({ listed, allowsOthers }: AllowedModels, model: string): boolean {
   const own = listed.get(model);
@@ -23,13 +23,13 @@ function excludedNames(listed: AllowedModels['listed']): ReadonlySet<string> {
   return names;
 }
 
-/** Members of OpenRouter's bodies that name models beside `model`, or let the provider choose one. */
+/** Members of OpenRouter's bodies that name models in addition to `model`, or let the provider choose one. */
 const choiceMembers = ['models', 'route', 'preset'] as const;
 type Choices = Readonly<Partial<Record<(typeof choiceMembers)[number], unknown>>>;
 
 /**
- * The other models to which a provider may turn for a request. `chooses`: the member by which the provider could choose
- * a model that the request does not name; null for none.
+ * The other models that a provider can choose for a request. `chooses`: the member by which the provider could choose a
+ * model that the request does not name; null if there is none.
  */
 export type OtherModels = { names: readonly string[]; chooses: string | null };
 
@@ -40,7 +40,7 @@ export function otherModelsIn({ models, route, preset }: Choices): OtherModels {
   return { names, chooses: preset === undefined || preset === null ? null : 'preset' };
 }
 
-/** Reads no more of the body than these members. */
+/** Reads only these members of the body. */
 export function otherModels({ body, edits = {} }: Pick<ForwardRequest, 'body' | 'edits'>): OtherModels {
   const given = body.length === 0 ? {} : memberValues(body, choiceMembers);
   const choices = choiceMembers.map((name) => {
@@ -50,13 +50,16 @@ export function otherModels({ body, edits = {} }: Pick<ForwardRequest, 'body' | 
   return otherModelsIn(Object.fromEntries(choices));
 }
 
-/** What a fine-tuned model was made of, where the integration of its credential says so: it costs as much. */
+/**
+ * The base of a fine-tuned model, if the integration of its credential lists it. The fine-tuned model costs as much as
+ * its base.
+ */
 export const baseOf = ({ models }: Pick<Target, 'models'>, model: string | null): string | null =>
   models === undefined || model === null ? null : (models.bases.get(model) ?? null);
 
 const namedMax = 20;
 
-/** Without a model of its own, such a call gets one that the provider chooses. */
+/** If such a call names no model, the provider chooses one. */
 const choosing: ReadonlySet<string> = new Set([
   'chat',
   'completions',
@@ -69,8 +72,8 @@ const choosing: ReadonlySet<string> = new Set([
 const choosingPaths = /^\/(?:responses(?:\/compact|\/input_tokens)?|threads(?:\/[^/]+)?\/runs)$/;
 
 /**
- * Throws forbidden (`model_not_allowed`) for a call that its credential does not allow: of its model, or of another that
- * its body names. `label` names the credential.
+ * Throws forbidden (`model_not_allowed`) if the credential does not allow the call's model, or another model that its
+ * body names. `label` names the credential.
  */
 export function assertRequestAllowed(
   models: AllowedModels,

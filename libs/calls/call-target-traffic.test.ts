@@ -144,7 +144,9 @@ test('a target without a credential id needs no permit', async () => {
   for (let n = 0; n < 2; n += 1) expect(codeOf(await rig.forwarder.settle(chatRequest(), rig.target))).toBe(429);
 });
 
-/** Records what a background call waits for without its permit. `leaveAt`: the wait after which it must not go on. */
+/**
+ * Records what a background call waits for without its permit. `leaveAt`: the wait after which it must not continue.
+ */
 function recordWaits(leaveAt = Number.POSITIVE_INFINITY) {
   const waits: Wait[] = [];
   const waitWithoutPermit: WaitWithoutPermit = async (what, wait) => {

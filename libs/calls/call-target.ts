@@ -50,14 +50,14 @@ export type CallTarget = {
 };
 
 /**
- * The order of everything that happens around a call to one target, for live calls, batch lines and pass-through calls
- * alike. From outside to inside:
+ * Defines the order of the steps around a call to one target, for live calls, batch lines and pass-through calls alike.
+ * From outside to inside:
  *
- * 0. whether the model is one that the credential is for, and, in an account that workspaces share, whether the objects
- *    that the call names are its own; the objects that it creates are recorded;
- * 1. admission by policies, who are also told what the call has used;
+ * 0. whether the credential can be used for the model, and, in an account that workspaces share, whether the call names
+ *    only objects of its own workspace; the objects that it creates are recorded;
+ * 1. admission by policies, to which the call's usage is reported afterwards;
  * 2. input guardrails;
- * 3. the cache: an answer from it is judged by the output guardrails as any other;
+ * 3. the cache: output guardrails check its answers like any others;
  * 4. retries of this target;
  * 5. its circuit breaker, its rate-limit wait, and a permit among the calls of its credential;
  * 6. the attempt;
@@ -81,7 +81,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       ? admitted(call, target, request, retry, admission.admit)
       : judged(call, target, request, retry);
 
-  /** 1. */
+  /** Step 1. */
   const admitted = async (
     call: TargetCall,
     target: Target,
@@ -114,7 +114,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     }
   };
 
-  /** 2 and 7. */
+  /** Steps 2 and 7. */
   const judged = (
     call: TargetCall,
     target: Target,
@@ -139,7 +139,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     });
   };
 
-  /** 3. */
+  /** Step 3. */
   const cached = (
     { leaf }: TargetCall,
     target: Target,
@@ -164,7 +164,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
           { request, target, make },
         );
       } catch (error) {
-        // An answer that was paid for must not be lost because it could not be cached.
+        // An answer that was paid for must not be lost because caching failed.
         return made ?? { kind: 'failed', error: asGatewayError(error), attempts: [] };
       }
     };
@@ -245,7 +245,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
   };
 }
 
-/** Releases a permit; if the body of the answer is still arriving, when it has ended. */
+/** Releases a permit. If the body of the answer is still arriving, waits for its end. */
 function release(permit: Permit, outcome: Outcome | null): void {
   if (outcome === null || outcome.kind === 'failed' || outcome.kind === 'json') return permit.release(outcome);
   permit.begun?.();

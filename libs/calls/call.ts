@@ -8,15 +8,15 @@ import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
 import type { Timeouts } from './timeouts.ts';
 
-/** Which models may be called with a credential. */
+/** The models that can be called with a credential. */
 export type AllowedModels = {
-  /** Whether models that are not listed may be called. */
+  /** Whether models that are not listed can be called. */
   readonly allowsOthers: boolean;
-  /** By name; false: it may not be called. */
+  /** By name; false: it cannot be called. */
   readonly listed: ReadonlyMap<string, boolean>;
-  /** Models that the provider may not list itself. */
+  /** Models that the provider does not necessarily list itself. */
   readonly custom: readonly string[];
-  /** What a fine-tuned model was made of, for its price. */
+  /** The base models of fine-tuned models, which determine their prices. */
   readonly bases: ReadonlyMap<string, string>;
 };
 
@@ -29,7 +29,7 @@ export type Target = {
   settings: Settings;
   secrets: Readonly<Record<string, Secret>>;
   /**
-   * For a stored credential, the only origin that it may be sent to. null: the credential came with this call and may
+   * For a stored credential, the only origin that it can be sent to. null: the credential came with this call and can
    * be sent wherever the call asks.
    */
   secretOrigin: string | null;
@@ -37,7 +37,7 @@ export type Target = {
   model?: string;
   label: string;
   /**
-   * The id of the credential for rate-limit waits, circuit breakers and queues: the id of the virtual key, or a digest
+   * The ID of the credential for rate-limit waits, circuit breakers and queues: the ID of the virtual key, or a digest
    * of a key that came with the call. Absent: none of them applies.
    */
   credentialId?: string;
@@ -45,15 +45,15 @@ export type Target = {
   /** The slug of the integration that holds the credential. Absent: no integration holds it. */
   integration?: string;
   /**
-   * The ID of the organisation's integration, if several workspaces use its account at the provider and each may name
+   * The ID of the organisation's integration, if several workspaces use its account at the provider and each can name
    * only the objects that it stored there. Absent: the account is the workspace's own, or its objects are shared.
    */
   sharedAccount?: string;
   /** Absent: all. */
   models?: AllowedModels;
   /**
-   * For a credential that is kept elsewhere: fetches it again, because the provider has refused it. null: it is the
-   * same. Bounded; never rejects for a secret that cannot be had.
+   * For a credential in a secret manager: fetches it again, because the provider has refused it. null: it has not
+   * changed. Limited in time. Never rejects if the secret is unavailable.
    */
   renewCredential?: () => Promise<RenewedCredential | null>;
 };
@@ -66,13 +66,13 @@ export type CallOperation = Operation | RelayArea;
 
 /** A call of a pass-through area: sent unchanged, once, and answered with the provider's own bytes. */
 export type Relayed = Pick<RelayCall, 'method' | 'path' | 'accept'> & {
-  /** Returns the body with this model in place of its own. A body that is a stream can be read only once. */
+  /** Returns the body with its model replaced by this one. A body that is a stream can be read only once. */
   send: (model: string | null) => Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 };
 
 export type ForwardRequest = {
   operation: CallOperation;
-  /** No model works for this call, which lists, reads or changes stored objects: it uses nothing of a budget. */
+  /** The call runs no model: it lists, reads or changes stored objects, and uses no budget. */
   isFree?: boolean;
   relayed?: Relayed;
   /** The client's own JSON, already checked. Empty for `models`, and for a pass-through call without a body. */
@@ -88,7 +88,7 @@ export type ForwardRequest = {
   stream: boolean;
   /** Whether the client asked for usage in the stream. If not, the usage chunk is removed. */
   includeUsage: boolean;
-  /** Whether the answer may only contain members that OpenAI's answers have. Default true. */
+  /** Whether the answer can contain only members that OpenAI's answers have. Default true. */
   strict?: boolean;
   /**
    * Parameters that the provider does not support are either removed and named in `x-gateway-dropped-params`, or
@@ -97,7 +97,7 @@ export type ForwardRequest = {
   unsupportedParams?: 'drop' | 'refuse';
   /** The trace that the call belongs to, for the feedback of guardrails. */
   traceId?: string | null;
-  /** The header of W3C Trace Context for the provider. Absent: the trace does not go beyond this gateway. */
+  /** The W3C Trace Context header for the provider. Absent: the trace ends at this gateway. */
   traceparent?: string | undefined;
   /** The client's headers, in lower case. Only those that the provider's adapter allows are sent. */
   headers?: Readonly<Record<string, string>>;
@@ -122,8 +122,9 @@ export type ForwardRequest = {
 export type Wait = {
   /**
    * `rate_limited`: the provider answered 429. `circuit_open`: its circuit is open. `provider_busy`: all permits of its
-   * credential are in use. `budget_used_up`: a budget of ours, until it is reset or raised. `retry`: the next attempt,
-   * which is counted. `gateway`: the gateway's database. `secret_unavailable`: the secret manager that holds its credential.
+   * credential are in use. `budget_used_up`: one of our budgets, until it is reset or raised. `retry`: the next
+   * attempt, which counts. `gateway`: the gateway's database. `secret_unavailable`: the secret manager that holds its
+   * credential.
    */
   reason:
     | 'rate_limited'
@@ -144,7 +145,7 @@ export type Wait = {
 
 /**
  * Releases the call's permit, runs `wait` with the signal that ends it, and resolves when the call has a permit again.
- * Throws GatewayError `call_aborted`, which is never retried, when the call must not go on.
+ * Throws GatewayError `call_aborted`, which is never retried, when the call must not continue.
  */
 export type WaitWithoutPermit = (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
@@ -154,7 +155,7 @@ export type Attempt = {
   durationMs: number;
   status: number | null;
   errorCode: string | null;
-  /** Where it went, with the model that was requested there. Absent: the call was made elsewhere. */
+  /** Where it was sent, with the model that was requested. Absent: the call was made elsewhere. */
   to?: { target: Target; model: string | null };
   /** The usage of a whole answer, even if the answer was rejected and another attempt followed. */
   paid?: { responseModel: string | null; usage: Usage };
@@ -162,7 +163,7 @@ export type Attempt = {
   isLost?: true;
 };
 
-/** When the guardrails of a call judged it, and what they found. `startedAt` in epoch milliseconds. */
+/** When the guardrails of a call were evaluated, and their results. `startedAt` in epoch milliseconds. */
 export type GuardrailRun = {
   kind: 'input_guardrails' | 'output_guardrails';
   startedAt: number;
@@ -212,7 +213,7 @@ export type JsonAnswer = AnswerHead & { kind: 'json'; body: Buffer; contentType:
 
 /**
  * A stream whose first event has arrived. `events` yields the payload texts as the provider wrote them, in batches as
- * they arrive, without the final `[DONE]`. (A payload may contain newlines; each of its lines needs its own `data:`.)
+ * they arrive, without the final `[DONE]`. (A payload can contain newlines; each of its lines needs its own `data:`.)
  * It throws a GatewayError when the stream breaks off; then the client gets an error event and no `[DONE]`. Leaving the
  * loop cancels the call. `done` never rejects.
  */
@@ -222,7 +223,7 @@ export type StreamAnswer = AnswerHead & {
   done: Promise<StreamSummary>;
 };
 
-/** What else the body of a pass-through call says. `objectId` is the ID of the object that it contains. */
+/** Other findings from the body of a pass-through call. `objectId` is the ID of the object that it contains. */
 export type RelayedSummary = { units?: Units | null; objectId?: string | null };
 
 /**
@@ -246,7 +247,7 @@ export type Failure = {
   kind: 'failed';
   error: GatewayError;
   attempts: readonly Attempt[];
-  /** What the provider had answered, and has to be paid for, when something failed after it. */
+  /** The provider's answer, which has to be paid for, when a later step failed. */
   lostAnswer?: JsonAnswer;
 };
 
@@ -261,7 +262,7 @@ export type Limits = {
   eventCharsMax: number;
   /** The largest whole stream. */
   streamBytesMax: number;
-  /** Payloads that may wait for a slow reader. Beyond that, the provider's socket is not read. */
+  /** Payloads that can wait for a slow reader. Beyond that, the provider's socket is not read. */
   bufferedCharsMax: number;
 };
 

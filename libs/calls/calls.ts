@@ -11,7 +11,7 @@ import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts
 
 type Deps = SenderDeps &
   Pick<CallTargetDeps, 'admission' | 'guardrails' | 'responseCache' | 'storedObjects'> & {
-    /** The system's clock: of records, and of dates that providers send. */
+    /** The system's clock, for records and for dates that providers send. */
     clock: Clock;
     /** The clock of deadlines and waits. Default: `clock`. */
     steadyClock?: Clock | undefined;
@@ -33,9 +33,7 @@ export type Course<Planned extends Call> = {
 
 /** Every call to a provider starts here: live calls, batch lines, pass-through, lists of models, fine-tuning. */
 export type Calls = {
-  /**
-   * Runs a call with its plan. Never rejects. Afterwards, `call` says where the call went.
-   */
+  /** Runs a call with its plan. Never rejects. Afterwards, `call` has the target that it went to. */
   run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
   /** Calls GET /models of the target and answers in OpenAI's list format. Its limits are seconds and megabytes. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Outcome>;
@@ -127,7 +125,7 @@ export async function runCall<Planned extends Call>(
   }
 }
 
-/** A line may be rate-limited for a day. Of that many refusals only the last ones are kept. */
+/** A line can be rate-limited for a day. Only the last of its many refusals are recorded. */
 const keptAttemptsMax = 500;
 
 function keepRecent(attempts: readonly Attempt[]): readonly Attempt[] {

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** The client left, or the batch line must not go on. `label` names the target; null while it is not known. */
+/** The client left, or the batch line must not continue. `label` names the target; null while it is not known. */
 export const callAborted = (label: string | null): GatewayError =>
   new GatewayError(
     'unavailable',

@@ -16,7 +16,7 @@ const taking =
     else reply.json(401, { error: { message: `Incorrect key ${headers['authorization']}` } });
   };
 
-/** The rig's target, whose credential is fetched again as `renew` says. */
+/** The rig's target, whose credential is replaced by the result of `renew`. */
 function renewing(renew: () => RenewedCredential | null): { target: Target; renewals: () => number } {
   let renewals = 0;
   const renewCredential = () => {

@@ -23,7 +23,7 @@ export type Call = PlanCall & {
   readonly config: StoredVersion | null;
   /** For a call that came with a prompt: what it was rendered from, for targets with a prompt of their own. */
   readonly promptInput: PromptInput | null;
-  /** For a batch line: the versions that the names of prompts stand for. Absent: those in use. */
+  /** For a batch line: the versions that prompt names refer to. Absent: the versions in use. */
   readonly pinnedPrompts?: PromptPins | undefined;
   /** For a batch line that waits until a used-up budget is reset, instead of failing. */
   readonly waitsForBudget: boolean;
@@ -43,7 +43,7 @@ export type Call = PlanCall & {
   fallbacks: number;
   /** How many of the attempts at earlier targets were retries. */
   retries: number;
-  /** The runs of guardrails, oldest first. Absent: none has judged this call. */
+  /** The runs of guardrails, oldest first. Absent: no guardrail has been evaluated for this call. */
   guardrailRuns?: GuardrailRun[];
 };
 

@@ -3,12 +3,12 @@ import type { Answer, Failure, Outcome } from './call.ts';
 /** How a call ended, as far as waits and circuits need to know; null if it was never made. */
 export type Ended = Pick<Answer, 'status' | 'headers' | 'errorCode'> | Pick<Failure, 'kind' | 'error'> | null;
 
-// A longer wait than this is shortened to a day.
+// A longer wait is shortened to a day.
 const rateLimitWaitMsMax = 86_400_000;
 
 /**
- * How often a call goes through during a rate-limit wait, in milliseconds. Providers ask for a day, or for a century, and
- * may lift their limit long before that.
+ * How often a call is let through during a rate-limit wait, in milliseconds. Providers ask for a day, or for a century,
+ * and can lift their limit long before that.
  */
 export const probeEveryMs = 300_000;
 
@@ -19,14 +19,14 @@ const quotaCodes: ReadonlySet<string> = new Set([
   'billing_hard_limit_reached',
 ]);
 
-/** Whether a provider's error code says that the account has no money or quota left. */
+/** Whether a provider's error code means that the account has no money or quota left. */
 export const isQuotaUsedUp = (errorCode: string | null | undefined): boolean =>
   typeof errorCode === 'string' && quotaCodes.has(errorCode);
 
 /**
  * Returns how long a provider asks us to wait, in milliseconds: `retry-after-ms`, its Azure form, or `retry-after` in
- * seconds or as an HTTP date. null when it is absent, negative, in the past or malformed; the caller then waits by its
- * own rule.
+ * seconds or as an HTTP date. null when it is absent, negative, in the past or malformed; the caller applies its own
+ * rule in that case.
  */
 export function readRetryAfter(headers: Readonly<Record<string, string>>, now: number): number | null {
   return (
@@ -39,7 +39,8 @@ export function readRetryAfter(headers: Readonly<Record<string, string>>, now: n
 
 /**
  * Returns for how long the credential and model of this call must not be called, in milliseconds, according to a 429.
- * `now` is the system's clock, which dates refer to. null: the answer does not say, or waiting would not help because the quota is used up.
+ * `now` is the system's clock, which dates refer to. null: the answer has no wait, or waiting would not help because
+ * the quota is used up.
  */
 export function rateLimitWaitMs(ended: Ended, now: number): number | null {
   if (ended === null || 'error' in ended || ended.status !== 429 || isQuotaUsedUp(ended.errorCode)) return null;
@@ -47,14 +48,14 @@ export function rateLimitWaitMs(ended: Ended, now: number): number | null {
   return retryAfterMs === null ? null : Math.min(retryAfterMs, rateLimitWaitMsMax);
 }
 
-/** Returns when to try again according to an outcome, in milliseconds; null if it does not say. */
+/** Returns when to try again according to an outcome, in milliseconds; null if it names no time. */
 const retryAfterOf = (outcome: Outcome, now: number): number | null =>
   outcome.kind === 'failed' ? (outcome.error.retryAfterMs ?? null) : readRetryAfter(outcome.headers, now);
 
 type WaitPolicy = {
   baseDelayMs: number;
   maxDelayMs: number;
-  /** Whether to wait for as long as the provider says; otherwise only the rule for backoff applies. Default true. */
+  /** Whether to wait for as long as the provider asks; otherwise only the backoff applies. Default true. */
   obeysRetryAfter?: boolean;
   /**
    * Whether to wait for a random share of the longest wait of each round; otherwise for the longest wait. Default true.
@@ -64,7 +65,7 @@ type WaitPolicy = {
 
 /**
  * Returns the wait before attempt `round` + 1 in milliseconds: exponential, and never shorter than the provider asks. A
- * random time is added to what the provider asks, so that callers with the same retry time do not all return at once.
+ * random time is added to the provider's wait, so that callers with the same retry time do not all return together.
  */
 export function waitBeforeRetry(
   policy: WaitPolicy,
@@ -79,19 +80,18 @@ export function waitBeforeRetry(
 }
 
 /**
- * Returns a wait, in milliseconds, for a time that many calls wait for: never shorter, and slightly longer by a random
- * amount.
+ * Returns a wait, in milliseconds, for a time that many calls wait for: slightly longer by a random amount, never
+ * shorter.
  */
 export const spreadWait = (ms: number, random: () => number): number =>
   Math.ceil(ms + random() * Math.min(2_000, ms / 4));
 
-// openai-python ignores a longer wait, and openai-node 6 sleeps for as long as it is told. Both obey x-should-retry
-// first.
+// openai-python ignores a longer wait, and openai-node 6 sleeps for the whole time. Both obey x-should-retry first.
 const clientWaitMsMax = 60_000;
 
 /**
- * Returns a provider's headers for the client, without an invalid Retry-After (SDKs take -5 for "at once"). A wait of
- * more than a minute is kept for clients that plan with it, but SDKs are told not to retry.
+ * Returns a provider's headers for the client, without an invalid Retry-After (SDKs read -5 as "immediately"). A wait
+ * of more than a minute stays in the headers for clients that plan with it, but SDKs are instructed not to retry.
  */
 export function withRetryAdvice(headers: Record<string, string>): Record<string, string> {
   const isReported =

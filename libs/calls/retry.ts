@@ -27,7 +27,7 @@ export type RetryPolicy = {
    * expires.
    */
   countsRateLimited?: boolean;
-  /** Whether to wait for as long as the provider says; otherwise only the rule for backoff applies. Default true. */
+  /** Whether to wait for as long as the provider asks; otherwise only the backoff applies. Default true. */
   obeysRetryAfter?: boolean;
   /**
    * Whether to wait for a random share of the longest wait of each round; otherwise for the longest wait. Default true.
@@ -37,14 +37,14 @@ export type RetryPolicy = {
   waitMsMax?: number;
 };
 
-// Failures that may not happen again at the next attempt. Everything else (a forbidden destination, a redirect, an
-// answer that is too large, a caller who left) would fail in the same way.
+// Failures that may not happen again at the next attempt. All others (a forbidden destination, a redirect, an answer
+// that is too large, a caller who left) would fail in the same way.
 const passing: ReadonlySet<string | null> = new Set([
   'upstream_unreachable',
   'upstream_connection_lost',
   'upstream_truncated',
   'upstream_invalid_response',
-  'upstream_error', // the provider reports a failure in a 200
+  'upstream_error', // The provider reports a failure in a 200.
 ]);
 
 // Calls rejected here before the provider was called, like failures of the kind `rate_limited`. They are worth another
@@ -64,7 +64,7 @@ export function retryVerdict(outcome: Outcome, statuses?: readonly number[]): Ve
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
     if (rejected.has(code) || kind === 'rate_limited') return 'rate_limited';
-    // Another answer may be a JSON object, but each one is paid for in full, so it is only requested if the caller's
+    // Another answer could be a JSON object, but each one is paid for in full, so it is only requested if the caller's
     // retries list its status.
     if (code === 'json_object_not_met') return statuses?.includes(502) === true ? 'retryable' : 'final';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
@@ -99,7 +99,8 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
     next: (verdict: Verdict, outcome: Outcome, now: number, wallNow = now): number | null => {
       if (verdict === 'final') return null;
       const isUncounted = verdict === 'rate_limited' && policy.countsRateLimited !== true;
-      // The provider is not called while a budget is used up or the database unavailable, so these waits do not grow.
+      // The provider is not called while a budget is used up or the database is unavailable, so these waits do not
+      // grow.
       if (budgetOf(outcome) !== undefined || isOfOutage(outcome)) rateLimited = Math.max(1, rateLimited);
       else if (isUncounted) rateLimited += 1;
       else counted += 1;
@@ -182,9 +183,9 @@ type Repeated = {
 /** Makes the retries of one call. */
 export type RetryRun = {
   /**
-   * Waits before the next attempt. Resolves with null when it may be made. Otherwise the call is over, and it resolves
-   * with the outcome itself, or, when the call must not go on after its wait (its caller left, this process stops),
-   * with a failure that has the same attempts.
+   * Waits before the next attempt. Resolves with null when the attempt can start. Otherwise the call is over, and it
+   * resolves with the outcome itself, or, when the call must not continue after its wait (its caller left, this process
+   * stops), with a failure that has the same attempts.
    */
   after: (outcome: Outcome) => Promise<Outcome | null>;
   /** Counts an answer that output guardrails rejected. Returns whether another one may be requested immediately. */
@@ -199,7 +200,7 @@ export type Retries = {
 };
 
 export function createRetries(deps: {
-  /** Of the deadlines of policies and the ends of waits. */
+  /** The clock of policy deadlines and of the ends of waits. */
   clock: Clock;
   /** The system's clock, for a Retry-After that is a date. Default: `clock`. */
   wallClock?: Clock | undefined;

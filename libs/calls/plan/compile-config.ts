@@ -6,7 +6,7 @@ import { compileField, compileQuery } from './compile-query.ts';
 import { namesGuardrails } from './add-guardrails.ts';
 import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';
 
-/** What the levels above define. */
+/** The settings that a node inherits from the levels above it. */
 type Inherited = Pick<
   Config,
   | 'retry'

@@ -46,7 +46,7 @@ test.each<[Query, boolean]>([
   [{ 'params.messages.1.content.0.text': 'Bonjour' }, true],
   [{ 'params.messages[9].role': 'user' }, false],
   [{ 'url.pathname': '/v1/chat/completions' }, true],
-  // Portkey ignores what stands beside $or, $and and $regex.
+  // Portkey ignores members next to $or, $and and $regex.
   [{ $or: [{ 'metadata.plan': 'free' }, { 'metadata.plan': 'pro' }], 'params.n': 4 }, false],
   [{ $and: [{ 'metadata.plan': 'pro' }, { 'params.n': 3 }], 'params.model': 'other' }, false],
   [{ 'params.model': { $regex: '^gpt', $ne: 'gpt-5-mini' } }, false],

@@ -3,8 +3,8 @@ import { parseParamPath, type PathStep } from '#libs/contracts/param-path.ts';
 import type { PatternSearch, PlanCall, Predicate } from './plan.ts';
 
 /**
- * Returns the predicate of a query that `QueryInput` accepted. All fields that stand beside each other must match,
- * including `$and` and `$or`. The predicate is given `search`, which looks for regular expressions.
+ * Returns the predicate of a query that `QueryInput` accepted. All fields of one object must match, including `$and`
+ * and `$or`. The predicate is given `search`, which looks for regular expressions.
  */
 export function compileQuery(query: Query): Predicate {
   const parts = Object.entries(query).map(([field, wanted]): Predicate => {
@@ -99,7 +99,7 @@ function equals(value: unknown, operand: Scalar): boolean {
 }
 
 /**
- * Numbers, and texts that are numbers, are compared as numbers, other texts by their characters. Nothing else has an
+ * Numbers, and texts that are numbers, are compared as numbers, other texts by their characters. Other values have no
  * order.
  */
 function ordered(operand: unknown, holds: (order: number) => boolean): (value: unknown) => boolean {

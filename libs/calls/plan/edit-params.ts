@@ -3,9 +3,9 @@ import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Leaf } from './plan.ts';
 
 /**
- * Returns the changes that a leaf makes to a body, as edits of its top-level members: defaults for what the body lacks,
- * then overrides, then drops. Members that none of them touches keep their bytes, and a member that is changed inside
- * is written again. `model` is not among the edits: it is the model that the leaf requests, or null if the leaf keeps
+ * Returns the changes that a leaf makes to a body, as edits of its top-level members: defaults for members that the
+ * body lacks, then overrides, then drops. Members without a change keep their bytes. A member that is changed inside is
+ * serialised again. `model` is not among the edits: it is the model that the leaf requests, or null if the leaf keeps
  * the caller's. Pure.
  */
 export function editParams(
@@ -15,7 +15,8 @@ export function editParams(
   const edits = new Map<string, string | undefined>();
   for (const [name, raw] of defaults) if (!Object.hasOwn(params, name)) edits.set(name, raw);
   for (const [name, raw] of overrides) edits.set(name, raw);
-  // Parsed once, however many paths lead into it, because a body is large and each copy blocks every other call.
+  // Parsed only once, even if several paths point into it, because a body is large and each copy blocks every other
+  // call.
   const opened = new Map<string, { value: unknown; isChanged: boolean }>();
   for (const [top, ...rest] of drops) {
     if (typeof top !== 'string') continue;

@@ -13,8 +13,9 @@ type FirstTarget = Record<'guarded' | 'unguarded', Plan>;
 const made = new WeakMap<Leaf, FirstTarget>();
 
 /**
- * Returns the plan of a call that is made once, to the first target of its config, as pass-through calls are. Of what
- * the config puts around a call, only the guardrails apply, to calls that they can check. Made once for each config.
+ * Returns the plan of a call that is made once, to the first target of its config, as pass-through calls are. Of the
+ * steps that the config defines around a call, only the guardrails apply, to calls that they can check. Made once for
+ * each config.
  */
 export function firstTargetOf({ leaves: [first] }: Plan): FirstTarget {
   let plans = made.get(first);

@@ -5,7 +5,7 @@ import type { CachePolicy } from '#libs/contracts/calls/response-cache.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 
-/** What conditions and sticky hashes see: the caller's own values, before any config changes them. */
+/** The input of conditions and sticky hashes: the caller's own values, before any config changes them. */
 export type PlanCall = {
   params: Readonly<Record<string, unknown>>;
   metadata: Readonly<Record<string, string>> | null;
@@ -13,13 +13,13 @@ export type PlanCall = {
   pathname: string;
 };
 
-/** What a target says about where its calls go. The caller decides whatever it leaves out. */
+/** The settings of a target that determine where its calls go. The caller decides whatever it leaves out. */
 export type LeafCredentials = {
   /** The slug of a virtual key. */
   virtualKey: string | null;
   provider: string | null;
   apiKey: Secret | null;
-  /** From the nearest definition. */
+  /** The nearest definition applies. */
   customHost: string | null;
   settings: Readonly<Record<string, string>>;
   secrets: Readonly<Record<string, Secret>>;

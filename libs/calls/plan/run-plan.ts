@@ -53,15 +53,14 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
 
 /**
  * Runs a call with its plan, once from the top: chooses a target, calls it, and continues with others if the plan says
- * so. Afterwards, `call` says where it went. Never rejects.
+ * so. Afterwards, `call` has the target that it went to. Never rejects.
  *
  * Fallback continues with the next option when the status of the answer is listed, or, without a list, when it is not
  * 2xx. A call without an answer counts as 502, 503 (an open circuit, a full queue), 504 and 408 (a timeout), or 424 and
- * 503 (a secret that its reference does not give). A stream counts until its first event; from then on it is the answer.
- * Fallback does not continue when the gateway itself refused the call (a forbidden destination, an unknown virtual key,
- * an unsupported parameter), because that is a mistake in the request or the config, which a fallback would hide. Nor
- * does it continue when the caller has left.
- * The last outcome is the answer.
+ * 503 (a secret that its secret manager does not return). A stream counts until its first event; from then on it is the
+ * answer. Fallback does not continue when the gateway itself refused the call (a forbidden destination, an unknown
+ * virtual key, an unsupported parameter), because that is a mistake in the request or the config, which a fallback
+ * would hide. Nor does it continue when the caller has left. The last outcome is the answer.
  *
  * A target whose circuit is open is skipped: a fallback always continues with the next one, and a loadbalance chooses
  * another one.
@@ -140,7 +139,7 @@ async function runLeaf<Planned extends Call>(
   }
 }
 
-/** What a leaf changes in a request, and the model of the result: null if it is the caller's. */
+/** Returns the changes that a leaf makes to a request, and the resulting model: null if it is the caller's. */
 async function editRequest(deps: PlanDeps, leaf: Leaf, call: Call): ReturnType<typeof editByPrompt> {
   const { prompt } = leaf;
   if (prompt === null) {
@@ -177,7 +176,7 @@ function requestOf({ request, leaf, plan }: Call, edits: MemberEdits): ForwardRe
   if (leaf.timeouts !== null) result.timeouts = { ...request.timeouts, ...leaf.timeouts };
   if (leaf.forwardHeaders.length > 0) result.forwardHeaders = leaf.forwardHeaders;
   if (leaf.breaker !== null) result.breaker = leaf.breaker;
-  // If another target may take it, a batch line is rejected like a live call, instead of waiting.
+  // If there is another target to try, a batch line is rejected like a live call, instead of waiting.
   if (plan.leaves.length > 1) delete result.isBackground;
   return result;
 }
@@ -234,7 +233,7 @@ const statusesByKind: Partial<Record<ErrorKind, readonly number[]>> = {
   provider_failed: [502],
   provider_timeout: [504, 408],
   unavailable: [503],
-  // A secret of one target says nothing about those of others.
+  // An unavailable secret of one target says nothing about the secrets of the others.
   dependency_failed: [424, 503],
   rate_limited: [429],
   budget_exceeded: [412],

@@ -33,5 +33,5 @@ export function chooseSticky(
 
 const unitSteps = 2 ** 52;
 
-/** 52 bits of a digest as a number between 0 and 1, both excluded. */
+/** Converts 52 bits of a digest to a number between 0 and 1, both excluded. */
 const toUnit = (digest: string): number => (Number.parseInt(digest.slice(0, 13), 16) + 0.5) / unitSteps;

@@ -6,7 +6,7 @@ import { canary, chatRequest, completion, startForwardingRig, type ForwardingRig
 import { hang, type UpstreamScript } from '#test/upstream.ts';
 import type { JsonAnswer, Target } from '#libs/calls/call.ts';
 
-// What the core does for adapters besides passing bytes: signing, tokens, images, dropped parameters.
+// The tasks of the core for adapters besides passing bytes: signing, tokens, images, dropped parameters.
 
 const chat: Translation = {
   encode: (call, { baseUrl }) => ({
@@ -163,7 +163,7 @@ describe('a provider that signs or needs a token', () => {
       kind: 'failed',
       error: { kind: 'provider_failed', code: 'upstream_error', message: '[redacted] failed' },
     });
-    expect(outcome.attempts).toHaveLength(3); // a failure that a 200 reports may pass
+    expect(outcome.attempts).toHaveLength(3); // A failure that a 200 reports may be temporary.
   });
 
   test('whose token server fails is retried by the policy, and each try is recorded', async () => {

@@ -61,7 +61,7 @@ test('an answer that is nested too deeply is not read', async () => {
 });
 
 test('a large answer passes without being parsed, and its usage and model are read', async () => {
-  const body = vectors(600); // 11 MB, and three times as much as values
+  const body = vectors(600); // 11 MB, and three times as much as values.
   const outcome = await settle((reply) => reply.respond(200, body, json), embeddings());
   expect(outcome).toMatchObject({ kind: 'json', status: 200, model: 'embed-1', usage: { inputTokens: 7 } });
   expect((outcome as JsonAnswer).body.equals(Buffer.from(body))).toBe(true);

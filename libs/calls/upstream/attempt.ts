@@ -84,7 +84,8 @@ export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answ
     collected.push(chunk);
     if (status < 400 || collected.sizeBytes() <= limits.errorBytesMax) return;
     whole();
-    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // the error was already answered, so this only closes the socket
+    // The error was already answered, so this only closes the socket.
+    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax));
   };
 
   startExchange(

@@ -15,8 +15,8 @@ type Tools = {
   secrets: string[];
 };
 
-// A token is small and created at once. A timeout as long as for a reasoning model would hide that a token server is
-// down.
+// A token is small and created immediately. A timeout as long as for a reasoning model would hide that a token server
+// is down.
 const tokenBytesMax = 1_048_576;
 
 /**
@@ -32,7 +32,7 @@ export async function authorize(
   await provider.authorize?.(outbound, target, {
     now: clock.now(),
     fetch: async (token) => {
-      egress.check(new URL(token.origin)); // the server may come from a key file
+      egress.check(new URL(token.origin)); // The server can come from a key file.
       const { workspaceId } = target;
       return fetchWhole(token, {
         egress,

@@ -4,7 +4,7 @@ import { asRecord } from './answers/usage.ts';
 
 /**
  * Returns the body that reports a provider's error to the client: the provider's own bytes if they already have
- * OpenAI's format and contain no credential, otherwise one made from what the adapter read, scrubbed.
+ * OpenAI's format and contain no credential, otherwise a scrubbed one from the adapter's reading.
  */
 export function errorBody(
   status: number,
@@ -20,8 +20,8 @@ export function errorBody(
 }
 
 /**
- * What the adapter read of a provider's error, scrubbed. For an HTML page (of a load balancer): that it was one, and
- * its beginning.
+ * Returns the adapter's reading of a provider's error, scrubbed. For an HTML page (of a load balancer), it says so and
+ * contains the beginning.
  */
 export function readError(
   status: number,

@@ -6,9 +6,9 @@ import type { LookupAddress } from 'node:dns';
 export type NameFiles = {
   /** The addresses of a name in the hosts file, in its order; undefined when the name is not in it. */
   addressesOf: (name: string) => LookupAddress[] | undefined;
-  /** The full names that a name may stand for, in the order in which the system's resolver would query them. */
+  /** The full names that a name can refer to, in the order in which the system's resolver would query them. */
   candidatesOf: (name: string) => string[];
-  /** Changes whenever resolv.conf does, and with it perhaps the name servers. */
+  /** Changes whenever resolv.conf does, and possibly the name servers with it. */
   version: () => number;
 };
 
@@ -59,7 +59,7 @@ function watchFile<Value>(path: string, read: (text: string) => Value, now: () =
       file.version += 1;
       stamp = found;
     } catch {
-      // The file is being replaced, or may not be read. Its previous content applies until it can be read again.
+      // The file is being replaced, or cannot be read. Its previous content applies until it can be read again.
     }
     return file;
   };

@@ -34,7 +34,7 @@ const modelsBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
 export type PreparedCall = {
-  /** Returns the request of one attempt; a promise if something has to be fetched for it first (a token, an image). */
+  /** Returns the request of one attempt; a promise if a token or an image has to be fetched first. */
   nextInput: () => AttemptInput | RelayInput | Promise<AttemptInput>;
   /** Checks each outcome of a call that requests a JSON object in words. Such a call is never streamed. */
   hold: HoldToJsonObject | null;
@@ -44,7 +44,7 @@ export type PreparedCall = {
 };
 
 /**
- * Makes a call ready to be sent, as far as that is the same for all of its attempts. Throws everything that can be
+ * Makes a call ready to be sent, as far as all of its attempts have that in common. Throws everything that can be
  * refused before a connection is opened: invalid_request, unsupported_operation, or `shutting_down`.
  */
 export function prepareCall(

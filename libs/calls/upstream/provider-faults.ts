@@ -65,7 +65,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
       const { message, code, type, param } = scrubbed(reported, secrets).error;
       return new GatewayError('provider_failed', code ?? 'upstream_error', message, { type, param });
     },
-    /** An error that a translation found in an answer. Its text may be the provider's. */
+    /** An error that a translation found in an answer. Its text can come from the provider. */
     inAnswer: ({
       kind,
       code,
@@ -90,7 +90,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
   };
 }
 
-/** The system's code of a failure (ECONNREFUSED). Never its text, which may contain a URL or a header. */
+/** The system's code of a failure (ECONNREFUSED). Never its text, which can contain a URL or a header. */
 function codeOf(cause: unknown): string {
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : undefined;
   return typeof code === 'string' && /^[A-Z0-9_]{1,40}$/.test(code) ? ` (${code})` : '';

@@ -25,7 +25,7 @@ export type SenderDeps = {
   egress: Egress;
   clock: Clock;
   limits?: Partial<Limits>;
-  /** The timeouts of the process, which a call may override. */
+  /** The timeouts of the process, which a call can override. */
   timeouts?: Timeouts;
   /** Threads for answers that would block other calls. Absent: every answer is read in the main thread. */
   threads?: AnswerThreads;

@@ -244,7 +244,7 @@ describe('bounds', () => {
       before = written;
       await sleep(100);
     }
-    expect(written).toBeLessThan(count); // 24 MB: the buffers of the kernel and ours hold a fraction
+    expect(written).toBeLessThan(count); // 24 MB: the kernel's buffers and ours hold a fraction of it.
     const read = await readStream(answer);
     expect(read.payloads).toHaveLength(count + 1);
     expect(read.error).toBeNull();
@@ -305,7 +305,7 @@ describe('leaving', () => {
       error: null,
       summary: { complete: true },
     });
-    await rig.upstream.until(() => rig.upstream.connections().open === 0); // closed a second later
+    await rig.upstream.until(() => rig.upstream.connections().open === 0); // Closed a second later.
   });
 
   test('after an orderly end the connection serves the next stream', async () => {

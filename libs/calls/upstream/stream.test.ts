@@ -96,7 +96,7 @@ describe('payloads', () => {
     for (const payload of payloads.slice(0, 3)) {
       expect(await reader.next()).toEqual({ done: false, value: [payload] });
       await waitUntil(() => sent.length > 0);
-      sent.shift()?.(); // only now does the provider write the next one
+      sent.shift()?.(); // The provider writes the next one only now.
     }
     expect(await reader.next()).toEqual({ done: true, value: undefined });
   });
@@ -209,7 +209,7 @@ describe('a stream cut anywhere', () => {
       const code = error === null || error === undefined ? null : (error as { code: string }).code;
       const expected = at <= finishedAt + 20 ? 'upstream_truncated' : null;
       const lost = code === 'upstream_truncated' || code === 'upstream_connection_lost' ? 'upstream_truncated' : code;
-      // At the finish reason itself either result is right, because a reset may overtake the bytes before it.
+      // At the finish reason itself either result is right, because a reset can overtake the bytes before it.
       const either = Math.abs(at - finishedAt) < 80 || how === 'reset';
       expect([at, either && lost === 'upstream_truncated' ? expected : lost]).toEqual([at, expected]);
       expect(read === null || payloads.join('').startsWith(read.payloads.join(''))).toBe(true);

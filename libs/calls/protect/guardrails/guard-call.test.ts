@@ -156,7 +156,7 @@ describe('a stream', () => {
   const finished = chunk({}, { finish_reason: 'stop' });
   const usage = { inputTokens: 1, cachedTokens: 0, outputTokens: 2, reasoningTokens: 0 };
 
-  /** A stream of these payloads, which may break off. Returns how it was answered. */
+  /** A stream of these payloads, which can break off. Returns how it was answered. */
   function streamed(payloads: readonly string[], error: GatewayError | null = null) {
     const done = Promise.withResolvers<StreamSummary>();
     const state = { read: 0, isLeft: false };

@@ -17,7 +17,7 @@ import { annotateStream, holdsStreams, holdStream, type HeldStream } from './gua
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './texts/subject.ts';
 
-/** What clients see of guardrails: Portkey's statuses and error body. */
+/** The statuses with which clients see guardrail results: those of Portkey. */
 const guardrailStatus = { failed: 246, denied: 446 } as const;
 
 export type GuardedCall = {
@@ -31,7 +31,7 @@ export type GuardedCall = {
   mayRepeat: (status: number) => boolean;
   /** Told of each run of guardrails that had results. */
   ran?: (run: GuardrailRun) => void;
-  /** `isRepeat`: the answer before was rejected, so a cached answer must not be used. */
+  /** `isRepeat`: the previous answer was rejected, so a cached answer must not be used. */
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
 
@@ -39,7 +39,7 @@ const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 
 /**
  * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`. A failure that does not
- * deny turns a success into 246. A stream is held until the output guardrails have checked it, if one of them may deny.
+ * deny turns a success into 246. A stream is held until the output guardrails have checked it, if one of them can deny.
  * Otherwise it is sent as it arrives, with their results in its last event. Output guardrails do not check pass-through
  * answers. An answer that is an error is not changed. With strict compliance, a whole body, or a stream that was held,
  * has `hook_results` only with 246 and 446. Never rejects: a failure has the usage of the call.
@@ -95,7 +95,7 @@ async function timed(
   const startedAt = Date.now();
   const start = performance.now();
   const verdict = await evaluate();
-  // Those that a call does not wait for have no results.
+  // Guardrails that a call does not wait for have no results.
   if (verdict.results.length > 0) {
     ran?.({ kind, startedAt, durationMs: performance.now() - start, outcome: verdict.outcome });
   }
@@ -149,7 +149,7 @@ function withVerdicts(
   };
 }
 
-/** Returns the refusal. `answer` is what was refused, which has to be paid for nevertheless. */
+/** Returns the refusal. `answer` is the refused answer, which has to be paid for nevertheless. */
 function denied(before: HookResult[], after: HookResult[], answer: JsonAnswer | null): JsonAnswer {
   const phase = answer === null ? 'input' : 'output';
   const error = {
@@ -193,7 +193,8 @@ function toSubject({ request, target, model, metadata }: GuardedCall): Guardrail
     stream,
     request: editedBody(request.body, request.edits, request.parsed),
     response: null,
-    // Its value may take many times its bytes, and stays in memory longer than the call where an async guardrail runs.
+    // The parsed body can take many times its bytes, and stays in memory longer than the call if an async guardrail
+    // runs.
     sizeBytes: Math.max(request.body.length, request.memory?.usedBytes ?? 0),
     signal,
   };

@@ -4,14 +4,15 @@ import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { StreamAnswerBuilder } from './texts/stream-answer.ts';
 
 /**
- * Whether a stream must be checked before any of it is sent. If one guardrail requires that, all of them check it then.
+ * Whether a stream must be checked before any of it is sent. If one guardrail requires that, all of them check it at
+ * that point.
  */
 export const holdsStreams = (output: readonly GuardrailEntry[]): boolean =>
   output.some((entry) => isReference(entry) || entry.streamMode === 'hold');
 
 /** A stream that has ended but has not been sent yet. */
 export type HeldStream = {
-  /** The answer that it would have been without streaming. */
+  /** The answer that the call would have had without streaming. */
   answer: JsonAnswer;
   /** The stream as it arrived; `more` are the members of one additional event at its end. */
   release: (status: number, more: object | null) => StreamAnswer;

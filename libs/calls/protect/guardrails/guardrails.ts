@@ -38,7 +38,7 @@ export type HookResult = {
   created_at: string;
 };
 
-/** `denied`: a guardrail that may deny has failed. `failed`: one that only reports has failed. */
+/** `denied`: a guardrail that can deny has failed. `failed`: one that only reports has failed. */
 export type GuardrailVerdict = { outcome: 'passed' | 'failed' | 'denied'; results: HookResult[] };
 
 /**
@@ -60,7 +60,7 @@ export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: rea
 export type Guardrails = {
   /**
    * Evaluates all guardrails of one phase, in order (a denial does not hide other failures). Guardrails with `async`
-   * run beside the call and are only logged. Rejects when the caller leaves, and like `prepareGuardrails`.
+   * run in the background and are only logged. Rejects when the caller leaves, and like `prepareGuardrails`.
    */
   evaluate: (guardrails: readonly GuardrailEntry[], subject: GuardrailSubject) => Promise<GuardrailVerdict>;
   /** Reads a whole answer for the output guardrails; see `AnswerTexts`. */
@@ -69,7 +69,7 @@ export type Guardrails = {
   settled: () => Promise<void>;
 };
 
-/** Stores the feedback that the actions of a guardrail give on the trace of its call. */
+/** Stores the feedback that a guardrail's actions attach to the trace of its call. */
 export type GuardrailFeedback = {
   traceId: string;
   value: number;
@@ -77,20 +77,21 @@ export type GuardrailFeedback = {
   metadata: Record<string, unknown> | null;
 };
 
-// The bytes that `async` guardrails may hold at once. Those beyond are skipped, which is logged.
+// The number of `async` guardrails that can run at the same time, and the bytes that they can hold. Further ones are
+// skipped, which is logged.
 const asyncMax = 200;
 const asyncBytesMax = 67_108_864;
 
-// The maximum wait of a call. It blocks nobody but the caller, and for a batch line one of the batch's permits.
+// The maximum wait of a call. It blocks only the caller, and for a batch line one of the batch's permits.
 const webhooksMsDefault = 60_000;
 
 /** What the guardrails of one phase of a call share. */
 type Phase = {
   subject: GuardrailSubject;
   texts: Texts;
-  /** The results of the checks that read texts, in order; they are taken one by one. */
+  /** The results of the checks that read texts, in order; they are consumed one by one. */
   judged: Judged[];
-  /** How much time the webhooks have left together. */
+  /** The time that is left for all webhooks together. */
   webhooksLeftMs: number;
 };
 
@@ -103,7 +104,7 @@ export function createGuardrails(deps: {
   answerTexts: Pick<AnswerTexts, 'read'>;
   /** Must not throw. Absent: feedback is only shown in results. */
   recordFeedback?: (workspaceId: string, feedback: GuardrailFeedback) => void;
-  /** The time that the webhooks of one phase of a call may take together. Default 60 s. */
+  /** The maximum time that the webhooks of one phase of a call can take together. Default 60 s. */
   webhooksMs?: number;
 }): Guardrails {
   const { egress, clock, logger, textJudge, answerTexts, webhooksMs = webhooksMsDefault } = deps;
@@ -144,7 +145,7 @@ export function createGuardrails(deps: {
     return { verdict: found.every((areThere) => areThere !== not), data: { ...data, resolved: found.every(Boolean) } };
   };
 
-  /** A webhook has its own time limit, and at most what is left of the common one. */
+  /** A webhook has its own time limit, and never more than the rest of the common one. */
   const askWithin = async (check: WebhookCheck, phase: Phase): Promise<Finding> => {
     const start = performance.now();
     const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, phase.webhooksLeftMs)));
@@ -205,7 +206,7 @@ export function createGuardrails(deps: {
       logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
       return;
     }
-    // The call may end first. Its signal must not end this.
+    // The call can end first. Its signal must not end the guardrail.
     const detached = { ...subject, signal: new AbortController().signal };
     const run = evaluateAll([numbered], detached, texts).then(
       ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
@@ -238,7 +239,10 @@ export function createGuardrails(deps: {
   };
 }
 
-/** References are replaced when the plan is looked up. If one is left, the guardrail must not be skipped. */
+/**
+ * References are replaced when the plan is looked up. A remaining reference is a bug: its guardrail must not be
+ * skipped.
+ */
 function resolved(entry: GuardrailEntry): Guardrail {
   if (isReference(entry)) throw new Error(`the guardrail '${entry.stored}' was not looked up`);
   return entry;
@@ -251,7 +255,7 @@ function feedbackMetadata(given: Record<string, string> | string | undefined): R
     const value: unknown = JSON.parse(given);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
   } catch {
-    // Not JSON.
+    // The text is not JSON.
   }
   return { text: given };
 }

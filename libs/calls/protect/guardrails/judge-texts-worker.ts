@@ -10,7 +10,7 @@ if (process.platform === 'linux' && !isMainThread) setPriority(0, 5);
 
 export type ThreadWork = TextWork & { timeoutMs: number };
 
-/** The results until the time was over. `refusal`: a pattern or schema that cannot be used. */
+/** The results up to the time limit. `refusal`: a pattern or schema that cannot be used. */
 export type ThreadFindings = {
   judged: Judged[];
   refusal: { code: string | null; message: string; param: string | null } | null;

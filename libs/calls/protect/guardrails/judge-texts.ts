@@ -10,8 +10,8 @@ export type Judged = Finding & { durationMs: number };
 const textCharsMax = 2_000_000;
 
 /**
- * Adds the result of each check to `judged`, in order, so that the results are kept when the time is over. Has no time
- * limit of its own. Throws invalid_request for a pattern or a schema that cannot be used.
+ * Adds the result of each check to `judged`, in order, so that the results survive a timeout. Has no time limit itself.
+ * Throws invalid_request for a pattern or a schema that cannot be used.
  */
 export function judgeTexts({ checks, texts }: TextWork, judged: Judged[]): void {
   for (const check of checks) {

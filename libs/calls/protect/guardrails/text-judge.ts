@@ -9,10 +9,10 @@ type Caller = { workspaceId: string; signal: AbortSignal };
 
 export type TextJudge = {
   /**
-   * Checks the texts of one phase of a call: at once if that is certainly quick, otherwise in a thread and within a
-   * time limit. Returns one result for each check. Checks for which there was no time have not passed
-   * (`guardrail_timeout`). Throws invalid_request for a pattern or schema that cannot be used, `server_overloaded` when
-   * too many calls of the workspace wait, and the reason of `signal`.
+   * Checks the texts of one phase of a call: synchronously if that is certainly quick, otherwise in a thread and within
+   * a time limit. Returns one result for each check. Checks that ran out of time have not passed (`guardrail_timeout`).
+   * Throws invalid_request for a pattern or schema that cannot be used, `server_overloaded` when too many calls of the
+   * workspace wait, and the reason of `signal`.
    */
   judge: (work: TextWork, caller: Caller) => Judged[] | Promise<Judged[]>;
   /**
@@ -26,7 +26,8 @@ export type TextJudge = {
 
 export type TextJudgeOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'> & {
   /**
-   * The time that the checks of one phase of a call may take together. Default 250 ms; ordinary ones take microseconds.
+   * The maximum time that the checks of one phase of a call can take together. Default 250 ms; ordinary ones take
+   * microseconds.
    */
   timeoutMs?: number;
 };
@@ -35,7 +36,7 @@ export type TextJudgeOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'>
 // killed.
 const graceMs = 5_000;
 
-/** Runs tenants' expressions and schemas in a way that none of them blocks other calls. */
+/** Runs tenants' expressions and schemas without blocking other calls. */
 export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOptions): TextJudge {
   const lane = createThreadLane<ThreadWork, ThreadFindings>({
     ...options,

@@ -29,7 +29,7 @@ const reserved: ReadonlySet<string> = new Set([
   'keep-alive',
 ]);
 
-/** Throws invalid_request when the webhook may not be called: its address is private, or a header is not allowed. */
+/** Throws invalid_request when the webhook cannot be called: its address is private, or a header is not allowed. */
 export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: Pick<WebhookCheck, 'parameters'>): void {
   egress.check(new URL(parameters.webhookURL));
   const header = Object.keys(parameters.headers).find((name) => reserved.has(name.toLowerCase()));
@@ -89,7 +89,7 @@ export async function askWebhook(
 }
 
 /**
- * The call as JSON. The bytes of an answer are inserted unchanged, because it may be too large to be parsed and written
+ * The call as JSON. The bytes of an answer are inserted unchanged, because it can be too large to be parsed and written
  * again here.
  */
 function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): Buffer {

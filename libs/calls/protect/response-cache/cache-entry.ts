@@ -5,19 +5,19 @@ import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 
 /**
- * What is stored with the body. `json`: the body of an answer. `stream`: the payloads of a complete stream, as a JSON
- * list of texts; `hasUsageChunk` when it ends with its usage.
+ * The metadata that is stored with the body. `json`: the body of an answer. `stream`: the payloads of a complete
+ * stream, as a JSON list of texts; `hasUsageChunk` when it ends with its usage.
  */
 export type EntryHead = CachedAnswerHead;
 
-/** A cached answer. It never changes. Times are in epoch milliseconds. */
+/** A cached answer. It is immutable. Times are in epoch milliseconds. */
 export type CacheEntry = { head: EntryHead; body: Buffer; createdAtMs: number; expiresAtMs: number };
 
 type Wanted = { operation: CallOperation; stream: boolean; includeUsage: boolean };
 
 /**
- * Returns the answer that an entry gives to a call, or null when the entry does not have that form: a cached stream is
- * not used for a JSON body, and one without usage is not used for a caller who asked for it. The answer has no
+ * Returns the answer to a call from an entry, or null when the entry does not have the requested form: a cached stream
+ * is not used for a JSON body, and one without usage is not used for a caller who asked for it. The answer has no
  * attempts, because no provider was called.
  */
 export function answerOf(entry: CacheEntry, { operation, stream, includeUsage }: Wanted): Answer | null {
@@ -53,7 +53,10 @@ async function* once(payloads: readonly string[]): AsyncGenerator<readonly strin
   yield payloads;
 }
 
-/** Returns what is cached of a whole answer; null when it must not be cached: an error, a partial answer, or none. */
+/**
+ * Returns the head under which a whole answer is cached; null for one that must not be cached: an error, or a partial
+ * answer.
+ */
 export function headOf(answer: Answer): EntryHead | null {
   if (answer.kind !== 'json' || answer.status !== 200) return null;
   const { contentType, model, finishReason, usage } = answer;

@@ -24,7 +24,7 @@ export function cacheKey(
   sentHeaders: Readonly<Record<string, string>>,
 ): Buffer {
   const facts = [
-    1, // the version of this format
+    1, // The version of this format.
     scope.workspaceId,
     scope.namespace,
     scope.credentialId,
@@ -44,15 +44,15 @@ export function cacheKey(
 const sorted = (record: Readonly<Record<string, string>>): [string, string][] =>
   Object.entries(record).toSorted(([a], [b]) => (a < b ? -1 : 1));
 
-// They are part of the key separately, or do not change the answer.
+// These members are part of the key separately, or do not change the answer.
 const left: ReadonlySet<string> = new Set(['model', 'stream', 'stream_options']);
 
-// Numbers that a double may not represent exactly: two of them could become the same text.
+// Numbers that a double cannot always represent exactly: two of them could become the same text.
 const inexactNumber = /\d{16}|\d[eE][+-]?\d/;
 
 /**
  * The members of the body without those above, sorted by name. Inner objects are sorted too, so that clients that write
- * the same call differently share an answer. A body with numbers that would lose digits keeps its own bytes there.
+ * the same call differently share an answer. If numbers would lose digits, the body's own bytes are used instead.
  */
 function canonicalBody({ body, parsed, edits = {} }: ForwardRequest): [string, string][] {
   const text = body.toString();

@@ -7,7 +7,7 @@ export type CacheOptions = {
   namespace: string;
   /** Do not use a stored answer, but store the new one. */
   refresh: boolean;
-  /** Nothing of this call may be stored or shown (`x-gateway-debug: false`). */
+  /** The call is neither cached nor answered from the cache (`x-gateway-debug: false`). */
   disabled: boolean;
 };
 
@@ -16,9 +16,9 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 const namespaceLengthMax = 128;
 
 /**
- * Returns how a call with this policy (of the config, or of `x-gateway-cache`) uses the cache, according to its headers
- * `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`, each of which may be written `x-portkey-…`. Throws
- * invalid_request.
+ * Returns how a call with this policy (from the config, or from `x-gateway-cache`) uses the cache, according to its
+ * headers `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`, each of which can be written `x-portkey-…`.
+ * Throws invalid_request.
  */
 export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
   const namespace = read(headers, 'cache-namespace') ?? '';

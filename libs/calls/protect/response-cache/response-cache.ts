@@ -42,17 +42,17 @@ export type ResponseCache = {
     call: { request: ForwardRequest; target: Target; make: () => Promise<Outcome> },
   ) => Promise<Outcome>;
   stats: () => Record<'hits' | 'misses' | 'memoryBytes' | 'memoryEntries' | 'waitingRows' | 'droppedRows', number>;
-  /** Writes what waits for the shared level. */
+  /** Writes the pending rows of the shared level. */
   stop: () => Promise<void>;
 };
 
 /**
- * The answers of other areas may refer to a thing at the provider (a stored response) or be large (images), so they are
- * never cached.
+ * The answers of other areas can refer to an object at the provider (a stored response) or be large (images), so they
+ * are never cached.
  */
 const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings']);
 
-/** Bytes besides the body: key, head and the entry's own objects. */
+/** Bytes in addition to the body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;
 const readsMax = 32;
 // After a read that failed. Otherwise each call would wait for a database that is unavailable.
@@ -74,7 +74,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
 
   const isFresh = (entry: CacheEntry, maxAgeMs: number): boolean => {
     const now = clock.now();
-    // This call may ask for a lower maximum age than the one that the entry was stored with.
+    // This call can ask for a lower maximum age than the one that the entry was stored with.
     return now < entry.expiresAtMs && now - entry.createdAtMs < maxAgeMs;
   };
 
@@ -86,7 +86,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
       timer = setTimeout(() => resolve('late'), readTimeoutMs);
     });
     const reading = stored.find(workspaceId, key);
-    // Counted until it is over, even if nobody waits for it any more.
+    // The read counts until it is over, even if no call waits for it any more.
     void reading.catch(() => {}).finally(() => (reads -= 1));
     try {
       const found = await Promise.race([reading, late]);
@@ -142,7 +142,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
         return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);
       }
       const head = headOf(outcome);
-      // A copy, because the body may be a small view of a large socket buffer, which would be kept as well.
+      // A copy, because the body can be a small view of a large socket buffer, which would stay in memory as well.
       if (head && outcome.body.length <= entryBytesMax) keep(head, copyOf(outcome.body));
       return outcome;
     },

@@ -14,7 +14,10 @@ const groupBytesMax = 4_194_304;
 const groupMs = 250;
 // While the database is unavailable or slow. New rows beyond this are dropped, which a cache can afford.
 const waitingBytesMax = 16_777_216;
-/** Bytes besides the body: key, head and the row's own objects. Otherwise any number of small answers could wait. */
+/**
+ * Bytes in addition to the body: key, head and the row's own objects. Without them, any number of small answers could
+ * wait.
+ */
 const overheadBytes = 1_024;
 const sizeOf = ({ entry }: KeptRow): number => entry.body.length + overheadBytes;
 

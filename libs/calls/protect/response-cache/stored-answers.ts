@@ -7,7 +7,7 @@ export type KeptRow = { workspaceId: string; key: Buffer; entry: CacheEntry };
 
 export type StoredAnswers = {
   find: (workspaceId: string, key: Buffer) => Promise<CacheEntry | null>;
-  /** Writes rows in one statement. Of two with the same key, the later one is stored. */
+  /** Writes rows in one statement. If two rows have the same key, the later one is stored. */
   keep: (rows: readonly KeptRow[]) => Promise<void>;
   /**
    * Deletes expired answers, and the oldest answers of each workspace that exceeds its bytes. Returns how many were

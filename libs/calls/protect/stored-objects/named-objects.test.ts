@@ -74,7 +74,7 @@ test('what a config adds to a body counts, and what it removes does not', () => 
   const body = Buffer.from('{"previous_response_id":"resp_1"}');
   const edits = { previous_response_id: undefined, conversation: '"conv_2"' };
   expect([...namedObjects({ operation: 'responses', body, edits })]).toEqual(['conv_2']);
-  // The body of a pass-through call is sent as it is.
+  // The body of a pass-through call is sent unchanged.
   expect([...namedObjects({ operation: 'responses', body, edits, relayed })]).toEqual(['resp_1']);
 });
 

@@ -57,7 +57,7 @@ export function namedObjects(request: Pick<ForwardRequest, 'operation' | 'body' 
   if (body.length === 0) return named;
   const applied = relayed === undefined ? edits : undefined;
   const hasItems = operation === 'responses' || operation === 'conversations';
-  // The usual chat names none, and its body need not be parsed to know that.
+  // An ordinary chat names no objects, and this avoids parsing its body to find that out.
   if (!hasItems && relayed === undefined && applied === undefined && !mayName(body)) return named;
   const members = editedBody(body, applied, relayed === undefined ? parsed : undefined);
   collect(members, named);
@@ -67,7 +67,7 @@ export function namedObjects(request: Pick<ForwardRequest, 'operation' | 'body' 
   throw new GatewayError('invalid_request', 'array_above_max_length', message);
 }
 
-/** A name may also be written with escapes. */
+/** JSON allows escapes in the names of members. */
 const mayName = (body: Buffer): boolean =>
   body.includes('_id') || body.includes('\\u') || body.includes('"conversation') || body.includes('"container');
 

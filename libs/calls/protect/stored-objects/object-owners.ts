@@ -2,15 +2,18 @@ import { sql, type Kysely } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 
-/** An object that a provider stores under its own ID. Everything inside an object, such as a message, is reached through it. */
+/**
+ * An object that a provider stores under its own ID. Everything inside an object, such as a message, is reached through
+ * it.
+ */
 export type ObjectKind = 'response' | 'conversation' | 'assistant' | 'thread' | 'vector_store' | 'model';
 
 /** One workspace in the account that it shares with others. `accountId` is the ID of the integration. */
 export type Holder = { accountId: string; workspaceId: string };
 
-/** Which workspace created which object in an account that workspaces share. */
+/** Records which workspace created which object in an account that workspaces share. */
 export type ObjectOwners = {
-  /** Returns those of the IDs that the workspace created. */
+  /** Returns the IDs in the list whose objects the workspace created. */
   ownedBy: (holder: Holder, ids: readonly string[]) => Promise<ReadonlySet<string>>;
   /** The first workspace that records an ID owns it. */
   record: (holder: Holder, kind: ObjectKind, ids: readonly string[]) => Promise<void>;
@@ -58,7 +61,7 @@ export function createObjectOwners(db: Kysely<Database>): ObjectOwners {
 
 /** Providers keep responses for 30 days. */
 const responseDays = 40;
-/** Of one kind in one account, the newest objects of each workspace are remembered. */
+/** For each kind in each account, the newest objects of every workspace are remembered. */
 const objectsMax = 100_000;
 
 /** Forgets responses that providers have deleted by now, and the oldest objects of workspaces that have too many. */

@@ -2,7 +2,7 @@ import type { ForwardRequest } from '#libs/calls/call.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { ObjectKind } from './object-owners.ts';
 
-/** What a call does with objects that the provider stores. */
+/** How a call uses objects that the provider stores. */
 export type ObjectRoute = {
   /** The ID in the path; null if it names none. */
   root: string | null;
@@ -22,9 +22,9 @@ const creating: ReadonlyMap<string, ObjectKind> = new Map([
   ['threads/runs', 'thread'],
   ['vector_stores', 'vector_store'],
 ]);
-/** Paths of POST with a word where others have an ID. */
+/** POST paths that have a word in the position of the ID. */
 const withoutId: ReadonlySet<string> = new Set(['threads/runs', 'responses/compact', 'responses/input_tokens']);
-/** How many segments come before the ID. */
+/** How many segments precede the ID. */
 const idPositions: ReadonlyMap<string, number> = new Map([
   ['responses', 1],
   ['conversations', 1],
@@ -37,7 +37,7 @@ const idPositions: ReadonlyMap<string, number> = new Map([
   ['fine_tuning', 2],
 ]);
 
-/** null: the call has nothing to do with stored objects, except that its body may name some. */
+/** null: the call does not use stored objects, although its body can name some. */
 export function objectRouteOf({
   operation,
   relayed,
@@ -64,8 +64,8 @@ export function objectRouteOf({
 const createdMax = 200;
 
 /**
- * Returns the IDs that an answer, or an event of a streamed one, gives to new objects: those that the workspace may name
- * from now on. A response that the provider does not store (`store: false`) has none.
+ * Returns the IDs that an answer, or an event of a streamed one, assigns to new objects. The workspace can name these
+ * IDs from now on. A response that the provider does not store (`store: false`) has none.
  */
 export function createdObjects(kind: ObjectKind, answer: unknown): string[] {
   const outer = asRecord(answer);

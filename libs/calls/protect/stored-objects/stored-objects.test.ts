@@ -90,7 +90,7 @@ test('the ID of a stream is recorded before its reader gets it, wherever the str
     let isEarly = false;
     for await (const chunk of (outcome as RelayedAnswer).body) {
       read += String(chunk);
-      // Only a whole event can be read.
+      // Only a complete event can be read.
       isEarly ||= read.includes('\n\n') && !ids.has('resp_1');
     }
     expect({ read, isEarly }).toEqual({ read: text, isEarly: false });

@@ -12,8 +12,8 @@ import { createdObjects, objectRouteOf, type ObjectRoute } from './object-route.
 type Make = (request: ForwardRequest) => Promise<Outcome>;
 
 /**
- * Keeps apart what several workspaces store in one account of a provider: a workspace can name, list and delete only the
- * objects that it created itself.
+ * Separates the objects of workspaces that share one account of a provider: a workspace can name, list and delete only
+ * the objects that it created itself.
  */
 export type StoredObjects = {
   /**
@@ -43,9 +43,11 @@ export type ModelOwner = { workspaceId: string; credential: Pick<Target, 'shared
 const isTuned = (model: string, { models }: Pick<Target, 'models'>): boolean =>
   /^ft:/i.test(model) && models?.listed.get(model) !== true;
 
-/** The largest answer that is held to be read. A larger one passes, and what it creates is not recorded. */
+/**
+ * The largest answer that is held to be read. A larger one passes, and the objects that it creates are not recorded.
+ */
 const heldBytesMax = 67_108_864;
-/** A page of a list has at most 100 objects, of which none may be the workspace's. */
+/** A page of a list has at most 100 objects, possibly none of them the workspace's. */
 const pagesMax = 10;
 const pageSize = '100';
 
@@ -61,7 +63,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     if (foreign !== undefined) throw notOwn(foreign);
   };
 
-  /** An answer that was paid for is sent even if what it created cannot be recorded. */
+  /** An answer that was paid for is sent even if the objects that it created cannot be recorded. */
   const record = async (holder: Holder, kind: ObjectKind, ids: readonly string[]): Promise<void> => {
     try {
       const stores = ids.filter((id) => kind !== 'vector_store' && id.startsWith('vs_'));
@@ -90,7 +92,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     return outcome;
   };
 
-  /** Pages of the provider's list until one has objects of the workspace. */
+  /** Reads pages of the provider's list until one has objects of the workspace. */
   const ownPages = async (holder: Holder, request: ForwardRequest, make: Make): Promise<Outcome> => {
     const attempts: Attempt[] = [];
     let asked = request;
@@ -163,7 +165,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
   }
 }
 
-/** The same answer for an object that does not exist and for one of another workspace. */
+/** The answer is the same for an object that does not exist and for one of another workspace. */
 const notOwn = (id: string): GatewayError =>
   new GatewayError(
     'not_found',
@@ -214,13 +216,13 @@ function pageAfter(request: ForwardRequest, lastId: string): ForwardRequest {
 function withBody(outcome: RelayedAnswer, pieces: AsyncIterable<Buffer>): RelayedAnswer {
   const body = Readable.from(pieces, { objectMode: false });
   body.once('close', () => outcome.body.destroy());
-  body.on('error', () => {}); // its reader gets the error; before there is one, no listener would
+  body.on('error', () => {}); // The reader gets the error. Until there is a reader, no other listener would handle it.
   return { ...outcome, body };
 }
 
 type Note = (ids: readonly string[]) => Promise<void>;
 
-/** Holds an answer until what it creates is recorded, so that its reader can name the object at once. */
+/** Holds an answer until the objects that it creates are recorded, so that its reader can name them immediately. */
 async function* recordWhole(
   body: Readable,
   kind: ObjectKind,
@@ -247,7 +249,7 @@ async function* recordWhole(
 
 const eventCharsMax = 16_777_216;
 
-/** Passes a stream on; a piece that completes an event with a new ID waits until the ID is recorded. */
+/** Passes a stream on. A piece that completes an event with a new ID waits until the ID is recorded. */
 async function* recordStream(body: Readable, kind: ObjectKind, note: Note): AsyncIterable<Buffer> {
   const known = new Set<string>();
   let found: string[] = [];
@@ -269,7 +271,8 @@ async function* recordStream(body: Readable, kind: ObjectKind, note: Note): Asyn
     try {
       if (isStored) framing.push(chunk);
     } catch {
-      isStored = false; // not the text of events, or too large: it passes all the same
+      // The piece is not the text of events, or an event is too large. The stream passes nevertheless.
+      isStored = false;
     }
     const fresh = found;
     found = [];

@@ -3,7 +3,7 @@ import type { CallResult } from './circuit.ts';
 
 /**
  * Returns how a call counts for a breaker. A call without an answer is a failure, and so are the listed statuses (null:
- * 500 and above). A rate limit leads to a wait and is not a failure. A call that was refused here or left by its caller
+ * 500 and above). A rate limit causes a wait and is not a failure. A call that was refused here or left by its caller
  * does not count.
  */
 export function resultOf(ended: Ended, statuses: readonly number[] | null): CallResult {

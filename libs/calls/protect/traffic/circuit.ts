@@ -1,27 +1,30 @@
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 
-/** How a call counts: `none` says nothing about the provider (the caller left, a rate limit, a refusal here). */
+/**
+ * How a call counts. `none`: it contains no information about the provider (the caller left, a rate limit, a refusal
+ * here).
+ */
 export type CallResult = 'success' | 'failure' | 'none';
 
 export type CircuitChange = { state: 'open'; untilMs: number; failures: number } | { state: 'closed' };
 
 export type Circuit = {
   state: (now: number) => 'closed' | 'open' | 'half_open';
-  /** Returns the milliseconds until a call may go; 0: now. Changes nothing. */
+  /** Returns the milliseconds until a call can start; 0: now. Changes nothing. */
   blockedMs: (now: number) => number;
   /**
-   * Call this when a call goes, after `blockedMs` returned 0. Returns true if it is the probe of a half-open circuit:
-   * then no other call goes until it is over.
+   * Call this when a call starts, after `blockedMs` returned 0. Returns true if it is the probe of a half-open circuit:
+   * no other call starts until the probe is over.
    */
   start: () => boolean;
   /** Call this when a call is over. `now` is in epoch milliseconds, here and in the other methods. */
   end: (result: CallResult, wasProbe: boolean, now: number) => void;
-  /** Takes over what another process found out. `untilMs` null: calls succeed again. */
+  /** Takes over a state that another process has found. `untilMs` null: calls succeed again. */
   adopt: (untilMs: number | null) => void;
   untilMs: () => number;
 };
 
-// How long the probe of a half-open circuit may run: enough for most answers, and too short to matter.
+// The maximum time for the probe of a half-open circuit: enough for most answers, and too short to matter.
 const probeWaitMs = 1_000;
 
 /** Makes a circuit breaker. It opens after failures in a row, or when their share among the last calls is reached. */
@@ -68,7 +71,7 @@ export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitC
         close();
         return onChange({ state: 'closed' });
       }
-      // A call that began before the circuit opened says nothing new.
+      // A call that began before the circuit opened adds no information.
       if (openUntilMs !== null || result === 'none') return;
       if (result === 'success') {
         failures = 0;

@@ -15,18 +15,18 @@ export type KnownCircuit = {
   provider: string;
   model: string;
   circuit: Circuit;
-  /** Why it opened last. */
+  /** Why it opened most recently. */
   reason: string;
-  /** When this process changed it last, in epoch milliseconds. */
+  /** When this process last changed it, in epoch milliseconds. */
   changedAtMs: number;
 };
 
 export type Circuits = {
   of: (target: Target, model: string, policy: BreakerPolicy) => KnownCircuit;
   all: () => Iterable<KnownCircuit>;
-  /** What another process found out, by circuit id. `untilMs` null: calls succeed again. */
+  /** Takes over the state that another process has found, by circuit ID. `untilMs` null: calls succeed again. */
   adopt: (id: string, untilMs: number | null) => void;
-  /** Called for each change that this process finds out itself. */
+  /** Called for each change that originates in this process. */
   listen: (listener: (known: KnownCircuit, change: CircuitChange) => void) => void;
 };
 

@@ -1,8 +1,8 @@
 const lookedMax = 100;
 
 /**
- * Makes room in a map of limited size: removes the oldest entry that may be removed, or the oldest entry if none of the
- * first ones may be. Returns what was removed; undefined for an empty map.
+ * Makes room in a map of limited size: removes the oldest entry for which `mayGo` returns true, or the oldest entry if
+ * it returns false for all of the first ones. Returns the removed value; undefined for an empty map.
  */
 export function forgetOne<Key, Value>(map: Map<Key, Value>, mayGo: (value: Value) => boolean): Value | undefined {
   const forget = (key: Key, value: Value): Value => {

@@ -19,7 +19,7 @@ export type Lane = {
   rateLimitedUntilMs: number;
   /** During a rate-limit wait: when the next call goes through to find out whether the limit still holds. */
   probeAtMs: number;
-  /** Aborts when the waiting calls have to look again, because a probe has ended. */
+  /** Aborts when the waiting calls have to check again, because a probe has ended. */
   probed: AbortController;
   /** Shared by all calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
@@ -36,7 +36,7 @@ export type Lanes = {
   of: (target: Target, model: string) => Lane;
   /** Starts the rate-limit wait of a lane if the end of a call asks for one. */
   noteEnd: (lane: Lane, ended: Ended) => void;
-  /** The permit of a call that goes through during a rate-limit wait. If it succeeds, the wait is over. */
+  /** The permit of a call that is let through during a rate-limit wait. If it succeeds, the wait is over. */
   probe: (lane: Lane, permit: Permit) => Permit;
   /** Aborts when the credential changes. */
   changeOf: (credentialId: string) => AbortSignal;
@@ -66,7 +66,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
     lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
   };
 
-  /** Lets the calls that wait in a lane look again. */
+  /** Lets the calls that wait in a lane check again. */
   const wake = (lane: Lane): void => {
     lane.probed.abort();
     lane.probed = new AbortController();
@@ -88,7 +88,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
         const status = ended === null || 'error' in ended ? null : ended.status;
         if (status === 429) return;
         if (status !== null && status < 400) return open();
-        // It says nothing about the limit, so the next call is the probe.
+        // The result contains no information about the limit, so the next call is the probe.
         lane.probeAtMs = clock.now();
         wake(lane);
       },

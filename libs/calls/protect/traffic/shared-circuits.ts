@@ -13,7 +13,7 @@ type Deps = {
   circuits: Circuits;
   clock: Clock;
   logger: Logger;
-  /** How often a process reads what others found out. Default 1 s. */
+  /** How often a process reads the changes of others. Default 1 s. */
   intervalMs?: number;
 };
 
@@ -38,7 +38,7 @@ type Pending = { known: KnownCircuit; open: { untilMs: number; failures: number 
 
 /**
  * Shares which circuits this process opened and closed with other processes through a table, and reads theirs once a
- * second. No call waits for that. While the database is unavailable, each process only uses what it finds out itself.
+ * second. No call waits for that. While the database is unavailable, each process uses only its own results.
  */
 export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<void> } {
   const { db, circuits, clock, logger, intervalMs = 1_000 } = deps;
@@ -52,7 +52,8 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
 
   circuits.listen((known, change) => {
     const open = change.state === 'open' ? { untilMs: change.untilMs, failures: change.failures } : null;
-    // While the database is unavailable: if there are more than the table may have, the oldest are not shared.
+    // While the database is unavailable, changes accumulate. Beyond the maximum of the table, the oldest are not
+    // shared.
     if (pending.size >= rowsMax && !pending.has(known.id)) forgetOne(pending, () => true);
     pending.set(known.id, { known, open });
     logger.warn(
@@ -68,7 +69,10 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
     wake.abort();
   });
 
-  /** Writes what this process found out. Removed from `pending` only when it was written and has not changed since. */
+  /**
+   * Writes the changes of this process. A change is removed from `pending` only when it was written and has not changed
+   * since.
+   */
   const write = async (): Promise<void> => {
     for (const [id, change] of pending) {
       const { known, open } = change;
@@ -80,7 +84,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
 
   const upsert = async (known: KnownCircuit, open: { untilMs: number; failures: number }): Promise<void> => {
     const leftSeconds = Math.max(0, open.untilMs - clock.now()) / 1_000;
-    // The database's clock, because those of the processes may differ.
+    // The database's clock, because the clocks of the processes can differ.
     const until = sql<Date>`clock_timestamp() + make_interval(secs => ${leftSeconds})`;
     const { id, workspaceId, credentialId, label, provider, model, reason } = known;
     await db
@@ -119,7 +123,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
       .selectFrom('provider_circuit')
       .select(['id', sql<number>`(extract(epoch from open_until - clock_timestamp()) * 1000)::float8`.as('left_ms')])
       .where('open_until', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${forgetAfterSeconds})`)
-      // The newest ones, so that new circuits are read even when somebody opens thousands.
+      // The newest ones, so that new circuits are read even when one workspace opens thousands.
       .orderBy('opened_at', 'desc')
       .limit(rowsMax)
       .execute();
@@ -128,8 +132,8 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
     const changed = new Set<string>();
     for (const { id, changedAtMs } of circuits.all()) if (changedAtMs >= askedAtMs) changed.add(id);
     // Circuits that disappeared since the last poll, but were not changed here meanwhile: a probe of another process
-    // succeeded. If there are more rows than are read, a missing row may still exist. Without this check, one workspace
-    // could close another one's circuits that way.
+    // succeeded. If the table has more rows than are read, a missing row can still exist. Without this check, one
+    // workspace could close another one's circuits that way.
     const missing = [...listed].filter((id) => !found.has(id));
     for (const id of await stillThere(missing)) found.add(id);
     for (const id of missing) if (!found.has(id) && !pending.has(id) && !changed.has(id)) circuits.adopt(id, null);
@@ -201,5 +205,5 @@ export async function sweepCircuits(db: Kysely<Database>): Promise<number> {
   return Number(numDeletedRows);
 }
 
-/** The model is any text that the caller sent. */
+/** The model can be any text that the caller sent. */
 const storable = (text: string): string => toStorableText(text.slice(0, 512));

@@ -5,7 +5,7 @@ type Refused = { target: Target; model: string };
 
 const what = ({ model }: Refused): string => (model === '' ? 'this operation' : model.slice(0, 200));
 
-/** The errors of calls that are rejected. Each names its target and says when to try again. */
+/** The errors of calls that are rejected. Each names its target and when to try again. */
 export const refusals = {
   rateLimited: (call: Refused, retryAfterMs: number): GatewayError =>
     new GatewayError(

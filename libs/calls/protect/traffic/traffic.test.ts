@@ -58,7 +58,7 @@ const failed = (kind: 'provider_failed' | 'provider_timeout' | 'unavailable' | '
   attempts: [],
 });
 
-/** Enters and leaves with an outcome. */
+/** Enters, and leaves with an outcome. */
 async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
   const permit = await enter(more);
   permit.release(outcome);

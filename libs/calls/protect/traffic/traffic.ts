@@ -23,9 +23,10 @@ export type Traffic = {
   /**
    * Acquires a permit, synchronously if one is free. A live call is rejected with the time after which to try again:
    * `rate_limited` during the rate-limit wait of this credential and model, `unavailable` while the circuit is open
-   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, behind live ones, until its
-   * signal ends it; `rate_limited` (`credential_changed`) tells it to resolve its target again. During a rate-limit wait one
-   * call goes through every few minutes. `obeysRateLimit` false: this call ignores the rate-limit wait.
+   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, behind live ones, until
+   * its signal ends it; it gets `rate_limited` (`credential_changed`) when it must resolve its target again. During a
+   * rate-limit wait, one call is let through every few minutes. `obeysRateLimit` false: this call ignores the
+   * rate-limit wait.
    */
   acquire: (request: TrafficRequest, target: Target, obeysRateLimit?: boolean) => Permit | Promise<Permit>;
   /** Call this when a credential has changed, so that waiting calls try again. */
@@ -34,12 +35,12 @@ export type Traffic = {
   changeOf: (credentialId: string) => AbortSignal;
   circuits: Circuits;
   stats: Lanes['stats'];
-  /** Ends all waits, and new ones at once. Idempotent. */
+  /** Ends all waits, and any new ones immediately. Idempotent. */
   stop: () => void;
 };
 
 type Deps = {
-  /** Of waits and circuits. */
+  /** The clock of waits and circuits. */
   clock: Clock;
   /** The system's clock, for a Retry-After that is a date. Default: `clock`. */
   wallClock?: Clock;
@@ -61,8 +62,8 @@ const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], until
   untilMs,
 });
 
-// A live call that comes this much too early waits instead of being rejected, because a client that returns at the time
-// it was given must not fail when its clock is slightly fast.
+// A live call that comes this much too early waits instead of being rejected. A client that returns at the advised time
+// must not fail because its clock is slightly fast.
 const earlyMsMax = 100;
 
 /**
@@ -77,8 +78,8 @@ export function createTraffic(deps: Deps): Traffic {
   const lanes = createLanes({ clock, wallClock, inFlightMax, waitingMax });
 
   /**
-   * What blocks a call now, and for how long. `limitMs` is the rate-limit wait as the provider asked for it; `isProbe`: it
-   * is not over yet, and this call goes through all the same.
+   * The reason that blocks a call, and for how long. `limitMs` is the rate-limit wait as the provider asked for it;
+   * `isProbe`: the wait is not over yet, but this call is let through.
    */
   const blockOf = (lane: Lane, call: TrafficCall, known: KnownCircuit | undefined) => {
     const now = clock.now();
@@ -134,7 +135,7 @@ export function createTraffic(deps: Deps): Traffic {
         hasPermit = true;
       });
     } catch (error) {
-      // It has this permit, but could not get the permit of its batch again.
+      // The call has this permit, but could not get the permit of its batch again.
       if (hasPermit) queue.release();
       throw error;
     }

@@ -33,12 +33,15 @@ export type AnswerThreads = {
 
 const mebibyte = 1_048_576;
 /**
- * The parser cannot be interrupted, so a thread's heap must be larger than what a call may take: estimates may be a
- * third too low.
+ * The parser cannot be interrupted, so a thread's heap must be larger than the memory that a call can take: estimates
+ * can be a third too low.
  */
 const heapShare = 2;
 
-/** Makes the threads that read answers which would block other calls. `leaseBytesMax`: what one call may ever hold. */
+/**
+ * Makes the threads that read answers which would block other calls. `leaseBytesMax`: the maximum that one call can
+ * hold.
+ */
 export function createAnswerThreads(
   options: Pick<ThreadLaneOptions, 'threads'> & {
     leaseBytesMax: number;
@@ -81,7 +84,7 @@ export function createAnswerThreads(
       const { operation, stream, includeUsage, strict } = call;
       const sent = { provider: provider.id, operation, stream, includeUsage, strict, status, memberBytesMax };
       let { blocks }: { blocks: readonly Uint8Array[] } = body;
-      // Memory besides the body: its value, and the translation.
+      // Memory in addition to the body: its value, and the translation.
       let moreBytes = asksForBase64(call) ? sizeBytes : 0;
       if (isParsed(body, sizeBytes)) {
         const { bytes, parseBytes } = await measured(body);
@@ -89,7 +92,8 @@ export function createAnswerThreads(
         moreBytes = parseBytes + sizeBytes;
       }
       const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
-      // It will never fit. Waiting for memory would end with a retryable error, and the call would be paid for again.
+      // The value will never fit. Waiting for memory would end with a retryable error, and the call would be paid for
+      // again.
       if (moreBytes > freeBytes) throw body.faults().tooComplex(moreBytes, freeBytes);
       await memory?.chargeWhenFree(moreBytes, signal);
       try {
@@ -110,7 +114,7 @@ export function createAnswerThreads(
 
 const asked = { messages: undefined, input: undefined, prompt: undefined };
 
-/** The request as it was sent, without the messages, which may have 10 MiB and are not needed to read an answer. */
+/** The request as it was sent, without the messages, which can have 10 MiB and are not needed to read an answer. */
 function requestOf({ body, edits }: Call): string {
   return body.length === 0 ? '' : spliceMembers(body, { ...edits, ...asked }).toString();
 }

@@ -13,11 +13,11 @@ export type BodyCollector = {
   /** Returns the whole body in one piece. From now on it is counted once. */
   take: () => Buffer;
   /**
-   * Returns a large body in pieces that can be moved into a thread, because their memory holds nothing else. It is
+   * Returns a large body in pieces that can be moved into a thread, because their memory contains nothing else. It is
    * counted as before.
    */
   takeBlocks: () => Uint8Array<ArrayBuffer>[];
-  /** Sets the bytes that the body counts for, because it was replaced by something else. */
+  /** Sets the bytes that are counted for the body, because something else has replaced it. */
   keep: (bytes: number) => void;
   /** Call this when no part of it is needed any more. */
   drop: () => void;
@@ -29,8 +29,8 @@ const blockBytes = 1_048_576;
 /**
  * Collects at most `bytesMax` of an answer's body within the memory of its call. A large body is copied together while
  * it arrives, because doing that at the end would block other calls (60 MiB: 50 ms). While there is no memory, the
- * provider's socket is not read. `push` and `expect` throw `upstream_response_too_large` for more than the call may
- * ever hold. A wait that is too long aborts the flow with `server_overloaded`.
+ * provider's socket is not read. `push` and `expect` throw `upstream_response_too_large` if the body needs more than
+ * the call can ever hold. A wait that is too long aborts the flow with `server_overloaded`.
  */
 export function collectBody(options: {
   memory: MemoryLease | undefined;
@@ -46,7 +46,7 @@ export function collectBody(options: {
   let filledBytes = 0;
   let expectedBytes = 0;
   let bytes = 0;
-  /** Both the pieces and, at the end, the whole body that is copied from them are in memory. */
+  /** Memory holds both the pieces and, at the end, the whole body that is copied from them. */
   let copies = 2;
   /** Bytes of the body for which memory was acquired. */
   let asked = 0;
@@ -106,7 +106,7 @@ export function collectBody(options: {
     }
   };
 
-  /** Returns and forgets what was collected; of the last block only the used part. */
+  /** Returns the collected pieces and forgets them. Only the used part of the last block is included. */
   const collected = (): Buffer[] => {
     const pieces = [
       ...chunks,
@@ -125,7 +125,7 @@ export function collectBody(options: {
       hold(length);
     },
     push: (chunk) => {
-      // Like for requests: an answer in one piece is copied, so that it does not keep others in memory.
+      // Like for requests: an answer in one piece is copied, so that it does not retain other buffers in memory.
       if (bytes > 0) countTransferred(chunk.length);
       bytes += chunk.length;
       hold(bytes);

@@ -3,8 +3,8 @@ import type { Call } from '#libs/providers/provider.ts';
 
 /**
  * Returns the answer with its vectors in base64 (little-endian float32) if the request asked for that and the provider
- * sent numbers nevertheless; null when nothing has to be changed. OpenAI's SDKs always ask for base64, and version 6
- * reads lists of numbers as empty vectors. One vector is parsed at a time, because an answer may have 60 MB. Throws
+ * sent numbers nevertheless; null when no change is needed. OpenAI's SDKs always ask for base64, and version 6 reads
+ * lists of numbers as empty vectors. One vector is parsed at a time, because an answer can have 60 MB. Throws
  * GatewayError invalid_json like `scanElements`, and SyntaxError.
  */
 export function withBase64Vectors(call: Call, body: Buffer): Buffer | null {

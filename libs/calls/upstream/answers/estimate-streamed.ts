@@ -6,13 +6,13 @@ const charsPerToken = 4;
 const mediaBytesMin = 4_096;
 /** Tokens of an image of ordinary size at the large providers. */
 const tokensPerMedia = 1_000;
-/** Smaller bodies contain no media worth counting. In larger ones, at most this many texts are looked at. */
+/** Smaller bodies contain no media worth counting. In larger ones, at most this many texts are examined. */
 const smallBytesMax = 16_384;
 const textsMax = 10_000;
 
 /**
- * Estimates the usage of a stream whose provider did not report it, or was cut off before, from the length of what was
- * sent and received.
+ * Estimates the usage of a stream whose provider did not report it, or that was cut off before, from the length of what
+ * was sent and received.
  */
 export const estimateStreamed = (sent: Buffer, chars: number): Usage => ({
   inputTokens: sentTokens(sent),

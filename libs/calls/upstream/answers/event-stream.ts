@@ -26,17 +26,17 @@ type Options = {
   startedAt: number;
 };
 
-/** Smaller events are not counted, because their memory is free again at once. */
+/** Smaller events are not counted, because their memory is freed immediately. */
 const countedBytesMin = 65_536;
 /** A text takes two bytes per character if one of its characters is wide. */
 const charCopies = 2;
 /** The same as for whole answers (read-body.ts). */
 const depthMax = 512;
 
-/** How a complete stream may end. */
+/** The errors with which a complete stream can end. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
 
-/** What the first event was: content, or an error before the client has received a byte. */
+/** The kind of the first event: content, or an error before the client has received a byte. */
 type FirstEvent =
   | { kind: 'content'; answer: Pick<StreamAnswer, 'events' | 'done'> }
   | { kind: 'error'; error: ProviderError };
@@ -66,7 +66,7 @@ export function openEventStream(options: Options): EventStream {
   let lastSignAt = performance.now();
   let state: 'peeking' | 'flowing' | 'over' = 'peeking';
   let ending = false;
-  /** Bytes since the last complete event, and what is charged for them. */
+  /** Bytes since the last complete event, and the bytes that are charged for them. */
   let pendingBytes = 0;
   let pendingHeld = 0;
 
@@ -79,7 +79,7 @@ export function openEventStream(options: Options): EventStream {
     charsMax: limits.bufferedCharsMax,
     onFull: flow.pause,
     onDrained: () => {
-      sign(); // this process caused the silence
+      sign(); // This process caused the silence.
       flow.resume();
     },
     onLeft: () => flow.abort(faults().callerLeft()),
@@ -146,7 +146,7 @@ export function openEventStream(options: Options): EventStream {
     const view = meter.read(payload);
     if (view === 'error') return failWith(translation.decodeError(200, payload));
     if (view === 'unreadable') {
-      if (ending) return; // cut off inside an event, which counts as truncated
+      if (ending) return; // The stream was cut off inside an event and counts as truncated.
       throw faults().invalid('sent an event that is not a JSON object', payload);
     }
     if (view === 'chunk' || call.includeUsage) batch.push(payload);
@@ -165,7 +165,7 @@ export function openEventStream(options: Options): EventStream {
     }
   };
 
-  /** The memory for parsing a large event as JSON. Throws when the call may never have so much. */
+  /** The memory for parsing a large event as JSON. Throws when the call can never have so much. */
   const parseCost = (data: string): number => {
     const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY, workMax: eventWorkMax };
     const { excess, textBytes, valueBytes } = measureJson(Buffer.from(data), limit);
@@ -223,7 +223,7 @@ export function openEventStream(options: Options): EventStream {
       try {
         framing.end();
       } catch {
-        // Cut inside a character, which is handled below.
+        // The bytes are cut inside a character, which is handled below.
       }
       if (state === 'over') return;
       flush();
@@ -233,7 +233,7 @@ export function openEventStream(options: Options): EventStream {
     fail: (error) => {
       if (state === 'over') return;
       // Every choice was finished, so at most the closing usage is missing. Formats without a closing event (Gemini's)
-      // end with the connection, which a provider may keep open.
+      // end with the connection, which a provider can keep open.
       if (endsFinished.has(error.code) && meter.allFinished()) return close(true, null);
       close(false, error);
     },

@@ -9,8 +9,8 @@ import { addUsage, asRecord } from './usage.ts';
 export type HoldToJsonObject = (outcome: Outcome) => Outcome;
 
 /**
- * No model writes this much: 128,000 tokens are about half a MiB. It limits what reading an answer takes, before
- * anything else is done with it: 2 ms for what models write, and about 40 ms and 20 MB in the worst case.
+ * No model writes this much: 128,000 tokens are about half a MiB. The limit bounds the cost of reading an answer: 2 ms
+ * for ordinary answers, and about 40 ms and 20 MB in the worst case.
  */
 const bodyBytesMax = 1_048_576;
 
@@ -80,6 +80,6 @@ function withoutFence(text: string): string {
   const opening = /^```(?:json)?\s/i.exec(text);
   if (opening === null) return text;
   const inner = text.slice(opening[0].length);
-  // Some callers use the closing fence as a stop sequence, so it may be missing.
+  // Some callers use the closing fence as a stop sequence, so it can be missing.
   return (inner.endsWith('```') ? inner.slice(0, -3) : inner).trim();
 }

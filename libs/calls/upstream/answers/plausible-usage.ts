@@ -3,15 +3,15 @@ import type { ForwardRequest, Target } from '#libs/calls/call.ts';
 import type { Units, Usage, UsageDetails } from '#libs/prices/usage.ts';
 
 /**
- * What a call with a stored credential may use beyond its own text: stored conversations, files and searches are not in
- * its body, and one answer may take several rounds.
+ * The maximum usage of a call with a stored credential beyond its own text: stored conversations, files and searches
+ * are not in its body, and one answer can take several rounds.
  */
 const tokensMax = 10_000_000;
 /** The same for a call with a credential of its caller, who may have sent it to a server that answers any number. */
 const callersTokensMax = 100_000;
 /** Providers count differently from the estimate, by at most this factor. */
 const factor = 4;
-/** The output of a call without a bound, where what it reports cannot be believed. */
+/** The estimated output of a call without a limit, if its report is not plausible. */
 const outputTokensDefault = 1_000;
 
 const secondsMax = 1_000_000;
@@ -57,7 +57,7 @@ export function plausibleUsage(reported: Usage, { request, target }: UsedBy): Us
   };
 }
 
-/** The same for what is not counted in tokens. */
+/** The same for usage that is not counted in tokens. */
 export function plausibleUnits(units: Units): Units {
   const { seconds = 0, searches = 0 } = units;
   if (seconds <= secondsMax && searches <= searchesMax) return units;

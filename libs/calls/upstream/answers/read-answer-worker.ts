@@ -19,7 +19,7 @@ export type AnswerWork = { blocks: readonly Uint8Array[] } & (
   | ({ step: 'read' } & SentCall)
 );
 
-/** What is needed to read an answer. `request`: the JSON that was sent, without the messages. */
+/** The parts of a call that are needed to read its answer. `request`: the JSON that was sent, without the messages. */
 export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'strict'> & {
   provider: string;
   request: string;
@@ -27,17 +27,17 @@ export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'str
   memberBytesMax: number;
 };
 
-/** The body in one piece and the memory for reading it, or what it says. */
+/** The body in one piece and the memory for reading it, or its content. */
 export type AnswerFound = { kind: 'measured'; bytes: Uint8Array; cost: BodyCost } | BodyRead;
 
-/** After answers of this size the garbage is collected at once, instead of staying until the next one. */
+/** After answers of this size, garbage is collected immediately instead of staying until the next answer. */
 const collectedBytesMin = 1_048_576;
 
 /** Runs in a thread. The bytes of its result are moved out of the thread. */
 export default function readInThread(work: AnswerWork): unknown {
   const { bytes, found } = doWork(work);
   if (bytes >= collectedBytesMin) collectGarbage();
-  // Small buffers are part of a pool of Node's, which stays here.
+  // Small buffers are part of Node's pool, which stays in this thread.
   if (!('bytes' in found) || found.bytes.length <= Buffer.poolSize) return found;
   return move({ [transferableSymbol]: [found.bytes.buffer], [valueSymbol]: found });
 }

@@ -4,7 +4,7 @@ import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import { asRecord, readAnswerUsage, readFinishReason } from './usage.ts';
 
-/** What the gateway has to know about an answer that it passes on. */
+/** The parts of a passed-on answer that the gateway has to know. */
 export type AnswerParts = {
   /** Whether it is an error in spite of its status. */
   hasError: boolean;
@@ -42,7 +42,7 @@ export function partsOf(operation: Operation, value: unknown): AnswerParts {
 /**
  * Returns the parts of an answer's bytes. Only the few small members are parsed, because embeddings of 60 MB would take
  * several times as much memory as values. The structure is checked, but not the inside of numbers and literals. null
- * when it is not an object or not JSON, or one of these members is larger than `memberBytesMax`. `error`: its raw text.
+ * when it is not a JSON object, or one of these members is larger than `memberBytesMax`. `error`: its raw text.
  */
 export function scanParts(
   operation: Operation,

@@ -7,7 +7,7 @@ import { jsonToPayloads } from './json-to-stream.ts';
 import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
 import { asRecord } from './usage.ts';
 
-/** The body of a success, and everything that is needed to read it. */
+/** The body of a success, with everything that is needed to read it. */
 export type SuccessBody = {
   bytes: Buffer;
   status: number;
@@ -17,7 +17,7 @@ export type SuccessBody = {
   memberBytesMax: number;
 };
 
-/** What a body says. It contains no functions or class instances, so that it can be passed between threads. */
+/** The content of a body. It contains no functions or class instances, so that it can be passed between threads. */
 export type BodyRead =
   /** In OpenAI's format; the provider's own bytes if they pass unchanged. */
   | { kind: 'answer'; bytes: Buffer; parts: AnswerParts }
@@ -39,7 +39,7 @@ export const largeBytesMin = 262_144;
 export const quickWorkMax = 100_000;
 /** About 30 ms of parsing, as for requests. Events are never read in a thread, because they must stay in order. */
 export const eventWorkMax = 320_000;
-/** Enough for the sample that an error may show. */
+/** The sample that an error can show fits in this. */
 const sampleBytes = 4_096;
 /** More than any real answer has, and far below the depth at which recursion over the value would fail. */
 const depthMax = 512;
@@ -50,7 +50,7 @@ export const isParsed = (
   sizeBytes: number,
 ): boolean => sizeBytes < largeBytesMin || translation.decode !== undefined || call.stream;
 
-/** In bytes of memory. `excess`: it exceeds a limit, and `bytes` only has what was found until then. */
+/** In bytes of memory. `excess`: the limit that it exceeds; `bytes` then counts only the part up to there. */
 export type BodyCost = { bytes: number; excess: 'depth' | 'bytes' | 'work' | null };
 
 /** Measures the memory for parsing a body, up to `bytesMax`, and up to `workMax` of work (see `measureJson`). */
@@ -116,7 +116,7 @@ function pass(body: SuccessBody, bytes: Buffer, parts: AnswerParts): BodyRead {
   try {
     return { kind: 'answer', bytes: withBase64Vectors(body.call, bytes) ?? bytes, parts };
   } catch {
-    return notJson(body); // a vector contains something other than numbers: a scan only reads brackets and quotes
+    return notJson(body); // A vector contains something other than numbers. The scan reads only brackets and quotes.
   }
 }
 

@@ -34,7 +34,7 @@ function startReading(
   costMs: number,
   options: { onPiece?: (pace: ReadPace, bytes: number) => void; isHead?: boolean } = {},
 ): Reading {
-  // A piece is never available at once, like with a network.
+  // A piece never arrives synchronously, like with a network.
   const more = (): void => void (socket.destroyed || socket.push(Buffer.alloc(pieceBytes)));
   const socket = new Readable({ highWaterMark: pieceBytes, read: () => process.nextTick(more) });
   sockets.push(socket);
@@ -49,7 +49,7 @@ function startReading(
       spentMs += piece.length * costMs;
       bytes += piece.length;
       options.onPiece?.(pace, piece.length);
-      if (bytes > 1_000 * pieceBytes) socket.destroy(); // otherwise it would never end
+      if (bytes > 1_000 * pieceBytes) socket.destroy(); // Otherwise it would never end.
     }
   });
   return { pace, bytes: () => bytes, turns: () => turns };
@@ -72,7 +72,7 @@ describe('an ordinary answer', () => {
   test('lets other tasks run in the same turn', async () => {
     const body = startReading('ws', 4e-6, { onPiece: passOn });
     await someTurns();
-    expect(body.turns()).toBeGreaterThan(4); // 4 MiB took 17 ms
+    expect(body.turns()).toBeGreaterThan(4); // 4 MiB took 17 ms.
   });
 });
 
@@ -97,13 +97,13 @@ describe('a large answer', () => {
     await someTurns();
     const read = (): number => large.reduce((sum, { bytes }) => sum + bytes(), 0) / pieceBytes;
     const begun = read();
-    expect(begun).toBeLessThan(20); // the first four pieces of each do not count as a large answer
+    expect(begun).toBeLessThan(20); // The first four pieces of each do not count as a large answer.
     for (let tenth = 0; tenth < 100; tenth += 1) {
       vi.advanceTimersByTime(100);
       await someTurns(3);
     }
     expect(read() - begun).toBeGreaterThan(90);
-    expect(read() - begun).toBeLessThan(110); // ten pieces a second, for ten seconds
+    expect(read() - begun).toBeLessThan(110); // Ten pieces a second, for ten seconds.
     const other = startReading('other', 1e-6, { onPiece: passOn });
     await someTurns();
     expect(other.bytes()).toBeGreaterThanOrEqual(4 * pieceBytes);
@@ -111,21 +111,21 @@ describe('a large answer', () => {
 });
 
 describe('a flood', () => {
-  const floodCostMs = 1e-4; // 6.5 ms for 64 KiB: events without content
+  const floodCostMs = 1e-4; // 6.5 ms for 64 KiB: events without content.
 
   test('is read in a tenth of the time, in small pieces, once its workspace has used its burst', async () => {
     const flood = startReading('ws', floodCostMs);
     await someTurns();
     const burst = flood.bytes();
     expect(burst * floodCostMs).toBeGreaterThan(100);
-    expect(burst * floodCostMs).toBeLessThan(130); // together with the ordinary cost
+    expect(burst * floodCostMs).toBeLessThan(130); // This includes the ordinary cost.
     for (let tenth = 0; tenth < 100; tenth += 1) {
       vi.advanceTimersByTime(100);
       await someTurns(10);
     }
     const readMs = (flood.bytes() - burst) * floodCostMs;
     expect(readMs).toBeGreaterThan(900);
-    expect(readMs).toBeLessThan(1_200); // of 10 s
+    expect(readMs).toBeLessThan(1_200); // Of 10 s.
   });
 
   test('of small events, whose bytes are passed on, gets no free time for arriving in small pieces', async () => {
@@ -215,7 +215,7 @@ describe('a flood', () => {
       pace.startCall('ws');
       return { socket, pace };
     };
-    spentMs = 1; // 0 is no time
+    spentMs = 1; // 0 means that there is no time.
     const { socket, pace } = open();
     const call = new Call(owner, { origin: 'http://h.example', path: '/', method: 'GET' }, handler, {
       answered: 0,
@@ -240,7 +240,7 @@ describe('a flood', () => {
       vi.advanceTimersByTime(100);
       await someTurns(10);
     }
-    expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // of 10 s
+    expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // Of 10 s.
   });
 
   test('does not include what the receiver does with a whole answer', async () => {
@@ -248,7 +248,7 @@ describe('a flood', () => {
       onPiece: (pace, bytes) => {
         pace.handedOn(bytes, false);
         pace.ending();
-        spentMs += 1_000; // it is parsed
+        spentMs += 1_000; // The piece is parsed.
         pace.ended();
       },
     });
@@ -261,7 +261,7 @@ describe('a flood', () => {
     const answers = startReading('ws', 4e-6, {
       onPiece: (pace, bytes) => {
         pace.handedOn(bytes, true);
-        spentMs += 1_000; // the reader of a stream is slow
+        spentMs += 1_000; // The reader of a stream is slow.
       },
     });
     await someTurns();

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { unpacedBytesMax, type BytePace } from '#libs/kernel/byte-pace.ts';
 
-/** The share of the main thread's time that the excess of one workspace may take in the long run, and its burst. */
+/** The share of the main thread's time that the excess of one workspace can take in the long run, and its burst. */
 const shareOfTime = 0.1;
 const burstMs = 100;
 /**
@@ -9,7 +9,7 @@ const burstMs = 100;
  * expensive: a worker with 7,000 calls a second measures about 20 ms of such excess per second.
  */
 const toleratedMs = 20;
-/** The most that reading a piece of an ordinary answer costs: a fixed time, and a time for each byte of a body. */
+/** The maximum cost of reading a piece of an ordinary answer: a fixed time, and a time for each byte of a body. */
 const readMs = 0.05;
 const byteMs = 5e-6;
 /** After this much of one turn of the event loop, other tasks run. */
@@ -19,19 +19,22 @@ const turnMsMax = 2;
  * five or six turns.
  */
 const excessTurnMsMax = 0.5;
-/** How much is read at once for a workspace that is in excess; otherwise all that has arrived, 64 KiB. */
+/**
+ * How much is read in one step for a workspace that is in excess. For others, everything that has arrived is read, 64
+ * KiB.
+ */
 const sliceBytes = 4_096;
 /** The same for the beginning of an answer, which contains the whole head of an ordinary one. */
 const headSliceBytes = 4_096;
 /**
- * The same for a head that is longer. When there are too many headers, undici makes an error, with its stack, of each
- * further header in the same piece, which takes some 50 µs. With the shortest headers a piece of 4 KiB would take 60
+ * The same for a head that is longer. When there are too many headers, undici makes an error, with its stack, for each
+ * further header in the same piece, which takes some 50 µs. With the shortest headers, a piece of 4 KiB would take 60
  * ms; this one takes four.
  */
 const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
 
-/** What the sockets of one workspace have taken in excess. In excess, they share a turn of the event loop, too. */
+/** The excess time of the sockets of one workspace. While it is in excess, they also share a turn of the event loop. */
 type Lane = {
   paidAtMs: number;
   turnMs: number;
@@ -40,16 +43,16 @@ type Lane = {
   isTurnDue: boolean;
 };
 
-/** Keeps the reading of one socket from using all of the main thread's time. */
+/** Prevents one socket from using all of the main thread's time. */
 export type ReadPace = {
-  /** The next call on the socket belongs to this workspace and is not delayed by what happened before. */
+  /** The next call on the socket belongs to this workspace. Earlier events do not delay it. */
   startCall: (workspaceId: string) => void;
   /** The head of the final answer is complete. */
   headRead: () => void;
   /** A piece of a body was passed on. `isPaused`: its reader asked to stop. */
   handedOn: (bytes: number, isPaused: boolean) => void;
   /**
-   * The answer is complete, or has failed. What its receiver does between these two calls is not part of the cost of
+   * The answer is complete, or has failed. The work of its receiver between these two calls is not part of the cost of
    * reading.
    */
   ending: () => void;
@@ -62,15 +65,15 @@ export type ReadPaces = {
 };
 
 /**
- * Limits the time of the main thread that reading answers may cost. A provider can make each byte cost a hundred times
+ * Limits the time of the main thread that reading answers can cost. A provider can make each byte cost a hundred times
  * as much as usual (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, endless header
  * fields), at the speed of the network. The excess over the ordinary cost is counted for the workspace that made the
- * call. Once it is more than a tenth of the time, the sockets of that workspace are read later. An ordinary answer is
- * never in excess, nor is a large body, which is read at the pace of `bytePace`. Only the provider's next bytes wait,
- * in the kernel's buffer.
+ * call. Once it exceeds a tenth of the time, the sockets of that workspace are read later. An ordinary answer is never
+ * in excess, nor is a large body, which is read at the pace of `bytePace`. Only the provider's next bytes wait, in the
+ * kernel's buffer.
  *
- * undici calls `socket.read()` when the socket reports that it is readable, until nothing is left. This stands between
- * them: a read that has to wait returns nothing, and the socket reports again later.
+ * undici calls `socket.read()` when the socket reports that it is readable, until the buffer is empty. This function
+ * intercepts these reads: a read that has to wait returns null, and the socket reports again later.
  */
 export function createReadPaces(
   now: () => number = () => performance.now(),
@@ -128,7 +131,7 @@ export function createReadPaces(
         turnMs = 0;
         if (!socket.destroyed) socket.emit('readable');
       };
-      /** Counts what was done since the last piece was read. */
+      /** Counts the time since the last piece was read. */
       const settle = (at: number): void => {
         const spentMs = at - since;
         since = 0;
@@ -204,7 +207,7 @@ export function createReadPaces(
         },
         handedOn: (bytes, isPaused) => {
           bodyBytes += bytes;
-          // Reading stops until resume is called.
+          // Reading pauses until `resume` is called.
           if (isPaused && since !== 0) settle(now());
         },
         ending: () => {

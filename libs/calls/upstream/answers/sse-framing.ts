@@ -3,7 +3,7 @@ import type { Framing, StreamEvent } from '#libs/providers/provider.ts';
 
 type Options = {
   onEvent: (event: StreamEvent) => void;
-  /** A sign of life without content. Its text is dropped. */
+  /** A comment shows that the connection is alive. Its text is dropped. */
   onComment: () => void;
   eventCharsMax: number;
   tooLarge: () => Error;
@@ -31,7 +31,7 @@ export function openSseFraming({ onEvent, onComment, eventCharsMax, tooLarge }: 
       if (overflow) throw tooLarge();
     },
     end: () => {
-      // Many servers leave out the last blank line, so what is left at the end is treated like any other event.
+      // Many servers leave out the last blank line, so the rest at the end is treated like any other event.
       parser.feed(`${decoder.decode()}\n\n`);
     },
   };

@@ -7,7 +7,7 @@ export function asRecord(value: unknown): Readonly<Record<string, unknown>> {
 
 /**
  * Returns usage as OpenAI writes it, from a body or a chunk; null when there is none. Absurd counts become 0. `tier` is
- * the `service_tier` beside it.
+ * the neighbouring `service_tier`.
  */
 export function readUsage(usage: unknown, tier?: unknown): Usage | null {
   if (typeof usage !== 'object' || usage === null) return null;
@@ -31,7 +31,7 @@ export function readUsage(usage: unknown, tier?: unknown): Usage | null {
     outputTokens: isBeside ? counted + reasoningTokens : counted,
     reasoningTokens,
   };
-  // Rare figures, so that nearly all calls have an object of four numbers.
+  // These figures are rare. Without them, nearly all calls have an object of four numbers.
   for (const [name, member] of inputDetails) addCount(read, name, ofInput[member]);
   for (const [name, member] of outputDetails) addCount(read, name, ofOutput[member]);
   return Object.assign(read, tierOf(tier));
@@ -42,7 +42,7 @@ type CountedDetail = Exclude<keyof UsageDetails, 'serviceTier' | 'isImplausible'
 const inputDetails: readonly [CountedDetail, string][] = [
   ['audioInputTokens', 'audio_tokens'],
   ['imageInputTokens', 'image_tokens'],
-  ['cacheWriteTokens', 'cache_write_tokens'], // OpenRouter's
+  ['cacheWriteTokens', 'cache_write_tokens'], // OpenRouter's name.
 ];
 const outputDetails: readonly [CountedDetail, string][] = [
   ['audioOutputTokens', 'audio_tokens'],
@@ -89,7 +89,7 @@ export function readAnswerUsage({
   return read;
 }
 
-/** The sum of both. A figure that is not known counts as nothing. */
+/** Returns the sum of both. An unknown figure counts as 0. */
 export function addUsage(one: Usage | null, other: Usage | null): Usage | null {
   if (one === null || other === null) return one ?? other;
   const sum: Usage = { ...one };

@@ -7,7 +7,8 @@ export type CallOptions = Dispatcher.DispatchOptions & {
   /** The workspace whose share of the connections the call uses. All calls without a workspace share one. */
   workspaceId?: string | undefined;
   /**
-   * Whether a repeated request creates nothing twice, although its method is not GET: a call of a model. Default false.
+   * Whether a repeated request never creates a duplicate, although its method is not GET: a call of a model. Default
+   * false.
    */
   isRepeatable?: boolean | undefined;
 };
@@ -99,8 +100,7 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
-    // The time of the last piece counts too, because endless headers fail in the middle of a piece, and nothing is read
-    // after it.
+    // The time of the last piece counts too: endless headers fail in the middle of a piece, and no read follows it.
     this.connection.pace?.ending();
     this.#owner.ended(this, false);
     const onUsedSocketForMs = this.#sentOnUsedAt === 0 ? null : performance.now() - this.#sentOnUsedAt;

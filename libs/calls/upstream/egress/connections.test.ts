@@ -18,7 +18,7 @@ afterEach(async () => {
 
 const lost = expect.stringMatching(/ECONNRESET|EPIPE|UND_ERR_SOCKET/);
 
-/** Answers at once, except requests for `/hang`, which are never answered. */
+/** Answers immediately, except requests for `/hang`, which are never answered. */
 const answerOrHang: UpstreamScript = (reply, { path }) => {
   if (path !== '/hang') reply.json(200, {});
 };
@@ -53,7 +53,7 @@ function send(
 ): Sent {
   const { path = '/', workspaceId, body = null, headers = [], isRepeatable } = options;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  promise.catch(() => {}); // awaited later, or not at all
+  promise.catch(() => {}); // Awaited later, or never.
   let controller: Pick<Dispatcher.DispatchController, 'abort'> | undefined;
   let isConnecting = false;
   let status = 0;

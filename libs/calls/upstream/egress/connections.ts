@@ -21,7 +21,7 @@ export type Connections = {
   /** Makes one call. Never throws: the handler's `onResponseError` gets every error. */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
   stats: () => { origins: number; calls: number; callsRefused: number; callsResent: number };
-  /** Closes every socket at once, so running calls fail. Idempotent. */
+  /** Closes every socket immediately, so running calls fail. Idempotent. */
   stop: () => Promise<void>;
 };
 
@@ -37,7 +37,7 @@ type Pool = { origin: string; url: URL; connector: Connector; all: Set<Connectio
 type Connection = {
   client: Client;
   pool: Pool;
-  /** `ending`: its call is over, and undici has not released it yet. */
+  /** `ending`: its call is over, but undici has not released it yet. */
   state: 'busy' | 'ending' | 'idle' | 'gone';
   isOpen: boolean;
   /** While it is being opened. */
@@ -51,10 +51,10 @@ const noController = null as unknown as Dispatcher.DispatchController;
 const maxHeaderBytes = 16_384;
 /**
  * Makes the sockets to all providers. Each socket has one call at a time (HTTP/1.1 without pipelining) and there is no
- * pool, so no call waits behind another one. The limit is on the running calls of a workspace.
+ * pool, so no call waits behind another one. The limit applies to the running calls of a workspace.
  *
  * undici's Agent and Pool are not used. The Agent never forgets an origin whose last call was aborted, a Pool has a
- * queue in which the hanging calls of one caller block those of another, and neither says whether a socket has been
+ * queue in which the hanging calls of one caller block those of another, and neither shows whether a socket has been
  * used before.
  */
 export function createConnections(options: Options): Connections {
@@ -127,7 +127,7 @@ export function createConnections(options: Options): Connections {
     return kept;
   };
 
-  /** What happens to a socket when its call is over and undici would take the next one. */
+  /** Decides about a socket when its call is over and undici would start the next one. */
   const settle = (connection: Connection): void => {
     if (!connection.isOpen || !idle.take(connection.workspaceId)) return forget(connection);
     connection.state = 'idle';
@@ -183,7 +183,10 @@ export function createConnections(options: Options): Connections {
     return true;
   };
 
-  /** Called by a call whose caller has left: nobody waits for a connection that may take ten seconds. */
+  /**
+   * Called by a call whose caller has left. Opening the connection could take ten more seconds, and no caller waits for
+   * it.
+   */
   const giveUp = ({ connection }: Call<Connection>, error: Error): void => {
     if (connection.giveUp === undefined || connection.state === 'gone') return;
     connection.giveUp(error);

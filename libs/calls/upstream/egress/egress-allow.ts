@@ -4,7 +4,7 @@ import { addNetwork, inNetworks } from './forbidden-addresses.ts';
 
 /** The operator's exceptions from the egress rules. */
 export type EgressAllow = {
-  /** Whether the URL contains exactly this host and port. Then any address that it resolves to is allowed. */
+  /** Whether the URL contains exactly this host and port. Any address that it resolves to is allowed in that case. */
   allowsHost(hostname: string, port: number): boolean;
   /** Whether the address that a name resolved to, or that the URL contains, is in an allowed network. */
   allowsAddress(address: string, port: number): boolean;

@@ -72,7 +72,7 @@ describe('forbidden destinations', () => {
     const out = egress();
     const url = new URL(spelling.replace('PORT', String(listener.port)));
     expect(() => out.check(url)).toThrow(refused);
-    // A valid origin is also refused when it is connected to. undici does not accept the others.
+    // Connecting to a valid origin is refused as well. undici does not accept the other origins.
     await expect(get(out, url, { checked: false })).rejects.toMatchObject({
       code: url.protocol.startsWith('http') ? 'destination_not_allowed' : noOrigin,
     });
@@ -125,7 +125,8 @@ describe('forbidden destinations', () => {
     const out = egress({ allow: '127.0.0.2/32', lookup: answering(['127.0.0.2'], ['127.0.0.1']) });
     const url = new URL(`http://rebinding.example:${listener.port}/`);
     const before = listener.connections().accepted;
-    await expect(get(out, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' }); // nothing listens on .2, so the error shows that it was called
+    // No server listens on 127.0.0.2, so the error shows that it was called.
+    await expect(get(out, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
     await expect(get(out, url)).rejects.toEqual(refused);
     expect(listener.connections().accepted).toBe(before);
   });
@@ -199,7 +200,7 @@ test('sockets are kept for the next call and counted until they close', async ()
   const listener = await upstream();
   const out = egress({ allow: '127.0.0.0/8' });
   await get(out, listener.url);
-  await setImmediate(); // undici releases a socket one tick after the end of the answer
+  await setImmediate(); // undici releases a socket one tick after the end of the answer.
   await get(out, listener.url);
   expect(listener.connections().accepted).toBe(1);
   expect(out.stats()).toMatchObject({ sockets: 1, connectionsOpened: 1 });

@@ -14,14 +14,16 @@ type Options = {
   lookup?: Lookup;
   /** Time for DNS, TCP and TLS together. Absent: undici's limit. */
   connectTimeoutMs?: number | undefined;
-  /** Running calls of all workspaces. One workspace has at most three times as many as are free. Absent: no limit. */
+  /**
+   * Running calls of all workspaces. One workspace has at most three times as many calls as are free. Absent: no limit.
+   */
   callsMax?: number;
   /** The rate at which the large answers of one workspace are read, all together. Absent: no limit. */
   answerBytesPerSecond?: number | undefined;
   /**
-   * How long an idle socket is kept when the server does not say. This is less than the 5 s after which uvicorn (vLLM)
-   * closes without saying so. A request that is written to a closing socket is lost, and a POST must not simply be sent
-   * twice.
+   * How long an idle socket stays open if the server announces no time. This is less than the 5 s after which uvicorn
+   * (vLLM) closes it without notice. A request that is written to a closing socket is lost, and a POST must not simply
+   * be sent twice.
    */
   keepAliveMs?: number;
 };
@@ -58,18 +60,18 @@ export type Egress = {
     /** Requests that were sent once more, because the other side had closed their idle socket. */
     callsResent: number;
   };
-  /** Closes every socket at once, so running calls fail. Idempotent. */
+  /** Closes every socket immediately, so running calls fail. Idempotent. */
   stop: () => Promise<void>;
 };
 
 const passedMax = 1_000;
-/** More than become idle at once in a process with a thousand streams. Each is closed after some seconds. */
+/** More than become idle together in a process with a thousand streams. Each is closed after some seconds. */
 const idleMax = 1_024;
 
 /**
  * Makes the only way out of the process: every outgoing connection is made here. An address is checked when it is
- * connected to (each one that a name resolves to, literal addresses, and the peer of the finished socket). So a name
- * that resolves to another address after a check is refused as well.
+ * connected to (each one that a name resolves to, literal addresses, and the peer of the finished socket). A name that
+ * resolves to another address after a check is therefore refused as well.
  *
  * HTTP/1.1 only, with one call per socket, so that a stalled stream, back-pressure or an abort affects no other call.
  */
@@ -99,7 +101,7 @@ export function createEgress({
     );
   };
 
-  // The URLs of stored targets, which are needed for every call: parsing a URL each time is expensive.
+  // Caches the URLs of stored targets, which every call needs, because parsing a URL is expensive.
   const passed = new Set<string>();
 
   const check = (url: URL): void => {

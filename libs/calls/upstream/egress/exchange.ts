@@ -15,8 +15,8 @@ export type Flow = {
   /** Ends the exchange as failed and closes its socket. */
   abort: (error: GatewayError) => void;
   /**
-   * Ends the exchange as done although the answer may continue (a stream after `[DONE]`). No deadline or abort applies
-   * any more, and the connection of a provider that does not end its answer within a second is closed.
+   * Ends the exchange successfully although the answer can continue (a stream after `[DONE]`). No deadline or abort
+   * applies any more, and the connection of a provider that does not end its answer within a second is closed.
    */
   finish: () => void;
   /** The answer is complete, or a stream has begun: `answerMs` no longer applies. */
@@ -43,13 +43,16 @@ export type SendWatch = {
 };
 
 const lingerMs = 1_000;
-/** A server that reports every ten seconds that it is working (102) may do so for as long as an answer may take. */
+/**
+ * A server that reports every ten seconds that it is working (102) can do so for as long as the maximum duration of an
+ * answer.
+ */
 const interimAnswersMax = 200;
 
 /**
  * Sends one request and passes the answer to the sink. Every error arrives as one GatewayError at `fail`:
- * provider_failed, provider_timeout, `call_aborted` when the signal aborts, or what the sink's own methods throw. Never
- * throws or retries, and follows no redirect.
+ * provider_failed, provider_timeout, `call_aborted` when the signal aborts, or the errors of the sink's own methods.
+ * Never throws or retries, and follows no redirect.
  */
 export function startExchange(
   egress: Egress,
@@ -59,7 +62,7 @@ export function startExchange(
     signal: AbortSignal;
     faults: () => Faults;
     workspaceId: string | undefined;
-    /** As in `CallOptions`. */
+    /** The same as in `CallOptions`. */
     isRepeatable?: boolean;
   },
   sink: Sink,
@@ -186,7 +189,7 @@ export function startExchange(
   );
 }
 
-/** A status that HTTP does not have, or one of the gateway's own for guardrails that were not passed. */
+/** Whether HTTP does not define this status, or the gateway itself uses it for guardrails that failed. */
 const isNoStatus = (status: number): boolean => status > 599 || status === 246 || status === 446;
 
 function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
@@ -210,7 +213,7 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
   return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);
 }
 
-/** The connection was open, so the request may have been received. */
+/** The connection was open, so the provider may have received the request. */
 function isLostConnection(code: string): boolean {
   return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
 }

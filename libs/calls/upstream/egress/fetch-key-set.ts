@@ -7,7 +7,7 @@ import { lazyFaultsOf } from '../provider-faults.ts';
 
 const bytesMax = 262_144;
 const keysMax = 100;
-/** For the server and the connection together, because a call may wait for the keys. */
+/** For the server and the connection together, because a call can wait for the keys. */
 const timeouts = { ...quickTimeouts, totalMs: 5_000 };
 
 /**

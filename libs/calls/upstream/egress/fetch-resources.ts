@@ -13,7 +13,7 @@ const countMax = 20;
 const bytesMax = 5_242_880;
 /** The maximum for all resources of one call: providers that need bytes refuse larger requests (Bedrock 25 MB). */
 const allBytesMax = 26_214_400;
-/** As bytes, as base64 in the request that is made with them, and again in the text of that request. */
+/** The bytes, their base64 in the request that is made with them, and their copy in the text of that request. */
 const copies = 3;
 
 /**
@@ -44,7 +44,7 @@ export async function fetchResources(
     if (bytes > allBytesMax) throw unavailable(`Together they are larger than ${allBytesMax} bytes, the limit here.`);
     memory?.charge(copies * more);
   };
-  // The first one that fails ends the others.
+  // The first failure ends the other fetches.
   const failing = new AbortController();
   const ended = AbortSignal.any([signal, failing.signal]);
   try {

@@ -18,8 +18,8 @@ export type FetchOptions = {
 
 /**
  * Makes one auxiliary request of a call (a token, an image) and reads the whole answer, whatever its status. No
- * retries, no redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or what `onBytes`
- * throws, which is called with the size of every piece that arrives.
+ * retries, no redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or the errors of
+ * `onBytes`, which is called with the size of every piece that arrives.
  */
 export function fetchWhole(
   outbound: OutboundRequest,

@@ -184,7 +184,8 @@ describe('name servers that never answer', () => {
   test('leave other workspaces their share of the lookups', async () => {
     const records = { ...hanging(7), 'healthy.example': { addresses: ['192.0.2.1'] } };
     const { server, lookup } = await start(records, { lookupsMax: 8, timeoutMs: 60_000 });
-    for (let at = 0; at < 6; at += 1) void find(lookup, `h${at}.example`, { workspaceId: 'ws_a' }).catch(() => {}); // its name server is stopped at the end
+    // Its name server is stopped at the end.
+    for (let at = 0; at < 6; at += 1) void find(lookup, `h${at}.example`, { workspaceId: 'ws_a' }).catch(() => {});
     await waitUntil(() => server.questions().length >= 6);
     await expect(find(lookup, 'h6.example', { workspaceId: 'ws_a' })).rejects.toMatchObject({
       kind: 'rate_limited',

@@ -9,9 +9,9 @@ import { createShares } from './shares.ts';
 
 export type LookupRequest = LookupOptions & {
   all: true;
-  /** The workspace: its running lookups count against its share. */
+  /** The workspace. Its running lookups count against its share. */
   workspaceId?: string;
-  /** The operator named this host, so the system's resolver may be asked too. */
+  /** The operator named this host, so the system's resolver can be queried too. */
   isOperators?: boolean;
 };
 
@@ -26,7 +26,7 @@ type Options = {
   files?: NameFiles;
   /** `address:port` of name servers; absent: those of resolv.conf. */
   servers?: readonly string[];
-  /** For one query to one name server. It is queried twice, and the second time waits longer. */
+  /** The timeout of one query to one name server. It is queried twice, and the second query waits longer. */
   timeoutMs?: number;
   /** The maximum of running lookups, of all workspaces together. Name servers of containers handle some hundreds. */
   lookupsMax?: number;
@@ -51,12 +51,12 @@ const notThere: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA']);
 /**
  * Looks names up by querying name servers (c-ares), without getaddrinfo, which runs on libuv's four threads. These also
  * do all file access, and a name server that does not answer blocks each for up to a minute. Here a lookup is a UDP
- * packet and a timer. One lookup of a name is shared by all who need it, its result is cached for some seconds, and a
+ * packet and a timer. Concurrent lookups of a name share one query, its result is cached for some seconds, and a
  * workspace has at most three quarters of the running lookups.
  *
  * The hosts file and the search list are used as by the system (see `createNameFiles`). The system's other sources
- * (mDNS, LDAP) are only asked for names that the operator wrote into SLUICE_EGRESS_ALLOW and that no name server knows,
- * one at a time.
+ * (mDNS, LDAP) are only queried for names that the operator wrote into SLUICE_EGRESS_ALLOW and that no name server
+ * knows, one at a time.
  */
 export function createNameLookup(options: Options = {}): Lookup {
   const { files = createNameFiles(), servers, timeoutMs = 1_500, lookupsMax = 256 } = options;
@@ -68,7 +68,7 @@ export function createNameLookup(options: Options = {}): Lookup {
   let resolver: Resolver | undefined;
   let version: number | undefined;
 
-  /** It reads resolv.conf when it is created, so it is created again when that file has changed. */
+  /** The resolver reads resolv.conf when it is created, so it is created again when that file has changed. */
   const nameServers = (): Resolver => {
     if (resolver === undefined || version !== files.version()) {
       resolver = new Resolver({ timeout: timeoutMs, tries: 2 });
@@ -78,7 +78,7 @@ export function createNameLookup(options: Options = {}): Lookup {
     return resolver;
   };
 
-  /** Queries the full names that this one may stand for, until one has addresses. */
+  /** Queries the full names that this one can refer to, until one has addresses. */
   const ask = async (name: string, isOperators: boolean): Promise<Found> => {
     const asked = nameServers();
     let failure = notFound(name);
@@ -86,10 +86,10 @@ export function createNameLookup(options: Options = {}): Lookup {
       try {
         return await askForBoth(asked, candidate);
       } catch (error) {
-        // The first error says more, for example that a name server failed; the others may be completed names that do
-        // not exist.
+        // The first error is more informative, for example that a name server failed; the others can be completed names
+        // that do not exist.
         if (!notThere.has(codeOf(error)) && notThere.has(failure.code)) failure = error as NodeJS.ErrnoException;
-        // A server that did not answer once would not answer for the other names either.
+        // A server that did not answer would not answer for the other names either.
         if (codeOf(error) === 'ETIMEOUT') break;
       }
     }
@@ -148,7 +148,7 @@ async function askForBoth(resolver: Resolver, name: string): Promise<Found> {
       : await Promise.race([second, sleep(secondFamilyMs).then(() => nothing)]);
   const addresses = [...first.addresses, ...late.addresses];
   if (addresses.length > 0) return { addresses, ttlMs: Math.min(first.ttlMs, late.ttlMs) };
-  // A failed query says more than "no address of this family".
+  // A failed query is more informative than "no address of this family".
   throw notThere.has(codeOf(first.error)) ? (late.error ?? first.error) : first.error;
 }
 
@@ -178,7 +178,7 @@ function oneByOne(find: (name: string) => Promise<LookupAddress[]>): typeof find
   };
 }
 
-/** `localhost` and the names below it are this machine, whatever a name server says (RFC 6761 6.3). */
+/** `localhost` and the names below it are this machine, whatever a name server answers (RFC 6761 6.3). */
 export function isLocalhost(name: string): boolean {
   return /(^|\.)localhost\.?$/.test(name);
 }

@@ -17,7 +17,7 @@ test('payloads arrive once and in order, in whatever order pushes, pauses and re
           onFull: () => {
             socket.paused = true;
           },
-          // Like a socket that is resumed: it delivers at once, inside the reader's call.
+          // Like a socket that is resumed, it delivers synchronously, inside the reader's call.
           onDrained: () => {
             socket.paused = false;
             deliver();

@@ -23,7 +23,7 @@ export type PayloadQueue = {
   payloads: AsyncIterable<readonly string[]>;
 };
 
-/** Less is not counted, because most readers take each payload as it arrives. */
+/** Fewer characters are not counted, because most readers consume each payload as it arrives. */
 const countedCharsMin = 16_384;
 /** A text takes two bytes per character if one of its characters is wide. */
 const charBytes = 2;
@@ -58,7 +58,7 @@ export function createPayloadQueue({ memory, charsMax, onFull, onDrained, onLeft
   const settle = (): void => {
     if (!reader || (waiting.length === 0 && !ended)) return;
     const { resolve, reject } = reader;
-    // This must come first: resuming the socket may push synchronously, and needs the slot of the next reader to be
+    // This must come first: resuming the socket can push synchronously, and needs the slot of the next reader to be
     // free.
     reader = null;
     if (waiting.length > 0) {

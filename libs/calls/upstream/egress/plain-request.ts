@@ -17,7 +17,7 @@ export type PlainRequest = {
   method: OutboundRequest['method'];
   /** The path below the version segment, including the query: `/fine_tuning/jobs?limit=20`. */
   path: string;
-  /** Flat (name, value, …), besides those that address and authorise the request. */
+  /** Flat (name, value, …), in addition to the headers that address and authorise the request. */
   headers?: readonly string[];
   /** A stream is destroyed with the request. It needs a content-length header. */
   body?: Uint8Array | Readable | null;
@@ -90,7 +90,7 @@ export async function plainRequest(
   return { ...answer, json: () => withoutSecrets(JSON.parse(answer.body.toString()), secrets), error };
 }
 
-// A shorter key (`simulator`, for a server that needs none) is not a secret, and may be a part of names.
+// A shorter key (`simulator`, for a server that needs none) is not a secret, and can be part of names.
 const secretLengthMin = 16;
 
 /**

@@ -14,7 +14,7 @@ export type RelayMeter = {
   read: () => { usage: Usage | null; model: string | null } & RelayedSummary;
 };
 
-// How much of a body is kept to be read at its end, or of one event of a stream. Longer ones are not read (images,
+// The maximum size of a body, or of one event of a stream, that is retained and read. Longer ones are not read (images,
 // audio).
 const keptBytesMax = 1_048_576;
 /** Smaller events are not counted. */
@@ -64,7 +64,7 @@ function openJsonMeter(memory: MemoryLease | undefined): RelayMeter {
 
 function openStreamMeter(memory: MemoryLease | undefined): RelayMeter {
   let found: ReturnType<RelayMeter['read']> = unread;
-  /** Bytes since the last complete event, and what is charged for them. */
+  /** Bytes since the last complete event, and the bytes that are charged for them. */
   let pendingBytes = 0;
   let heldBytes = 0;
   let framing: Framing | null = openSseFraming({

@@ -35,11 +35,11 @@ export type RelayInput = {
 
 type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
 
-/** For a client that does not read: one more piece may arrive, and a workspace may have thousands of such calls. */
+/** For a client that does not read: one more piece can arrive, and a workspace can have thousands of such calls. */
 const bufferedBytesMax = 65_536;
 
 /**
- * Makes a pass-through call ready to be sent. Throws what can be refused before a connection is opened:
+ * Makes a pass-through call ready to be sent. Throws everything that can be refused before a connection is opened:
  * unsupported_operation, or a destination that is not allowed.
  */
 export function prepareRelay(
@@ -136,11 +136,12 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
       highWaterMark: bufferedBytesMax,
       read: () => flow.resume(),
       destroy: (error, callback) => {
-        flow.abort(faults().callerLeft()); // does nothing after the end
+        flow.abort(faults().callerLeft()); // This has no effect after the end.
         callback(error);
       },
     });
-    body.on('error', () => {}); // its reader gets the error; before there is one, nothing listens
+    // The reader gets the error. Until there is a reader, no other listener would handle it.
+    body.on('error', () => {});
     const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
     resolve({ ...head(), headers, body, done: done.promise });
     return { flow, body, meter, finish };

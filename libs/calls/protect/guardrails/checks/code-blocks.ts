@@ -1,4 +1,4 @@
-/** The names that a fence may use for a language, if there are several. */
+/** The names that fences use for a language that has several. */
 const otherNames: readonly (readonly string[])[] = [
   ['javascript', 'js', 'jsx', 'mjs', 'cjs', 'node'],
   ['typescript', 'ts', 'tsx'],

@@ -4,9 +4,9 @@ import { requiredLiterals } from './required-literals.ts';
 import { isSearch, type TextCheck } from './text-checks.ts';
 
 /**
- * Whether checks take less than one or two milliseconds together, whatever the texts and the parameters contain. Then
- * they run in the main thread, because passing them to another thread costs a tenth of that. Each check is estimated at
- * its worst case. What is not linear in texts and parameters is never quick.
+ * Whether checks take less than one or two milliseconds together, whatever the texts and the parameters contain. Such
+ * checks run in the main thread, because they cost ten times less there than the transfer to another thread. Each check
+ * is estimated at its worst case. A check whose time is not linear in texts and parameters is never quick.
  */
 export function isQuick({ checks, texts }: TextWork): boolean {
   const [saidChars, measuredChars] = [charsOf(texts.said), charsOf(texts.measured)];
@@ -23,12 +23,12 @@ export function isQuick({ checks, texts }: TextWork): boolean {
 
 // A unit is one instruction of RE2 on one character: 0.05 µs, and 0.2 µs until the code is compiled.
 const unitsMax = 10_000;
-// Compiling an instruction takes 2 µs. Compiled expressions are cached, but each call may bring a new one.
+// Compiling an instruction takes 2 µs. Compiled expressions are cached, but each call can bring a new one.
 const unitsOfInstruction = 20;
 
 /**
- * Nearly all texts have nothing of what an expression looks for, which a search for its literals says (patterns.ts). Where it
- * does not, some expressions need the whole estimate: a new state of the engine for each character.
+ * Most texts contain none of an expression's literals, so a plain search for them shows that it cannot match
+ * (patterns.ts). Otherwise, some expressions need the whole estimate: a new state of the engine for each character.
  */
 function unitsOfPattern(rule: string, texts: readonly string[], chars: number): number {
   const size = patternSize(rule);

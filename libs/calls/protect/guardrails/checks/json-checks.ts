@@ -46,7 +46,7 @@ const between = (text: string, open: string, close: string): string =>
 const compiled = new LRUCache<string, Validator>({ max: 200 });
 
 /**
- * Compiles a tenant's JSON Schema. The returned function says whether a value is valid, or `too_deep` for one that
+ * Compiles a tenant's JSON Schema. The returned function reports whether a value is valid, or `too_deep` for one that
  * nests deeper than the stack allows. A schema can be made to take very long (`allOf` of references that doubles at
  * each step), so the caller must limit the time. Throws invalid_request when the schema is too large or too deep,
  * refers to another document, or contains regular expressions, which would not run in linear time here.
@@ -59,7 +59,7 @@ export function compileSchema(schema: object): (value: unknown) => boolean | 'to
     try {
       return validator.validate(value).valid;
     } catch (error) {
-      // A model's text may nest deeper than the stack allows.
+      // A model's text can nest deeper than the stack allows.
       if (error instanceof RangeError) return 'too_deep';
       throw error;
     }
@@ -106,7 +106,7 @@ const refused = (why: string, cause?: unknown): GatewayError =>
     cause,
   });
 
-/** How many of the keys a JSON value has. A key with dots is a path. */
+/** Counts how many of the keys a JSON value has. A key with dots is a path. */
 export function countKeys(value: unknown, keys: readonly string[]): number {
   return keys.filter((key) => hasKey(value, key) || hasPath(value, key.split('.'))).length;
 }

@@ -16,7 +16,8 @@ export type JwtCheck = (check: JwtGuardrailCheck, subject: GuardrailSubject) => 
 const tokenLengthMax = 16_384;
 const setsMax = 500;
 /**
- * A token with an unknown key may mean that the keys have changed. Then they are fetched again, but at most this often.
+ * A token with an unknown key can mean that the keys have changed. They are fetched again in that case, but at most
+ * this often.
  */
 const refetchMs = 30_000;
 
@@ -100,7 +101,7 @@ async function orLeft(work: Promise<void>, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     await Promise.race([work, promise]);
   } finally {
-    work.catch(() => {}); // nobody may be waiting for it any more
+    work.catch(() => {}); // No caller may be waiting any more.
     signal.removeEventListener('abort', left);
   }
 }

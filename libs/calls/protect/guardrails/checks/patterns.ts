@@ -32,7 +32,7 @@ function createPattern(rule: string): Pattern {
   return (text) => {
     if (literals !== null && !literals.some((literal) => text.includes(literal))) return false;
     const engine = regex ?? compile(rule);
-    // Returned to the cache only after a complete search, because the search may be stopped in the middle.
+    // Returned to the cache only after a complete search, because the search can be stopped in the middle.
     regex = null;
     const found = engine.test(text);
     if (text.length * engine.programSize() <= rememberedWork) regex = engine;

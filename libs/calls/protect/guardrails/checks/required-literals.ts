@@ -1,9 +1,10 @@
 import { endOfClass } from '#libs/contracts/pattern-size.ts';
 
 /**
- * Texts of which every match of an RE2 expression contains at least one; null if none can be told from a short look. So a
- * text with none of them does not match, which a plain search says many times faster than the engine: one literal for each
- * alternative, and of those that it must contain the longest. What is in groups is not looked at.
+ * Returns literals of which every match of an RE2 expression contains at least one; null if a short inspection finds
+ * none. A text without any of them cannot match, and a plain search shows that many times faster than the engine. Each
+ * alternative contributes one literal: the longest of those that it must contain. The content of groups is not
+ * inspected.
  */
 export function requiredLiterals(rule: string): readonly string[] | null {
   // Flags change what the characters after them mean, also in the alternatives that follow; `[:` begins a class in a class.
@@ -26,7 +27,7 @@ export function requiredLiterals(rule: string): readonly string[] | null {
       else return null;
       at += 1;
     } else if (depth === 0 && '?*{'.includes(character)) {
-      // The character before may be absent.
+      // The character before this one can be absent from a match.
       run = run.slice(0, -1);
       endRun();
       if (character === '{') {
@@ -50,9 +51,9 @@ export function requiredLiterals(rule: string): readonly string[] | null {
   return longest === '' || literals.length >= literalsMax ? null : [...literals, longest];
 }
 
-/** Characters that stand for themselves, and those that do after a backslash. */
+/** Characters that match themselves, and characters that match themselves after a backslash. */
 const plain = /[\w \-@:/,;#%&=<>"'!~`]/;
 const escaped = /[-@:/,;#%&=<>"'!~`.$^*+?()[\]{}|\\]/;
-/** Escapes that are one letter long, such as those of classes. Others go on behind it: `\x41`. */
+/** Escapes of a single letter, such as those for classes. Other escapes are longer: `\x41`. */
 const isOneLetter = /[dDwWsSbBAztnrfv]/;
 const literalsMax = 20;

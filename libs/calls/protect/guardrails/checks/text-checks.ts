@@ -48,7 +48,7 @@ export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.
 export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
 
 /**
- * Checks one text. Has no time limit of its own, see `judgeTexts`. Throws invalid_request for a pattern or schema that
+ * Checks one text. Has no time limit itself, see `judgeTexts`. Throws invalid_request for a pattern or schema that
  * cannot be used.
  */
 export function checkText(check: TextCheck, text: string): Finding {
@@ -104,7 +104,7 @@ export function checkText(check: TextCheck, text: string): Finding {
     }
     case 'endsWith': {
       const { suffix, not } = check.parameters;
-      // Like in Portkey, a full stop may follow.
+      // Like in Portkey, a full stop can follow.
       const matched = text.endsWith(suffix) || text.endsWith(`${suffix}.`);
       return { verdict: matched !== not, data: { suffix, not, matched } };
     }
@@ -188,8 +188,8 @@ function urlsOf(text: string): string[] {
 }
 
 /**
- * Without punctuation that belongs to the sentence. Removed in a loop, because the expression for it takes quadratic
- * time.
+ * Removes trailing punctuation that belongs to the sentence. This is a loop because a regular expression would take
+ * quadratic time.
  */
 function withoutPunctuation(url: string): string {
   let end = url.length;

@@ -8,9 +8,9 @@ import { noTexts, type CallTexts } from './call-texts.ts';
 
 export type AnswerTexts = {
   /**
-   * Returns the texts of an answer: read at once if that is certainly quick, otherwise in a thread. The memory for it
-   * is charged to the call and stays charged. Throws GatewayError: provider_failed for an answer that cannot be read,
-   * `server_overloaded` when there was no memory for too long, and the reason of `signal`.
+   * Returns the texts of an answer: read synchronously if that is certainly quick, otherwise in a thread. The memory
+   * for it is charged to the call and stays charged. Throws GatewayError: provider_failed for an answer that cannot be
+   * read, `server_overloaded` when there was no memory for too long, and the reason of `signal`.
    */
   read: (operation: CallOperation, body: Buffer, caller: Caller) => Promise<CallTexts>;
   stop: () => Promise<void>;
@@ -20,14 +20,14 @@ type Caller = { workspaceId: string; signal: AbortSignal; memory: MemoryLease | 
 
 /** Other operations answer with numbers, verdicts or images. */
 const operationsWithTexts: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'responses']);
-/** Copied at once. Checks of texts read up to two million characters. */
+/** Bodies are copied in one step. Checks of texts read up to two million characters. */
 const bodyBytesMax = 16_777_216;
 const valueBytesMax = 134_217_728;
-/** Twice the estimated memory of a value: estimates may be a third too low, and the parser cannot be interrupted. */
+/** Twice the estimated memory of a value: estimates can be a third too low, and the parser cannot be interrupted. */
 const threadMemoryMb = 256;
 const timeoutMs = 10_000;
 
-/** Reads what output guardrails check, in a way that no answer blocks other calls. */
+/** Reads the texts for output guardrails without letting one answer block other calls. */
 export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts {
   const lane = createThreadLane<TextsWork, TextsFound>({
     threads,
@@ -76,7 +76,7 @@ export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts
 const bytesMaxOf = (memory: MemoryLease | undefined): number =>
   memory === undefined ? valueBytesMax : Math.min(valueBytesMax, memory.leaseBytesMax - memory.usedBytes);
 
-/** Returns the bytes of memory that it takes. Throws when they are too many, or when it nests too deeply. */
+/** Returns the bytes of memory that the value takes. Throws when it takes too many, or nests too deeply. */
 function checked({ excess, bytes }: { excess: string | null; bytes: number }): number {
   if (excess === null) return bytes;
   if (excess !== 'depth') throw tooLarge();

@@ -4,16 +4,16 @@ import type { CallOperation } from '#libs/calls/call.ts';
 type Body = Readonly<Record<string, unknown>>;
 
 /**
- * What the checks of one phase read. A check passes if it passes on each text. Words and patterns are searched for in
- * `said`; counts, JSON and URLs are checked on `measured`. An input is measured by its last message, like in Portkey.
- * But words and patterns are searched for in every string that may reach the model, as one text (request-texts.ts),
- * because a forbidden text has the same effect in an earlier message, in the system message, or in a tool. An output has
- * one text for each choice, and `said` includes the arguments of its tool calls.
+ * The texts that the checks of one phase read. A check passes if it passes on each text. Words and patterns are
+ * searched for in `said`; counts, JSON and URLs are checked on `measured`. An input is measured by its last message,
+ * like in Portkey. Words and patterns, however, are searched for in every string that can reach the model, as one text
+ * (request-texts.ts), because a forbidden text has the same effect in an earlier message, in the system message, or in
+ * a tool. An output has one text for each choice, and `said` includes the arguments of its tool calls.
  */
 export type CallTexts = {
   said: readonly string[];
   measured: readonly string[];
-  /** Some of the input is not text, so no check can tell what it contains. */
+  /** Some of the input is not text, so no check can see its content. */
   unreadable: Unreadable | null;
 };
 
@@ -38,7 +38,7 @@ export function outputTexts(operation: CallOperation, body: Body): CallTexts {
 }
 
 /**
- * The texts of a message, or of an item of a response: what it says, its calls with their arguments, and their results.
+ * The texts of a message, or of an item of a response: its content, its calls with their arguments, and their results.
  */
 function saidIn(message: Body): string[] {
   const { tool_calls: toolCalls, function_call: functionCall, refusal, output, summary } = message;

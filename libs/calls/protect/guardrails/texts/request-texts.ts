@@ -5,8 +5,8 @@ type Body = Readonly<Record<string, unknown>>;
 
 /**
  * Returns the texts of a request's body: every string, wherever it is, except in the members listed in `unread`. An
- * unknown member counts as read by the model, because providers and their servers accept more than any contract lists.
- * The depth of the body must be bounded.
+ * unknown member is treated as read by the model, because providers and their servers accept more than any contract
+ * lists. The depth of the body must be bounded.
  */
 export function inputTexts(operation: CallOperation, body: Body): CallTexts {
   const inputName = inputNames[operation];
@@ -23,7 +23,7 @@ export function inputTexts(operation: CallOperation, body: Body): CallTexts {
   if (inputName === undefined) {
     return { said, measured: measuredIn(operation, body), unreadable: around.unreadable };
   }
-  // Each input of a list is a request of its own, so each must pass by itself.
+  // Each input of a list is a separate request, so each must pass separately.
   const inputs = listOf(body[inputName]).map((part) => {
     const reader = new Reader();
     if (isTokenIds([part])) reader.unreadable = tokenIds;
@@ -92,7 +92,7 @@ class Reader {
     if (text === '' || (optionMembers.has(name) && optionValues.has(text))) return;
     const isDataUri = dataUri.test(text);
     if (isDataUri) this.#findMedia('data URI');
-    // The bytes of media that a guardrail lets pass. Elsewhere such a string is what the model reads.
+    // These are the bytes of media that a guardrail lets pass. In any other place, the model reads such a string.
     if (isMedia && (isDataUri || (text.length > base64CharsMin && base64.test(text.slice(0, base64CharsMin))))) return;
     this.#texts.push(text);
   }
@@ -117,7 +117,9 @@ const dataUri = /^data:[^,]{0,200};base64,/i;
 const base64CharsMin = 256;
 const base64 = /^[\w+/=-]*$/;
 
-/** `isListed`: it is in a list of parts. Any other object without a type is not a part, such as the input of a tool. */
+/**
+ * `isListed`: it is in a list of parts. Any other object without a type, such as the input of a tool, is not a part.
+ */
 function isReadablePart(part: Body, isListed: boolean): boolean {
   const { type } = part;
   if (type !== undefined && type !== null) return typeof type === 'string' && readableTypes.has(type);
@@ -140,8 +142,8 @@ const unreadOfImages: ReadonlySet<string> = new Set([
 const partLists = wordsOf('content contents parts input instructions system output outputs summary');
 
 /**
- * Members whose own members are names that the caller chose, and not those of the API. The value: the member as which
- * theirs are read.
+ * Members whose own member names are chosen by the caller, not by the API. The value is the member whose rules apply to
+ * theirs.
  */
 const freeNames: ReadonlyMap<string, string> = new Map([
   ...['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas'].map((name) => [name, ''] as const),
@@ -157,7 +159,7 @@ const mediaTypes = wordsOf(`
   image image_url input_image file input_file document audio audio_url input_audio video video_url input_video
   computer_screenshot computer_call_output image_generation_call`);
 
-/** Types of parts and of items whose strings are all that the model reads of them. */
+/** Types of parts and of items of which the model reads nothing but strings. */
 const readableTypes = wordsOf(`
   text input_text output_text refusal summary_text reasoning_text thinking redacted_thinking tool_use tool_result
   message reasoning item_reference compaction logs

@@ -9,15 +9,15 @@ type Choice = {
 /** The same limit as for whole answers: guardrails do not read beyond it. */
 const charsMax = 16_777_216;
 /**
- * A text takes two bytes per character if one of its characters is wide. A piece of it, a choice and a call take some
- * more.
+ * A text takes two bytes per character if one of its characters is wide. Each piece of a text, choice and call takes
+ * some more.
  */
 const charBytes = 2;
 const pieceBytes = 64;
 const partBytes = 512;
 
 /**
- * Assembles the events of a stream of chat or completions to the answer that they are pieces of, as far as guardrails
+ * Assembles the events of a stream of chat or completions into the answer that they are pieces of, as far as guardrails
  * read it: the text of each choice, in any member, and its tool calls.
  */
 export class StreamAnswerBuilder {
@@ -26,12 +26,12 @@ export class StreamAnswerBuilder {
   #chars = 0;
   #bytes = 0;
 
-  /** Whether it has become too long for any guardrail to check. */
+  /** Whether the answer is too long for guardrails to check. */
   get isTooLong(): boolean {
     return this.#chars > charsMax;
   }
 
-  /** Reads one event. Returns about how many bytes the part that is kept takes. */
+  /** Reads one event. Returns approximately how many bytes the retained part takes. */
   add(payload: string): number {
     const before = this.#bytes;
     const { choices, usage: _usage, ...head } = asRecord(JSON.parse(payload));

@@ -1,7 +1,7 @@
 import type { CallOperation } from '#libs/calls/call.ts';
 import type { CallTexts } from './call-texts.ts';
 
-/** What guardrails check: a call before it is made, and its whole answer after it. */
+/** The subject of guardrails: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
   /**
    * The owner of the guardrails: workspaces take turns in threads, and webhooks count in their share of the
@@ -20,7 +20,7 @@ export type GuardrailSubject = {
   stream: boolean;
   /** The body that the provider gets, with overrides and defaults applied. */
   request: Readonly<Record<string, unknown>>;
-  /** null before the call. `body` is its JSON as it arrived, which may be too large to be parsed here. */
+  /** null before the call. `body` is its JSON as it arrived, which can be too large to be parsed here. */
   response: { status: number; body: Buffer; texts: CallTexts } | null;
   /** The memory of both bodies and their values together, which is held while an async guardrail runs. */
   sizeBytes: number;
