@@ -2,7 +2,7 @@ import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** What one workspace may have open at once, so that others get their share. */
+/** The limits of what one workspace can have open, so that other workspaces get their share. */
 export type BatchLimits = {
   openBatchesMax: number;
   /** Lines of open batches that have no result yet. */
@@ -28,7 +28,7 @@ async function countOpen(
 }
 
 // More transactions than there are database connections. Counts that are this far below the limit need no lock: the
-// transactions that do not see each other yet cannot pass the limit together.
+// transactions that do not see each other yet cannot exceed the limit together.
 const concurrentMax = 500;
 
 /** Counts under a lock that is held until the transaction ends, so that the next one to count sees what this one adds. */
@@ -42,9 +42,9 @@ async function countExclusively(
 }
 
 /**
- * Throws rate_limited when a workspace has reached its limits. Call it in the transaction that creates the batch. Near the
- * limit of batches it takes a lock, so that the limit is never passed; far from it, creates do not wait for each other.
- * Lines count once their file was validated (`canQueueLines`).
+ * Throws rate_limited when a workspace has reached its limits. Call it in the transaction that creates the batch. Near
+ * the limit of batches it takes a lock, so that the limit is never exceeded; far below it, creates do not wait for each
+ * other. Lines count once their file was validated (`canQueueLines`).
  */
 export async function admitBatch(tx: Transaction<Database>, workspaceId: string, limits: BatchLimits): Promise<void> {
   let open = await countOpen(tx, workspaceId, limits.openBatchesMax);
@@ -62,9 +62,9 @@ export async function admitBatch(tx: Transaction<Database>, workspaceId: string,
 }
 
 /**
- * Whether a workspace may have this many more lines queued. Call it in the transaction that starts the batch. Takes a lock
- * as `admitBatch` does, except for batches of less than a five-hundredth of the limit: started at the same moment, each of
- * those may pass the limit by its lines.
+ * Whether a workspace can have this many more lines queued. Call it in the transaction that starts the batch. Takes a
+ * lock as `admitBatch` does, except for batches of less than a five-hundredth of the limit. If several of those start
+ * at the same moment, each can exceed the limit by its lines.
  */
 export async function canQueueLines(
   tx: Transaction<Database>,

@@ -9,7 +9,7 @@ import type { BatchEvent } from './batch.ts';
 export type BatchRow = Selectable<BatchTable>;
 type Columns = Omit<BatchRow, keyof StreamRow>;
 
-/** The read model of GET /v1/batches, and the state that commands are decided on. */
+/** The read model of GET /v1/batches, and the state on which commands are decided. */
 export const batchModel: InlineModel<BatchRow, BatchEvent> = {
   name: 'batch',
   jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage'],

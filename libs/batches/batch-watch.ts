@@ -20,7 +20,7 @@ type Watched = { batchId: string; state: WatchedState; controller: AbortControll
 
 export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; intervalMs: number }): BatchWatch {
   const { db, logger, intervalMs } = deps;
-  // Keyed by batch and state: a validation that runs twice may still watch `validating` while the lines already run.
+  // Keyed by batch and state: a validation that runs twice can still watch `validating` while the lines already run.
   const watched = new Map<string, Watched>();
   let timer: NodeJS.Timeout | undefined;
   let polling = false;
@@ -28,7 +28,7 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
   async function poll(): Promise<void> {
     if (polling || watched.size === 0) return;
     polling = true;
-    // Entries added while the query runs are left out: its answer may be older than what they know.
+    // Entries added while the query runs are left out, because its answer can be older than their state.
     const polled = [...watched.values()];
     try {
       const rows = await db

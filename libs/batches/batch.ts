@@ -30,7 +30,7 @@ export type BatchOutcome = {
   failed: number;
 };
 
-/** Ids of the versions of prompts and partials that a batch's lines are made of, by the names that the lines use. */
+/** The IDs of the versions of prompts and partials that a batch's lines use, by the names in the lines. */
 export type PinnedPrompts = { prompts: Record<string, string>; partials: Record<string, string> };
 
 // These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
@@ -47,7 +47,10 @@ export type BatchEvent =
         output_expires_after: { anchor: 'created_at'; seconds: number } | null;
         target: BatchTarget;
         gateway_options: Record<string, unknown>;
-        /** What the lines inherit from the create call: its tracing headers, and the ids of its API key and its user. */
+        /**
+         * The headers that the lines inherit from the create call: its tracing headers, and the IDs of its API key and
+         * its user.
+         */
         headers: Record<string, string>;
       };
     }
@@ -70,7 +73,7 @@ export type BatchEvent =
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
   | { type: 'batch.chunk_snoozed'; data: { chunk: number; unsettled: number; resume_at: string } }
-  /** No line is started from here on, until `batch.resumed`. The deadline stays as it is. */
+  /** No line is started after this event, until `batch.resumed`. The deadline does not change. */
   | { type: 'batch.paused'; data: Record<string, never> }
   | { type: 'batch.resumed'; data: Record<string, never> }
   | { type: 'batch.cancel_requested'; data: Record<string, never> }
@@ -80,7 +83,7 @@ export type BatchEvent =
   | { type: 'batch.expired'; data: BatchOutcome }
   | { type: 'batch.failed'; data: { errors: BatchError[] } };
 
-/** What decisions are based on. The read-model row has all of it. */
+/** The state on which decisions are based. The read-model row has all of it. */
 export type BatchState = {
   status: BatchStatus;
   expires_at: Date;
@@ -112,7 +115,7 @@ export type BatchCommand =
   | { type: 'close'; openChunks: number }
   | { type: 'finish'; outcome: BatchOutcome };
 
-/** How long running lines may take after a cancel (BATCH-6). */
+/** How long running lines can take after a cancel (BATCH-6). */
 export const cancelGraceMs = 10 * 60_000;
 
 const noLines: BatchOutcome = {
@@ -173,12 +176,14 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
   }
 }
 
-/** Whether result rows may still be written. Not after `batch.finalizing`, or the files would not match the counts. */
+/**
+ * Whether result rows can still be written. Not after `batch.finalizing`, because the files would not match the counts.
+ */
 export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
   return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
 }
 
-/** Whether lines of a batch may be started. Not while it is paused. */
+/** Whether lines of a batch can be started. Not while it is paused. */
 export function startsLines(batch: Pick<BatchState, 'status' | 'paused_at'>): boolean {
   return batch.status === 'in_progress' && batch.paused_at === null;
 }
@@ -208,7 +213,7 @@ function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 
   return [...events, { type: 'batch.finalizing', data: { reason } }];
 }
 
-/** A batch that is still being validated can be paused too: then none of its lines is started. */
+/** A batch that is still being validated can be paused too. None of its lines is started in that case. */
 function decidePause(batch: BatchState, command: 'pause' | 'resume'): BatchEvent[] {
   if (batch.status !== 'validating' && batch.status !== 'in_progress') {
     const message = `Cannot ${command} a batch with status '${batch.status}'. Only one that is validating or in progress.`;

@@ -18,7 +18,7 @@ import { waitsOfBatch } from './waits-of-batch.ts';
 
 export type NewBatch = {
   inputFileId: string;
-  /** The size of that file. Null when there is no such file; validation reports that. */
+  /** The size of the input file. null when there is no such file; validation reports that. */
   inputBytes: number | null;
   /** Records the input file in the transaction that creates the batch, if it was not uploaded before. */
   recordInput?: (unit: UnitOfWork) => Promise<void>;
@@ -28,7 +28,10 @@ export type NewBatch = {
   outputExpiresAfterSeconds: number | null;
   gatewayOptions: Record<string, unknown>;
   headers: Record<string, string>;
-  /** Turns the credentials of the create call into a target that the batch can use until it ends. May store a secret. */
+  /**
+   * Turns the credentials of the create call into a target that the batch can use until it ends. Stores a secret if
+   * necessary.
+   */
   target: (unit: UnitOfWork, batchId: string) => Promise<BatchTarget>;
 };
 
@@ -48,8 +51,9 @@ export type Batches = {
   /** Cancelling twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when it is too late. */
   cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
   /**
-   * `pause`: no line is started until `resume`; running ones finish, and the deadline stays. Repeating either succeeds.
-   * Throws `not_found` like `retrieve`, `conflict` for a batch that is cancelling, finalizing or has ended.
+   * `pause`: no line is started until `resume`. Running lines continue, and the deadline does not change. Repeating
+   * either command succeeds. Throws `not_found` like `retrieve`, `conflict` for a batch that is cancelling, finalizing
+   * or has ended.
    */
   control(
     command: 'pause' | 'resume',

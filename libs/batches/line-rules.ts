@@ -4,21 +4,21 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { ValidationInput } from '#libs/validation/validation.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
 
-/** Where the lines of a batch go, as far as it is known before they are read. */
+/** The destination of a batch's lines, as far as it is known before they are read. */
 export type LineDestination = {
   endpoint: string;
   hasConfig: boolean;
-  /** Whether a line may leave it to the batch where it goes. */
+  /** Whether a line can leave its destination to the batch. */
   hasTarget: boolean;
-  /** Of the batch's own target; null: it has none, or a config. */
+  /** The provider of the batch's own target; null: it has no target, or a config. */
   provider: string | null;
-  /** For all lines, instead of their own. */
+  /** The model for all lines, instead of their own. */
   model: string | null;
 };
 
 export type VirtualKey = { id: string; slug: string; provider: string };
 
-/** What lines may name. `keys` are those of the workspace; none for a batch with a config. */
+/** Returns what lines are allowed to name. `keys` are those of the workspace; none for a batch with a config. */
 export function lineRulesOf(
   destination: LineDestination,
   keys: readonly VirtualKey[],
@@ -35,13 +35,16 @@ export function lineRulesOf(
   };
 }
 
-/** The providers without the batch's endpoint, as far as they are known before the lines are read. Not those of a config. */
+/**
+ * The providers without the batch's endpoint, as far as they are known before the lines are read. Providers in a config
+ * are not included.
+ */
 function providersWithout(
   { endpoint, provider, model }: LineDestination,
   keys: readonly VirtualKey[],
   namesKeys: boolean,
 ): Map<string | null, string> {
-  // A model for all lines may name another virtual key; it is checked when the first line is called.
+  // A model for all lines can name another virtual key. It is checked when the first line is called.
   if (model?.startsWith('@') === true) return new Map();
   const targets: [string | null, string][] = namesKeys ? keys.map((key) => [key.slug, key.provider]) : [];
   if (provider !== null) targets.push([null, provider]);

@@ -2,7 +2,7 @@ import { toDollars } from '#libs/prices/to-dollars.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
 
-/** The public batch object: every key is there, null where unset (BATCH-1). Times are Unix seconds. */
+/** The public batch object: every key is present, null where unset (BATCH-1). Times are Unix seconds. */
 export function toOpenAiBatch(batch: BatchRow) {
   const { usage } = batch;
   return {

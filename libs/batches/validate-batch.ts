@@ -28,7 +28,7 @@ type Deps = {
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
   /** The virtual keys of a workspace. */
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
-  /** The prompts of a workspace that lines may be made of, by slug and id. */
+  /** The prompts of a workspace that lines can use, by slug and ID. */
   prompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
   /** The names of the prompts in the config of a batch. Throws GatewayError for a config that cannot be read. */
   configPrompts: (batch: BatchRow) => Promise<readonly string[]>;
@@ -67,7 +67,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       signal: AbortSignal.any([signal, cancelled]),
     });
   } catch (error) {
-    // If the batch was cancelled meanwhile, `fail` ends it as cancelled. Anything else is retried by the queue.
+    // If the batch was cancelled meanwhile, `fail` ends it as cancelled. The queue retries after any other error.
     if (!cancelled.aborted || signal.aborted) throw error;
     return await fail(deps, batch, []);
   } finally {
@@ -80,14 +80,14 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   );
   if (!result.valid) return await fail(deps, batch, result.errors);
   // The file was deleted while it was being read: OpenAI fails such a batch. After validation, deleting the file has no
-  // effect on the batch. (If this took less than a second, nobody can tell which of the two came first.)
+  // effect on the batch. (If reading took less than a second, the order of the two cannot be observed.)
   if (durationMs >= longReadMs && !(await deps.findInput(batch.workspace_id, batch.input_file_id)))
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   let pinned: PinnedPrompts | undefined;
   try {
     pinned = await pinAll(deps, batch, result.prompts);
   } catch (error) {
-    // A prompt, or a partial in one, was deleted meanwhile, or the config names one that never was.
+    // A prompt, or a partial in one, was deleted meanwhile, or the config names one that never existed.
     if (!(error instanceof GatewayError) || error.kind === 'unavailable') throw error;
     const problem = {
       code: error.code ?? 'invalid_request',
@@ -106,14 +106,14 @@ async function pinAll(deps: Deps, batch: BatchRow, ofLines: readonly string[]): 
   if (ofLines.length + ofConfig.length === 0) return undefined;
   const lines = await deps.pinPrompts(batch.workspace_id, ofLines, 'body.prompt_id');
   const config = await deps.pinPrompts(batch.workspace_id, ofConfig, 'config.prompt_id');
-  // A name stands for one version in the whole batch.
+  // A name refers to one version in the whole batch.
   return {
     prompts: { ...config.prompts, ...lines.prompts },
     partials: { ...config.partials, ...lines.partials },
   };
 }
 
-/** What the batch has stored of its target, for the check of its lines. */
+/** The target that is stored with the batch, for the check of its lines. */
 function lineDestination(
   { target, endpoint, gateway_options: options }: BatchRow,
   keys: readonly VirtualKey[],
@@ -147,7 +147,7 @@ async function startRunning(
       if (isTerminal(failed.status)) await deps.releaseTarget(unit, failed);
       return failed;
     }
-    // A model name that Postgres cannot store counts as none, and is read from each line instead.
+    // A model name that Postgres cannot store is ignored. It is read from each line instead.
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
       state,

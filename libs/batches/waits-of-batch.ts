@@ -7,14 +7,14 @@ import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, validateQueue } from './chunks/batch-queues.ts';
 import { chunkJobId } from './chunks/dispatch-chunks.ts';
 
-/** Reports are written every two seconds. Older ones are of a process that has ended or has lost its database. */
+/** Reports are written every two seconds. Older ones belong to a process that has ended or has lost its database. */
 const reportAge = sql`interval '15 seconds'`;
 
 const nothing = { lines: null, target: null, model: null, since: null, until: null };
 
 /**
- * Why an open batch makes less progress than it could, or none: it is paused, its lines wait for something, or its chunks
- * wait for a worker. Empty for a batch that runs freely and for one that finalizes or has ended.
+ * Returns why an open batch makes less progress than it could: it is paused, its lines wait for something, or its
+ * chunks wait for a worker. Empty for a batch that runs freely and for one that finalizes or has ended.
  */
 export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   if (batch.paused_at !== null) {
@@ -102,7 +102,7 @@ async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<
 
 type ChunkJobs = { active: number; ready: number; snoozed: number; due: Date | null };
 
-/** Enqueued chunks that are looked at: more than a batch has, unless hundreds of workers run it. */
+/** The maximum of enqueued chunks that are examined: more than a batch has, unless hundreds of workers run it. */
 const chunksMax = 1_000;
 
 /** The jobs of the batch's chunks, found by their ids, so that those of other batches are not read. */

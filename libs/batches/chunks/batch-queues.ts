@@ -8,16 +8,16 @@ export type BatchPayload = z.infer<typeof BatchPayload>;
 export type ChunkPayload = z.infer<typeof ChunkPayload>;
 
 /**
- * Retries for ever and without delay. If pg-boss gave up on a job, its batch would never end, which would happen with
+ * Retries forever and without delay. If pg-boss gave up on a job, its batch would never end, which would happen with
  * the defaults (two retries, no heartbeat). A dead worker is noticed after its heartbeat and a monitor pass.
  */
 const durable = {
   retryLimit: 10_000,
   retryDelay: 0,
   heartbeatSeconds: 10,
-  expireInSeconds: 86_399, // pg-boss requires less than a day
+  expireInSeconds: 86_399, // pg-boss requires less than a day.
   retentionSeconds: 60 * 86_400,
-  deleteAfterSeconds: 3_600, // the event log is the history; a small job table is fast
+  deleteAfterSeconds: 3_600, // The event log is the history, and a small job table is fast.
 };
 
 /** pg-boss delays retries after errors and after crashes alike. A crash must be repaired within 30 s, heartbeat included. */

@@ -30,11 +30,16 @@ export function dispatchOrder(batch: Pick<BatchRow, 'completion_window' | 'creat
 const passEveryMs = 40;
 
 export type Dispatcher = Part & {
-  /** Call this when chunks may be ready to be enqueued: they are looked for now instead of at the next interval. */
+  /**
+   * Call this when chunks may be ready to be enqueued. The dispatcher looks for them now instead of at the next
+   * interval.
+   */
   wake(): void;
 };
 
-/** How many jobs to keep in the queue: of one batch, and of all batches. Snoozed jobs do not count towards `ofAll`. */
+/**
+ * How many jobs to have in the queue: for one batch, and for all batches. Snoozed jobs do not count towards `ofAll`.
+ */
 type ReadyJobs = { ofBatch: number; ofAll: number };
 
 /**
@@ -87,14 +92,17 @@ export function createDispatcher(deps: {
 
 type PendingChunk = { batch_id: string; chunk: number; generation: number };
 
-/** Up to this many times `ofAll`, a batch may still enqueue its first job: batches that hang must not block the others. */
+/**
+ * Below this many times `ofAll`, a batch can still enqueue its first job: batches that hang must not block the others.
+ */
 const firstJobFactor = 4;
-/** Batches served in one pass. The next pass comes soon. */
+/** Batches served in one pass. The next pass follows soon. */
 const batchesPerPassMax = 64;
 
 /**
- * Enqueues as many pending chunks as `readyJobs` allows. Returns how many jobs can be claimed now. Immediate batches come
- * before those that may wait up to a day, and older ones before younger ones.
+ * Enqueues as many pending chunks as `readyJobs` allows. Returns how many jobs can be claimed now. Immediate batches
+ * come before those that can wait up to a day, and older ones before younger ones.
+ *
  * @testOnly
  */
 export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
@@ -107,7 +115,7 @@ export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, ready
     // Snoozed jobs do not count: a few rate-limited batches could always have `ofAll` of them, and no other batch would
     // ever get a job.
     const free = readyJobs.ofAll - queued.reduce((sum, row) => sum + row.unsnoozed, 0);
-    // When the queue is full, batches that have no job in it may still get their first one.
+    // When the queue is full, batches that have no job in it can still get their first one.
     const [ofBatch, countMax] = free > 0 ? [readyJobs.ofBatch, free] : [1, free + firstJobFactor * readyJobs.ofAll];
     if (countMax <= 0) return ready;
     // Snoozed jobs do count towards the batch's own limit: usually the batch's other lines would wait for the same thing.
@@ -176,15 +184,15 @@ async function readLiveJobs(tx: Transaction<Database>): Promise<LiveJobs[]> {
 }
 
 /**
- * Jobs of one workspace that are reserved at a time. More than one, so that a workspace whose own provider hangs keeps room
- * for its other batches.
+ * Jobs of one workspace that are reserved together. There are several, so that a workspace whose own provider hangs
+ * still has room for its other batches.
  */
 const reservedOfWorkspace = 2;
 
 /**
- * Reserves jobs for workspaces, so that the batches of one cannot stop those of another: when they fill the queue and all
- * slots, reserved jobs are still enqueued and claimed. A workspace without a waiting job gets one for a pending chunk, and late
- * jobs become reserved ones. Returns the chunks to enqueue.
+ * Reserves jobs for workspaces, so that the batches of one cannot stop those of another: when they fill the queue and
+ * all slots, reserved jobs are still enqueued and claimed. A workspace without a waiting job gets one for a pending
+ * chunk, and late jobs become reserved ones. Returns the chunks to enqueue.
  */
 async function reserveJobs(tx: Transaction<Database>, live: readonly LiveJobs[]): Promise<PendingChunk[]> {
   const workspaces = await workspacesWithBatches(tx);
@@ -243,11 +251,11 @@ async function workspacesWithBatches(tx: Transaction<Database>): Promise<string[
 }
 
 /**
- * Locks up to `countMax` pending chunks that no other worker is taking. The recursion steps from batch to batch through the
- * index of pending chunks, and stops when it has found enough. So the cost depends on how many chunks are enqueued and how
- * many batches have jobs in the queue, but not on how many batches are in progress. Batches that are paused keep
- * their pending chunks. (The status is read by a scalar subquery, because with a join or `exists` the planner might read all
- * batches first.)
+ * Locks up to `countMax` pending chunks that no other worker is taking. The recursion steps from batch to batch through
+ * the index of pending chunks, and stops when it has found enough. The cost therefore depends on how many chunks are
+ * enqueued and how many batches have jobs in the queue, but not on how many batches are in progress. Batches that are
+ * paused retain their pending chunks. (The status is read by a scalar subquery, because with a join or `exists` the
+ * planner might read all batches first.)
  */
 async function takePendingChunks(
   tx: Transaction<Database>,

@@ -8,7 +8,7 @@ import { closeQueue } from './batch-queues.ts';
 
 const jobNamespace = '5ab04a4b-6d8a-5a7c-9d52-8f0c6d1f3a6e';
 const minuteMs = 60_000;
-/** Batches of each kind found at a time. The next check comes soon. */
+/** The maximum of batches of each kind found in one check. The next check follows soon. */
 const foundMax = 1_000;
 
 /**

@@ -10,7 +10,7 @@ import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts
 import { enqueueCloseJobs } from './enqueue-close-jobs.ts';
 import { resetLostChunks, workedOnBatches } from './lost-jobs.ts';
 
-// A deadline, or the ten minutes after a cancel, may be late by this much.
+// The maximum delay of a deadline, or of the ten minutes after a cancel.
 const overdueEveryMs = 1_000;
 // Lost jobs are rare.
 const repairEveryMs = 60_000;
@@ -19,14 +19,14 @@ type Deps = {
   db: Kysely<Database>;
   queue: JobQueue;
   clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>;
-  /** What else than batches gets a new job when its own is lost. */
+  /** The work other than batches that gets a new job when its own is lost. */
   otherWork: readonly WorkedOn[];
   logger: Logger;
 };
 
 /**
- * Closes overdue batches, and repairs chunks, batches and other work that have lost their job. Runs in loops of its own, so
- * that no chunk waits for it, however long it takes. Every worker runs it.
+ * Closes overdue batches, and repairs chunks, batches and other work that have lost their job. Runs in separate loops,
+ * so that no chunk waits for it, however long it takes. Every worker runs it.
  */
 export function createHousekeeping(deps: Deps): Part {
   const { db, queue, clock, logger } = deps;

@@ -7,7 +7,8 @@ import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue, type BatchPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
 
-// Chunks and batches whose job is gone, for the repair of all work (libs/queue/replace-lost-jobs.ts says when that is).
+// Chunks and batches whose job no longer exists, for the repair of all work (libs/queue/replace-lost-jobs.ts defines
+// when a job is lost).
 
 type EnqueuedChunk = { batch_id: string; chunk: number; generation: number };
 
@@ -15,8 +16,9 @@ type EnqueuedChunk = { batch_id: string; chunk: number; generation: number };
 const pageSize = 1_000;
 
 /**
- * Makes chunks pending again whose job no longer exists, so that their batch goes on. In a batch that is being cancelled
- * such a chunk becomes done instead, and a close job is enqueued. Returns how many chunks had lost their job.
+ * Makes chunks pending again whose job no longer exists, so that their batch continues. In a batch that is being
+ * cancelled, such a chunk becomes done instead, and a close job is enqueued. Returns how many chunks had lost their
+ * job.
  */
 export async function resetLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
   let lost = 0;
@@ -101,8 +103,8 @@ export const workedOnBatches: readonly WorkedOn[] = [
 const surplusMax = 5_000;
 
 /**
- * Deletes jobs of batches that do not exist or have ended. There are some when the queue and the batches come from different
- * moments; their handlers would do nothing. Returns how many.
+ * Deletes jobs of batches that do not exist or have ended. They exist when the queue and the batches were restored from
+ * different moments; their handlers would do nothing. Returns how many were deleted.
  */
 export async function deleteSurplusJobs(db: Kysely<Database>): Promise<number> {
   const names = [validateQueue, chunkQueue, finaliseQueue, closeQueue].map((queue) => queue.name);

@@ -4,9 +4,10 @@ import { batchModel, type BatchRow } from '../batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 
 /**
- * Makes a claimed chunk of a paused batch pending again and completes its job. No job waits while a batch is paused; the
- * dispatcher enqueues the chunk after `batch.resumed`. `countsClaim`: the next claim counts as one after a crash if this one
- * did. Returns false, and changes nothing, when the batch is no longer in progress: then the chunk is to be closed.
+ * Makes a claimed chunk of a paused batch pending again and completes its job. No job waits while a batch is paused;
+ * the dispatcher enqueues the chunk after `batch.resumed`. `countsClaim`: the next claim counts as one after a crash if
+ * this one did. Returns false, and changes nothing, when the batch is no longer in progress. The caller must close the
+ * chunk in that case.
  */
 export async function putBackChunk(
   deps: { eventLog: EventLog; queue: JobQueue },

@@ -11,8 +11,8 @@ export type ChunkRow = Selectable<BatchChunkTable>;
 
 export type Redelivery =
   /**
-   * Run the lines that have no result yet. `isSuspect`: one line is left, and it was running
-   * each time a worker died. It must only be called while no other suspect is. Until then the row stays `handed_back`.
+   * Run the lines that have no result yet. `isSuspect`: one line is left, and it was running each time a worker died.
+   * It must only be called while no other suspect runs. Until it is called, the row stays `handed_back`.
    */
   | { action: 'run'; settled: ReadonlySet<number>; isSuspect: boolean }
   /** Nothing to do: the claim was lost, or the chunk was split in two and both halves are pending again. */
@@ -25,8 +25,9 @@ export type Redelivery =
 /** After this many claims in a row without a new result, a chunk is split in two. */
 const failedClaimsBeforeSplit = 2;
 /**
- * After this many, a single line is given up. More than for a split, because the user loses a line: a machine that crashes
- * a few times for another reason, while the line waits for a long answer, must not make it a poison line.
+ * After this many, a single line is given up. The number is larger than for a split, because the user loses a line: a
+ * machine that crashes a few times for another reason, while the line waits for a long answer, must not make it a
+ * poison line.
  */
 const failedClaimsBeforePoison = 5;
 
@@ -35,10 +36,10 @@ export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryC
   job.retryCount > 0 || chunk.generation > 0;
 
 /**
- * Resumes a chunk that was claimed before; `chunk` is its row from before this claim has changed it, so that a repeat counts
- * nothing twice. Records how many lines are unsettled, which bounds how many calls may be
- * repeated, and reads which lines have results. When claims keep bringing no new result, the chunk is split until the line
- * that kills its worker is alone. A claim that its worker handed back does not count.
+ * Resumes a chunk that was claimed before. `chunk` is its row from before this claim has changed it, so that a repeat
+ * does not count twice. Records how many lines are unsettled, which bounds how many calls may be repeated, and reads
+ * which lines have results. When claims repeatedly bring no new result, the chunk is split until the line that kills
+ * its worker is alone. A claim that its worker handed back does not count.
  */
 export async function resumeRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
@@ -50,7 +51,7 @@ export async function resumeRedelivered(
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
   return await deps.eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    // A process that hung after it claimed the job must not split a chunk that another worker has by now.
+    // A process that hung after it claimed the job must not split a chunk that another worker has claimed meanwhile.
     if (!(await deps.queue.holds(unit.tx, chunkQueue, job))) return { action: 'drop' };
     if (state.status !== 'in_progress') return { action: 'stop' };
     const settled = await settledLines(unit, state, chunk);
@@ -69,8 +70,8 @@ export async function resumeRedelivered(
     }
     const isAlone = unsettled === 1;
     const isPoison = isAlone && failedClaims >= failedClaimsBeforePoison;
-    // Two suspects that run at the same time cannot be told apart. So from here on only one of them is called at a time,
-    // and a crash while it waits for its turn does not count.
+    // If two suspects ran at the same time, it would not be clear which one caused a crash. From here on, only one of
+    // them is called at a time, and a crash while it waits for its turn does not count.
     const isSuspect = isAlone && !isPoison && failedClaims >= failedClaimsBeforeSplit;
     await unit.tx
       .updateTable('batch_chunk')
@@ -99,9 +100,10 @@ async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow):
 }
 
 /**
- * Keeps the first half of the unsettled lines in this chunk and moves the rest to a new one; both become pending. Both keep
- * the whole byte range, because where a line begins is only known by reading it, and differ in the lines they cover. The
- * generation shows that lines may be settled already. `handed_back` keeps their first claim from counting as a redelivery.
+ * Leaves the first half of the unsettled lines in this chunk and moves the rest to a new one; both become pending. Both
+ * have the whole byte range, because the beginning of a line is only known after reading it, and differ in the lines
+ * they cover. The generation shows that some lines may be settled already. `handed_back` prevents their first claim
+ * from counting as a redelivery.
  */
 async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySet<number>): Promise<void> {
   const open = range(chunk).filter((line) => !settled.has(line));

@@ -46,12 +46,12 @@ type Deps = {
   blobs: BlobStore;
   watch: BatchWatch;
   permits: PermitPool;
-  /** For lines, answers and results. */
+  /** The memory for lines, answers and results. */
   memory: MemoryBudget;
   /** How long an answer waits in its socket for memory. */
   memoryWaitMsMax: number;
   answerSizes: AnswerSizes;
-  /** For the byte ranges of input files that running chunks keep. */
+  /** The memory for the byte ranges of input files that running chunks hold. */
   ranges: MemoryBudget;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
@@ -61,11 +61,11 @@ type Deps = {
   /** The blob of the input file, even if the file was deleted: it stays until the batch has ended. */
   inputBlob: (batch: BatchRow) => Promise<string>;
   finishSmallBatch: FinishSmallBatch;
-  /** Called when another chunk may run, so that the dispatcher can enqueue one. */
+  /** Called when another chunk can run, so that the dispatcher can enqueue one. */
   onSlotFree: () => void;
-  /** Told of each chunk that was claimed before, by a process that died or handed it back. */
+  /** Called for each chunk that was claimed before, by a process that died or handed it back. */
   onRedelivery?: (() => void) | undefined;
-  /** Told of each settle that was committed. */
+  /** Called for each settle that was committed. */
   onSettled?: ((results: number) => void) | undefined;
   logger: Logger;
 };
@@ -123,7 +123,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
     },
     async run(job) {
       const stop = AbortSignal.any([draining.signal, job.signal]);
-      // Keeps the claim and its heartbeat while the database is unavailable. Nothing has been called yet.
+      // Holds the claim and its heartbeat while the database is unavailable. No line has been called yet.
       const retrying = {
         delayMs: 500,
         signal: stop,
@@ -167,7 +167,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
   };
 }
 
-// The queue redelivers a failed chunk at once, which is right after a crash but not after an error.
+// The queue redelivers a failed chunk immediately, which is right after a crash but not after an error.
 const failurePause = { firstMs: 500, maxMs: 30_000 };
 
 type Found = { batch: BatchRow; chunk: ChunkRow };
@@ -206,8 +206,9 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
 }
 
 /**
- * Memory for the byte range of one chunk. Each workspace has a share of it, because a batch whose provider hangs keeps its
- * ranges as long as its calls and must not block others. Small ranges do not wait behind large ones of their workspace.
+ * The memory for the byte range of one chunk. Each workspace has a share of it, because a batch whose provider hangs
+ * holds its ranges as long as its calls and must not block others. Small ranges do not wait behind large ones of their
+ * workspace.
  */
 const memoryForRange = (lease: MemoryLease): Permits => ({
   async acquire(bytes, { signal = never } = {}) {
@@ -219,9 +220,9 @@ const memoryForRange = (lease: MemoryLease): Permits => ({
 const never = new AbortController().signal;
 
 /**
- * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The claim
- * is kept during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for another one of
- * the same kind, so there is no deadlock.
+ * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The
+ * claim is held during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for
+ * another one of the same kind, so there is no deadlock.
  */
 async function withPermit(
   deps: Deps,
@@ -230,7 +231,7 @@ async function withPermit(
   claim: Claim,
   work: () => Promise<void>,
 ): Promise<void> {
-  // What crashed while the batch ran is not forgotten while it is paused.
+  // Crashes that happened while the batch ran still count after a pause.
   const pause = { countsClaim: isRedelivered(chunk, claim.job) };
   if (!startsLines(batch)) return await putBackOrClose(deps, claim, { batch, chunk }, pause);
   const { signal: startsNoLines, unwatch } = deps.watch.watch(batch.id, 'starts_lines');
@@ -253,7 +254,9 @@ async function withPermit(
   else await handBack(deps, claim);
 }
 
-/** Everything else that has to happen before the first call. `again` repeats each step during an outage of the database. */
+/**
+ * Everything else that has to happen before the first call. `again` repeats each step during an outage of the database.
+ */
 async function prepare(
   deps: Deps,
   job: ClaimedJob<ChunkPayload>,
@@ -308,7 +311,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   else await closeChunk(run, chunk);
 }
 
-/** For a batch that starts no more lines: because it is paused, or for good. */
+/** For a batch that starts no more lines, either because it is paused or permanently. */
 async function putBackOrClose(
   deps: Deps,
   claim: Pick<Claim, 'job' | 'settler'>,
@@ -335,7 +338,7 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
   return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
 }
 
-/** The worker is stopping: settles what is finished, and hands the rest to another worker at once. */
+/** The worker is stopping: settles the finished lines, and hands the rest to another worker immediately. */
 async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
@@ -343,7 +346,7 @@ async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await deps.queue.handBack(chunkQueue, job, 'the worker was told to stop');
 }
 
-/** With `true`, the next claim does not count as one after a crash. With `false`, it does again. */
+/** With `true`, the next claim does not count as one after a crash. With `false`, it counts again. */
 async function markHandedBack(
   db: Kysely<Database>,
   { batch_id, chunk }: ChunkPayload,

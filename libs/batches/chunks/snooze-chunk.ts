@@ -49,7 +49,7 @@ export async function snoozeChunk(
   });
 }
 
-/** Makes the snoozed chunks of some workspaces due now, because credentials of theirs have changed. */
+/** Makes the snoozed chunks of some workspaces due now, because some of their credentials have changed. */
 export async function wakeSnoozedChunksOf(db: Kysely<Database>, workspaceIds: readonly string[]): Promise<void> {
   await sql`
     update pgboss.job set start_after = now()

@@ -33,7 +33,7 @@ export type DryRunBatch = {
 /** Reading stops after this time, and the answer covers the lines read by then. */
 const readingMsMax = 20_000;
 
-/** What would happen to a batch: the errors of its file, where its lines would go, and what they may cost. */
+/** Predicts the course of a batch: the errors of its file, where its lines would go, and their possible cost. */
 export async function dryRun(
   deps: DryRunDeps,
   { request, file, credential, hasConfig, call }: DryRunBatch,
@@ -59,7 +59,7 @@ export async function dryRun(
     ...lineRulesOf(place, hasConfig ? [] : await deps.virtualKeys(workspaceId)),
     prompts: await deps.knownPrompts(workspaceId),
     linesMax: deps.limits.linesMax,
-    // Nothing is cut into chunks.
+    // The file is not cut into chunks.
     linesPerChunk: Number.MAX_SAFE_INTEGER,
     chunkBytesMax: Number.MAX_SAFE_INTEGER,
     estimatesUsage: true,
@@ -70,7 +70,7 @@ export async function dryRun(
   return toDryRun(checked.valid ? [] : checked.errors, checked, estimate);
 }
 
-/** With a model for all lines, those of the lines do not matter. */
+/** With a model for all lines, the models in the lines do not matter. */
 function ofOneModel(usages: readonly ModelUsage[], model: string | null): readonly ModelUsage[] {
   const [first, ...others] = usages;
   if (model === null || first === undefined) return usages;
@@ -84,7 +84,7 @@ function ofOneModel(usages: readonly ModelUsage[], model: string | null): readon
   return [sum];
 }
 
-/** As the batch would fail. */
+/** The error with which the batch would fail. */
 const missingFile = (fileId: string): BatchError => ({
   code: 'invalid_request',
   message: `Cannot find file ${fileId}, or this workspace does not have access to it.`,

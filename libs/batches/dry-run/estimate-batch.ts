@@ -35,7 +35,7 @@ export type DryRunCall = {
   credentials: RequestedCredential;
   found: FoundPlan;
   endpoint: string;
-  /** For all lines, instead of their own. */
+  /** The model for all lines, instead of their own. */
   model: string | null;
   metadata: Readonly<Record<string, string>> | null;
   signal: AbortSignal;
@@ -44,15 +44,15 @@ export type DryRunCall = {
 type Estimate = Pick<BatchDryRun, 'models' | 'cost_of_input_usd' | 'cost_max_usd' | 'limits'>;
 
 type Reached = { target: Target; model: string | null };
-/** What lines of one model are expected to cost at one target, in US cents; null: not known. */
+/** The expected cost of the lines of one model at one target, in US cents; null: not known. */
 type Cost = { ofInput: Big | null; max: Big | null };
 
 const zero = new Big(0);
 const unknown: Cost = { ofInput: null, max: null };
-/** Operations of which only the input is charged. */
+/** Operations for which only the input is charged. */
 const withoutOutput: ReadonlySet<string | undefined> = new Set(['embeddings', 'moderations']);
 
-/** Where the lines would go, what they may cost, and whether the budgets suffice. Nothing is called. */
+/** Predicts where the lines would go, their possible cost, and whether the budgets suffice. Makes no call. */
 export async function estimateBatch(deps: Deps, call: DryRunCall, usages: readonly ModelUsage[]): Promise<Estimate> {
   const models: BatchDryRun['models'] = [];
   const budgets = createBudgets(deps, call);
@@ -119,7 +119,7 @@ async function explain(
   return { step, reached };
 }
 
-/** The target that is called first; of a loadbalance, one of them. */
+/** The target that is called first. For a loadbalance, this is one of its targets. */
 function firstTarget(step: ExplainedStep): TargetStep | null {
   switch (step.kind) {
     case 'target':
@@ -133,7 +133,7 @@ function firstTarget(step: ExplainedStep): TargetStep | null {
   }
 }
 
-/** If the first target of a fallback answers; of a loadbalance, each share at its own price. */
+/** Assumes that the first target of a fallback answers. For a loadbalance, each share has its own price. */
 function costOf(step: ExplainedStep, reached: Map<string, Reached>, price: (place: Reached) => Cost): Cost {
   switch (step.kind) {
     case 'target': {
@@ -164,7 +164,7 @@ function priceOf(
   { target, model }: Reached,
   { inputTokens, outputTokensMax, unboundedLines }: ModelUsage,
 ): Cost {
-  // Images are not charged by tokens that are known before.
+  // The token charges of images are not known in advance.
   if (operationOf(endpoint) === 'images') return unknown;
   const cents = (outputTokens: number): Big | null =>
     pricing.priceOf(
@@ -178,7 +178,7 @@ function priceOf(
   return { ofInput: cents(0), max: unboundedLines > 0 ? null : cents(outputTokensMax) };
 }
 
-/** Adds up by budget what the lines may need of it. */
+/** Adds up, for each budget, the amount that the lines may need. */
 function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, metadata }: DryRunCall) {
   const needs = new Map<string, { rule: LimitRule; counter: string; needed: Big | null }>();
   return {

@@ -5,10 +5,10 @@ import { modelOf, replacedModel } from './call-line.ts';
 import type { Permits, PermitPool } from './permit-pool.ts';
 
 /**
- * The permits for each line of a batch, in the groups of its workspace, its destination and its batch. Many batches with the
- * same credential and model that hang are one destination. What is known of the destination before the call is the
- * workspace, the batch's target (or its config) and the model. (The id of a secret is left out, because a secret that
- * came with the create call is stored for each batch anew.)
+ * The permits for each line of a batch, in the groups of its workspace, its destination and its batch. Many batches
+ * with the same credential and model that hang are one destination. A destination is identified before the call by the
+ * workspace, the batch's target (or its config) and the model. (The ID of a secret is left out, because a secret that
+ * came with the create call is stored separately for each batch.)
  */
 export function createBatchPermits(pool: Pick<PermitPool, 'of'>, batch: BatchRow): (line: Buffer) => Permits {
   const target = JSON.stringify(batch.target, (name, value: unknown) => (name === 'secret_id' ? undefined : value));

@@ -23,7 +23,7 @@ const noPermit = {
   isAbandoned: () => false,
 };
 
-/** Runs calls as in production; only what a target answers is given. */
+/** Runs calls as in production, except that the answers of targets are given. */
 function callsOf(callTarget: () => Promise<Outcome>): Pick<Calls, 'run'> {
   const clock = { now: () => 0 };
   const planDeps = { callTarget, search: () => false, random: () => 0, now: () => 0 };

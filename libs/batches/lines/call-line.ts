@@ -44,7 +44,9 @@ type Line = {
   job?: { id: string; retryCount: number } | undefined;
 };
 
-/** Runs one line. Rejects only when its signal aborted or the line was abandoned, and then the line has no outcome. */
+/**
+ * Runs one line. Rejects only when its signal aborted or the line was abandoned. In that case, the line has no outcome.
+ */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
 
 export type LineCost = Pick<SettledUsage, 'cost' | 'price_version'>;
@@ -57,7 +59,7 @@ export type CalledLine = {
   requestId: string;
   /** The claim of the chunk that it was called for. */
   job: Line['job'];
-  /** Without a plan where none could be made. */
+  /** Without a plan if none could be made. */
   call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
   answer: Answer | null;
   errorCode: string | null;
@@ -77,26 +79,26 @@ export type RenderLine = (
 ) => Promise<{ body: Buffer; promptInput: PromptInput }>;
 
 const retryResolveMs = 500;
-/** A secret manager is asked again by the cache of secrets, ever more rarely. */
+/** The cache of secrets queries a secret manager again, at growing intervals. */
 const retrySecretMs = 2_000;
 
 export function createCallLine(deps: {
   calls: Pick<Calls, 'run'>;
   /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
   planOf: (batch: BatchRow) => Promise<FoundPlan>;
-  /** Where the calls of one of its targets go. Throws as `planOf`. */
+  /** Returns where the calls of one of its targets go. Throws like `planOf`. */
   resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
   /** Absent: no line names a prompt. */
   renderLine?: RenderLine;
   /** How lines are retried. Each retry runs the whole plan again. */
   policy: (batch: BatchRow) => RetryPolicy;
-  /** Records the line's call, and returns what it cost: US cents as a decimal, null if that is not known. */
+  /** Records the line's call, and returns its cost: US cents as a decimal, null if that is not known. */
   onCalled: (called: CalledLine) => LineCost;
   /** The system's clock, for records. */
   now: () => number;
   /** The clock of waits. */
   clock: Clock;
-  /** The `traceparent` header of a line's calls. Absent: its trace does not go beyond this gateway. */
+  /** The `traceparent` header of a line's calls. Absent: its trace ends at this gateway. */
   traceparentOf?: ((traceId: string, requestId: string) => string) | undefined;
 }): CallLine {
   const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, traceparentOf } = deps;
@@ -118,7 +120,7 @@ export function createCallLine(deps: {
         missing = error instanceof SecretError ? error : null;
       },
       wait(delayMs) {
-        // A chunk whose lines all wait for a secret gives its slot to others, as one that waits for a provider does.
+        // A chunk whose lines all wait for a secret gives its slot to others, like one whose lines wait for a provider.
         const cause =
           missing === null
             ? { reason: 'gateway' as const, label: null }
@@ -130,7 +132,10 @@ export function createCallLine(deps: {
     });
   };
 
-  /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
+  /**
+   * Turns the line into a call. Conditions of a config see its parameters, the batch's metadata and the batch's
+   * endpoint.
+   */
   const toCall = ({ batch, line, signal, memory, permit }: Line, { plan, stored }: FoundPlan, sent: SentLine): Call => {
     const { operation, body, model, promptInput = null } = sent;
     // A line that is passed on unchanged does not have to be parsed.
@@ -171,7 +176,7 @@ export function createCallLine(deps: {
   return async (given) => {
     const { batch, line, body, signal, permit } = given;
     const operation = operationOf(batch.endpoint);
-    // Both were checked when the batch was validated. If the file has changed since, that is a bug of ours.
+    // Validation checked both. If the file has changed since, that is a bug of ours.
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
@@ -229,7 +234,7 @@ export function createCallLine(deps: {
   };
 }
 
-/** A line as a call before its target is chosen. It belongs to the key and the user that created the batch. */
+/** Makes the call of a line before its target is chosen. It belongs to the key and the user that created the batch. */
 const unroutedCall = (batch: BatchRow, model: string | null) => ({
   metadata: tagsOf(batch),
   pathname: batch.endpoint,
@@ -275,7 +280,7 @@ export function modelOf(body: Buffer): string | null {
   return typeof model === 'string' ? model : null;
 }
 
-/** The refusal of a line with a bound below 1, which validation leaves to its call. null: there is none. */
+/** Returns the refusal of a line with a bound below 1, which validation leaves to its call. null: there is none. */
 function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null {
   const bounds = Object.entries(memberValues(body, outputBoundNames));
   const values = bounds.map(([name, raw]): [string, unknown] => [name, JSON.parse(raw.toString())]);
@@ -287,7 +292,7 @@ function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null 
   }
 }
 
-/** The answer that the live route would give. */
+/** The same answer as from the live route. */
 function refusedBody(error: GatewayError, requestId: string): ReturnType<typeof toOutcome> {
   const body = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
   return { outcome: { kind: 'response', statusCode: statusOf(error), requestId, body }, errorCode: error.code };
@@ -334,7 +339,7 @@ function usageOf(
 }
 
 /**
- * Makes a text storable in jsonb. A provider may answer with any model name, and an unstorable one would keep the
+ * Makes a text storable in jsonb. A provider can answer with any model name, and an unstorable one would prevent the
  * line's whole group from being settled.
  */
 const recordableText = (text: string | null): string | null =>

@@ -47,7 +47,7 @@ test('a line that waits holds no permit, and has one again when it continues', a
   expect(permits.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
   expect(waits.now).toBe(0);
   expect(permit.isAbandoned()).toBe(false);
-  permit.end(4); // its result is smaller
+  permit.end(4); // Its result is smaller.
   expect(permits.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
 });
 
@@ -66,7 +66,7 @@ test('a line is stopped while it waits for its permit after another wait', async
   const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
   const waited = permit.waitWithoutPermit(what, wait);
-  await permits.acquire(20); // another line took the permit
+  await permits.acquire(20); // Another line took the permit.
   end();
   await tick();
   expect(permits.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 1 });
@@ -83,7 +83,7 @@ test('a line that is stopped at the moment it gets its permit releases it', asyn
   await permits.acquire(20);
   end();
   await tick();
-  permits.release(1, 20); // the line owns the permit from here on
+  permits.release(1, 20); // The line owns the permit from here on.
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
   permit.end(0);

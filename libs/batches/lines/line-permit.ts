@@ -7,11 +7,14 @@ import type { Permits } from './permit-pool.ts';
  * (state `calling`), and takes over releasing it.
  */
 export type LinePermit = {
-  /** For the line's request. Once it has thrown, the line is over: it has no outcome and holds no permit. */
+  /** Passed to the line's request. Once it has thrown, the line is over: it has no outcome and holds no permit. */
   waitWithoutPermit: WaitWithoutPermit;
   /** The line was stopped while it waited. It is run again with the next claim of its chunk. */
   isAbandoned: () => boolean;
-  /** To be called exactly once, when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay counted. */
+  /**
+   * Call this exactly once, when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay
+   * counted.
+   */
   end: (keptBytes: number, isAnswered?: boolean) => void;
 };
 
@@ -19,8 +22,8 @@ export type LinePermit = {
 export type OnWait = (what: Wait) => () => void;
 
 /**
- * `stop` ends all waits of the line, because its batch starts no more lines, its claim was lost or its worker stops. Only a
- * line that is calling may finish after that.
+ * `stop` ends all waits of the line, because its batch starts no more lines, its claim was lost or its worker stops.
+ * Only a line that is calling can finish after that.
  */
 export function createLinePermit(deps: {
   permits: Permits;
@@ -60,7 +63,7 @@ export function createLinePermit(deps: {
       }
       if (!(await permits.acquire(bytes, { signal: stop, isResuming: true }))) throw abandon();
       state = 'calling';
-      // The permit may be granted at the same moment as the stop.
+      // The permit can be granted at the same moment as the stop.
       if (stop.aborted) {
         permits.release(1, bytes);
         throw abandon();

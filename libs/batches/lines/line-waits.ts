@@ -3,20 +3,20 @@ import type { LineWait } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
-/** What the lines of this process wait for: counts for metrics, and from time to time a log line for each batch. */
+/** The waits of this process's lines: counts for metrics, and from time to time a log line for each batch. */
 export type LineWaits = Part & {
   /** A line of the batch begins to wait. Returns a function to call when the wait is over. */
   begin(batchId: string, what: Wait): () => void;
-  /** How many lines wait now, by reason. */
+  /** How many lines are waiting, by reason. */
   counts(): Record<Wait['reason'], number>;
-  /** What the lines of each batch have been waiting for, those waits first in which most lines are. */
+  /** The waits of each batch's lines, sorted by their numbers of lines, largest first. */
   byBatch(): { batchId: string; waits: LineWait[] }[];
 };
 
 type Group = { what: Wait; waits: Set<{ untilMs: number | null }>; sinceMs: number };
 type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 
-/** Shorter waits are not logged: they are over before anybody could look. */
+/** Shorter waits are not logged, because they end before anyone could investigate. */
 const reportAfterMs = 5_000;
 const reportEveryMs = 60_000;
 const shownBatchesMax = 1_000;
@@ -34,7 +34,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
     secret_unavailable: 0,
   };
   const batches = new Map<string, WaitingBatch>();
-  /** When each batch was last logged. Kept for a minute even if it stops waiting, because waits come and go. */
+  /** When each batch was last logged. Retained for a minute even if it stops waiting, because waits come and go. */
   const reportedMs = new Map<string, number>();
   let timer: NodeJS.Timeout | undefined;
 

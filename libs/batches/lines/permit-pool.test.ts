@@ -35,7 +35,7 @@ test('bytes stay counted until they are released, even when their call is over',
 test('a result that is larger than its line counts with its own size', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(10);
-  permits.release(1, 10 - 95); // the line is gone, its result is here
+  permits.release(1, 10 - 95); // The line itself is released, and its result is counted.
   expect(permits.inFlight()).toEqual({ calls: 0, bytes: 95, waiting: 0 });
   expect(await admitted(permits.acquire(10))).toBe(false);
   permits.release(0, 95);
@@ -48,7 +48,7 @@ test('a line larger than all the bytes allowed runs when nothing else does, and 
   const huge = permits.acquire(500);
   const small = permits.acquire(1);
   expect(await admitted(huge)).toBe(false);
-  // The small line waits behind it too. Otherwise the huge one would wait for ever.
+  // The small line waits behind it too. Otherwise the huge one would wait forever.
   expect(await admitted(small)).toBe(false);
   permits.release(1, 1);
   expect(await admitted(huge)).toBe(true);
@@ -91,7 +91,7 @@ test('whatever is acquired and released, the limits hold, the order is kept, and
           expect(bytes).toBe(running.reduce((sum, size) => sum + size, 0));
           expect(calls).toBeLessThanOrEqual(callsMax);
           expect(bytes <= 100 || calls === 1).toBe(true);
-          expect(calls > 0 || waiting === 0).toBe(true); // nobody waits while everything is free
+          expect(calls > 0 || waiting === 0).toBe(true); // No line waits while everything is free.
           if (calls === 0) break;
           const [size] = running.splice((choices.next().value ?? 0) % running.length, 1);
           permits.release(1, size ?? 0);

@@ -8,7 +8,7 @@ import type { LineWaits } from './line-waits.ts';
 const intervalMs = 2_000;
 
 /**
- * Writes what the lines of this worker wait for into a table, so that GET /v1/batches/{id} can say why a batch makes no
+ * Writes the waits of this worker's lines into a table, so that GET /v1/batches/{id} can explain why a batch makes no
  * progress. Reports of processes that have ended become too old to be shown and are deleted by the others.
  */
 export function createWaitReporter(deps: {
@@ -64,7 +64,8 @@ const inDatabaseTime = (all: ReturnType<LineWaits['byBatch']>, aheadMs: number):
   }));
 
 /**
- * Replaces what the process reported before. One statement, so that a reader never sees half of it.
+ * Replaces the previous report of the process. One statement, so that a reader never sees half of it.
+ *
  * @testOnly
  */
 export async function writeReport(

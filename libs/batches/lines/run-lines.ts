@@ -30,7 +30,7 @@ type Deps = {
   waits: Pick<LineWaits, 'begin'>;
   /** Whether other chunks need the slot of this one. */
   isCrowded: () => boolean;
-  /** Whether the request log is full. Then no call may begin, because it could not be recorded. */
+  /** Whether the request log is full. No call can begin in that case, because it could not be recorded. */
   isLogFull: () => boolean;
   logger: Logger;
 };
@@ -48,23 +48,24 @@ type Lines = {
   settler: Settler;
   /** The claim of the chunk. */
   job?: { id: string; retryCount: number } | undefined;
-  /** Starts no more lines and abandons those that wait. Lines that are calling may finish. */
+  /** Starts no more lines and abandons those that wait. Lines that are calling can finish. */
   stop: AbortSignal;
   /** Aborts running calls. */
   abandon: AbortSignal;
-  /** Called, maybe more than once, when few of the lines are left and all of them have started. */
+  /** Called, possibly more than once, when few of the lines are left and all of them have started. */
   onTail?: (() => void) | undefined;
 };
 
 /**
- * A chunk is nearly over when this share of its lines is left. A line that waits for its last retry, or for a long answer,
- * must not keep the batch from going on; when most lines wait, further ones would usually wait for the same thing.
+ * A chunk is nearly over when this share of its lines is left. A line that waits for its last retry, or for a long
+ * answer, must not delay the rest of the batch; when most lines wait, further ones would usually wait for the same
+ * reason.
  */
 const tailShare = 1 / 8;
 
 /**
- * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`: the run was stopped and some lines have no result. `snoozed`:
- * the same, because all of these lines wait.
+ * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`:
+ * the run was stopped and some lines have no result. `snoozed`: the same, because all of these lines wait.
  */
 type LinesEnd = { kind: 'done' | 'paused' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
 
@@ -119,7 +120,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (settled.has(line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
-      // A line that waits here for its permit holds nothing and can still be cancelled.
+      // A line that waits here for its permit holds no resources and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
       const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
@@ -157,8 +158,8 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
 }
 
 /**
- * `ended` aborts when the batch accepts no more results. After a cancel, running calls may finish until then. Without this,
- * calls that hang would keep their permits from other batches until the batch's deadline.
+ * `ended` aborts when the batch accepts no more results. After a cancel, running calls can finish until then. Without
+ * this, calls that hang would withhold their permits from other batches until the batch's deadline.
  */
 function watchResultsEnd(
   watch: BatchWatch,
@@ -182,9 +183,9 @@ function watchResultsEnd(
 }
 
 /**
- * Runs one line: calls it, creates its result line once, and gives that to the settler. Returns false when the line was
- * abandoned without an outcome (the batch was cancelled while it waited, the claim was lost, or the worker ran out of time).
- * Never rejects.
+ * Runs one line: calls it, creates its result line once, and passes that to the settler. Returns false when the line
+ * was abandoned without an outcome (the batch was cancelled while it waited, the claim was lost, or the worker ran out
+ * of time). Never rejects.
  */
 async function runLine(
   deps: Deps,

@@ -105,7 +105,7 @@ test('a chunk whose lines call now and then, only to be rejected again, is snooz
   let end = waitFor('rate_limited', 900);
   for (let n = 0; n < 12 && !watch.snooze.aborted; n += 1) {
     vi.advanceTimersByTime(900);
-    end(); // calls
+    end(); // The line calls again.
     end = waitFor('rate_limited', 900);
   }
   expect(watch.snooze.aborted).toBe(true);

@@ -2,8 +2,8 @@ import type { Wait } from '#libs/calls/call.ts';
 import type { OnWait } from './line-permit.ts';
 
 /**
- * Decides when to snooze a chunk: when all of its lines wait, it only keeps its slot from chunks whose lines could be
- * called.
+ * Decides when to snooze a chunk: when all of its lines wait, it only occupies a slot that chunks with callable lines
+ * could use.
  */
 export type SnoozeWatch = {
   /** A line begins to wait. */
@@ -11,7 +11,7 @@ export type SnoozeWatch = {
   lineStarted(): void;
   /** A line is over, with or without a result. */
   lineEnded(): void;
-  /** No line is left that has not started. */
+  /** All lines have started. */
   allLinesStarted(): void;
   /** Aborts when the chunk is to be snoozed. */
   snooze: AbortSignal;
@@ -30,8 +30,8 @@ const doublingsMax = 4;
 const snoozeMsMax = 300_000;
 
 /**
- * `isCrowded`: other chunks need the slot. A chunk is not snoozed while one of its lines waits for its next retry: the count
- * of its attempts would start again, and a provider that always fails would be called until the batch expires.
+ * `isCrowded`: other chunks need the slot. A chunk is not snoozed while one of its lines waits for its next retry: the
+ * count of its attempts would restart, and a provider that always fails would be called until the batch expires.
  */
 export function createSnoozeWatch(deps: {
   now: () => number;

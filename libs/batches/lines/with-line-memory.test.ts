@@ -23,9 +23,9 @@ test('a line that calls holds its memory and a permit, and afterwards only what 
   expect(inFlight()).toEqual({ calls: 1, bytes: 5_000 });
   lease.charge(3_000);
   expect(inFlight()).toEqual({ calls: 1, bytes: 5_000 });
-  lease.charge(3_000); // the answer is larger than was expected
+  lease.charge(3_000); // The answer is larger than expected.
   expect(inFlight()).toEqual({ calls: 1, bytes: 7_000 });
-  permits.release(1, 5_000 - 400); // and its result is smaller
+  permits.release(1, 5_000 - 400); // Its result is smaller.
   expect(inFlight()).toEqual({ calls: 0, bytes: 400 });
   permits.release(0, 400);
   expect(inFlight()).toEqual({ calls: 0, bytes: 0 });
@@ -38,7 +38,7 @@ test('a line that waits for a permit takes no memory from lines that call', asyn
   const waiting = lineOf().permits.acquire(50 * mebibyte);
   await Promise.resolve();
   expect(inFlight()).toEqual({ calls: 1, bytes: 5_000 });
-  first.lease.charge(50 * mebibyte); // its answer
+  first.lease.charge(50 * mebibyte); // The answer of the first line.
   first.permits.release(1, 5_000);
   first.lease.release();
   expect(await waiting).toBe(true);

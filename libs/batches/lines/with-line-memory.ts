@@ -2,12 +2,12 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Permits } from './permit-pool.ts';
 
 /**
- * Adds the memory of one line to its permit. The permit is acquired first. Otherwise lines could hold memory while they wait
- * for a permit, and running calls could wait for that memory before they release their permits: a deadlock. While a line
- * waits for memory it keeps its permit, but its group has only a share of the permits (call-shares.ts).
- * The lease holds the bytes that were acquired and not yet released. While the line calls, its answer uses up what the line
- * itself does not need of them, and is charged in addition beyond that.
- * `lineBytes`: memory of the line itself, including its parsed value if the call needs one.
+ * Adds the memory of one line to its permit. The permit is acquired first. Otherwise lines could hold memory while they
+ * wait for a permit, and running calls could wait for that memory before they release their permits: a deadlock. A line
+ * that waits for memory holds its permit, but its group has only a share of the permits (call-shares.ts). The lease
+ * holds the bytes that were acquired and not yet released. While the line calls, its answer first uses the bytes that
+ * the line itself does not need, and is charged in addition beyond that. `lineBytes`: memory of the line itself,
+ * including its parsed value if the call needs one.
  */
 export function withLineMemory(calls: Permits, lease: MemoryLease, lineBytes: number): Permits {
   let heldBytes = 0;

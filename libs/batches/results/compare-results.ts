@@ -10,18 +10,18 @@ export type ResultsCheck = {
   /** The number of lines in both files, and of events whose roots were computed again. */
   lines: number;
   settles: number;
-  /** What does not agree with the log; at most `violationsMax` entries. */
+  /** The differences to the log; at most `violationsMax` entries. */
   violations: string[];
 };
 
 const violationsMax = 20;
 
-/** An event that settled lines: its version in the stream of the batch, and what it says. */
+/** An event that settled lines: its version in the stream of the batch, and its data. */
 export type SettledEvent = { version: number; data: Pick<Settled, 'chunks' | 'completed' | 'failed' | 'results_root'> };
 
 type Evidence = {
   batch: { id: string; total: number; output_file_id: string | null; error_file_id: string | null };
-  /** All of the batch. */
+  /** All events of the batch. */
   events: Iterable<SettledEvent> | AsyncIterable<SettledEvent>;
   readFile: (fileId: string) => Promise<AsyncIterable<Buffer>>;
 };
@@ -80,7 +80,7 @@ export async function compareResults(
 type Settle = {
   version: number;
   data: Pick<Settled, 'completed' | 'failed' | 'results_root'>;
-  /** How many of its lines have not been read yet, and what was found in those that have. */
+  /** How many of its lines have not been read yet, and the data of those that have. */
   left: number;
   completed: number;
   lines: { line: number; sha256: Buffer }[];

@@ -20,7 +20,7 @@ const errors = Buffer.concat([
   error(4, 'd', { kind: 'error', code: 'batch_cancelled', message: '' }),
 ]);
 
-/** As pieces of `size` bytes, so that every cut is tried. */
+/** Yields pieces of `size` bytes, so that every cut is tried. */
 async function* pieces(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
   for (let at = 0; at < bytes.length; at += size) yield await Promise.resolve(bytes.subarray(at, at + size));
 }

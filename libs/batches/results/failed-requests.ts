@@ -13,8 +13,8 @@ const headBytes = 4_096;
 
 /**
  * Yields the requests of an input file whose lines are in the error file of their batch, with their line feeds and
- * otherwise byte for byte. Both files are in the order of their lines, so that each is read once, and of both only one piece
- * and one line are in memory.
+ * otherwise byte for byte. Both files are in the order of their lines, so each is read once, and only one piece and one
+ * line of each are in memory.
  */
 export async function* failedRequests(
   batchId: string,

@@ -29,8 +29,9 @@ type Deps = {
   logger: Logger;
 };
 
-// A page of results is read at once: many small answers or a few large ones. A result that is larger than a page is read in
-// parts. (A byte of a page takes four bytes of memory: as hexadecimal text from the driver, as bytes, and in the joined page.)
+// Results are read in pages: many small answers or a few large ones. A result that is larger than a page is read in
+// parts. (A byte of a page takes four bytes of memory: as hexadecimal text from the driver, as bytes, and in the joined
+// page.)
 const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
 
 /**
@@ -172,7 +173,10 @@ async function readPage(
   return { rows, end: isCut ? last.line + 1 : end };
 }
 
-/** Reads the result of one line in parts of one page each: at once, a result of 60 MB would take four times as much memory. */
+/**
+ * Reads the result of one line in parts of one page each. Reading a result of 60 MB in one piece would take four times
+ * as much memory.
+ */
 async function* readParts(db: Kysely<Database>, batch: BatchRow, line: number): AsyncGenerator<Buffer> {
   for (let from = 1; ; from += pageMax.bytes) {
     const { rows } = await sql<{ part: Buffer }>`

@@ -8,11 +8,14 @@ import { finaliseQueue, smallBatchPriority } from '../chunks/batch-queues.ts';
 import { createPermitPool } from '../lines/permit-pool.ts';
 
 const jobNamespace = 'b7a0a1f0-3f0e-5d0b-8a35-5d1f54a8e6c1';
-/** A batch of at most this many lines is finished by the worker that settled its last line: its files are written quickly. */
+/**
+ * The worker that settled the last line of a batch with at most this many lines also finishes it, because writing its
+ * files is quick.
+ */
 const smallLinesMax = 1_000;
 // The job is needed only if that worker has died, or could not write the files.
 const jobDelayMs = 15_000;
-/** Batches finished at the same time. Each keeps a page of its files in memory. */
+/** Batches finished at the same time. Each holds a page of its files in memory. */
 const finishedAtOnce = 8;
 
 const jobIdOf = (batchId: string): string => uuidv5(batchId, jobNamespace);

@@ -9,15 +9,17 @@ import { resultId, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
 
-// Lines of a batch as a person looks at them, while it runs and after it has ended: results from their rows, requests from
-// the byte ranges of the input file. Callers must have checked whose batch it is, because neither has a workspace.
+// Shows the lines of a batch, while it runs and after it has ended: results from their rows, requests from the byte
+// ranges of the input file. Callers must have checked the owner of the batch, because neither has a workspace.
 
-/** What `matches` and the answer need of a result: the beginning of a large one, which has its status. */
+/**
+ * The part of a result that `matches` and the answer need. For a large one this is the beginning, which has its status.
+ */
 type ResultRow = { line: number; succeeded: boolean; head: Buffer; bytes: number };
 
-/** A result is read whole up to this size. Of a larger one, only the status is shown. */
+/** A result is read whole up to this size. For a larger one, only the status is shown. */
 const headBytesMax = 65_536;
-/** A search looks at this many lines and bytes of results at once, and begins no further ones after this time. */
+/** A search reads windows of this many lines and bytes of results, and begins no further one after this time. */
 const windowLines = 5_000;
 const windowBytesMax = 64 * 1_048_576;
 const searchMsMax = 1_500;
@@ -26,8 +28,9 @@ const detailsBytesMax = 1_048_576;
 export type LinesPage = { lines: BatchLineObject[]; lastLine: number; hasMore: boolean; searchedLines: number };
 
 /**
- * A page of the lines of a batch after the line `after`, by number. A search by the filters ends after little more than
- * 1.5 s, with what it found until then. Throws conflict (`results_not_kept`) when the result rows were deleted.
+ * Returns a page of the lines of a batch after the line `after`, by number. A search by the filters ends after little
+ * more than 1.5 s, with the lines found until then. Throws conflict (`results_not_kept`) when the result rows were
+ * deleted.
  */
 export async function readLines(
   deps: LineDeps,
@@ -53,13 +56,13 @@ export async function readLines(
 
 type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
 
-/** Whether a page may have to pass over many lines. */
+/** Whether a page may have to skip many lines. */
 export const isLineSearch = (query: Filters): boolean =>
   conditionsOf(query).length > 0 || query.search !== undefined || query.outcome !== undefined;
 
 /**
- * The lines of a window that match, by number: all of them before `end`, which is before that of the window where lines are large,
- * or where there are more than `room`.
+ * The matching lines of a window, by number: all of them before `end`. `end` is before the end of the window if lines
+ * are large, or if more than `room` match.
  */
 async function readWindow(
   deps: LineDeps,
@@ -69,14 +72,15 @@ async function readWindow(
 ): Promise<{ found: BatchLineObject[]; end: number }> {
   const needle = filters.search === undefined ? undefined : Buffer.from(filters.search);
   let end = windowEnd;
-  /** The custom ids of requests: of a search those that have the text, else all that were looked at. */
+  /** The custom IDs of requests: in a search those that contain the text, otherwise those of all requests read. */
   const customIds = new Map<number, string | null>();
   const scan = async (): Promise<void> => {
     end = await scanRequests(deps, batch, { first, end }, ({ line, bytes }) => {
       if (needle === undefined || bytes.includes(needle)) customIds.set(line, customIdOf(bytes));
     });
   };
-  // Requests are only read where something asks for them: a search, or lines that have no result to tell their custom_id.
+  // Requests are read only if they are needed: for a search, or for lines without a result, whose custom_id is only in
+  // the request.
   if (needle !== undefined) await scan();
   const results = await readResults(deps.db, batch, filters, { first, end, room }, [...customIds.keys()]);
   end = results.end;
@@ -105,7 +109,7 @@ function openLines({ first, end }: Window, settled: ReadonlySet<number>): number
   return Array.from({ length: end - first }, (_value, index) => first + index).filter((line) => !settled.has(line));
 }
 
-/** What Postgres can tell of a result by its bytes. `matches` then looks at the line itself. */
+/** The conditions that Postgres can check on the bytes of a result. `matches` then checks the line itself. */
 function conditionsOf({ outcome, code, status_code: status, model, custom_id: id }: Filters): RawBuilder<boolean>[] {
   const has = (text: string): RawBuilder<boolean> => sql`position(${Buffer.from(text)}::bytea in data) > 0`;
   return [
@@ -120,8 +124,8 @@ function conditionsOf({ outcome, code, status_code: status, model, custom_id: id
 }
 
 /**
- * Results of a window until there are more than `room` that may match, and which of its lines are settled, up to `end`. Bytes of
- * results beyond that are neither searched nor sent.
+ * Results of a window until there are more than `room` that may match, and which of its lines are settled, up to `end`.
+ * Bytes of results beyond that are neither searched nor sent.
  */
 async function readResults(
   db: Kysely<Database>,
@@ -137,7 +141,8 @@ async function readResults(
           sql<boolean>`(line = any(${inRequest}::int[]) or position(${Buffer.from(filters.search)}::bytea in data) > 0)`,
         ];
   const conditions = [sql<boolean>`true`, ...conditionsOf(filters), ...search];
-  // Results lie beside their rows: what is not searched or sent is not read either, and their sizes are known without them.
+  // Results are stored out of line. A result that is not searched or sent is not read, and its size is known without
+  // reading it.
   const { rows } = await sql<ResultRow & { head: Buffer | null; all: number }>`
     select line, succeeded, bytes, "all", case when is_hit then substring(data from 1 for ${headBytesMax}) end as head
     from (
@@ -217,7 +222,7 @@ function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): B
   };
 }
 
-/** Of a large result: the members that are before the body (result-line.ts). */
+/** Reads a large result: the members that precede the body (result-line.ts). */
 function fromBeginning(head: Buffer): Pick<BatchLineObject, 'custom_id' | 'status_code' | 'request_id'> {
   const text = head.toString('utf8', 0, 8_192);
   const [, customId, status, requestId] =
@@ -255,7 +260,10 @@ const customIdOf = (request: Buffer): string | null => textOf(parsed(memberValue
 const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 const numberOf = (value: unknown): number | null => (Number.isSafeInteger(value) ? (value as number) : null);
 
-/** The value of JSON; an empty object if it is none: a provider's answer is passed on whatever it is. */
+/**
+ * The value of JSON; an empty object if it is not valid JSON, because a provider's answer is passed on unchanged in any
+ * case.
+ */
 function parsed(json: Buffer | undefined): unknown {
   try {
     return json === undefined ? null : (JSON.parse(json.toString()) as unknown);
@@ -275,7 +283,7 @@ function matches(line: BatchLineObject, filters: Filters): boolean {
   );
 }
 
-/** Result rows are deleted some days after a batch (SLUICE_RESULTS_RETENTION); its files keep the results. */
+/** Result rows are deleted some days after a batch (SLUICE_RESULTS_RETENTION). The results remain in its files. */
 async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Promise<void> {
   if (batch.completed + batch.failed === 0) return;
   const { rows } = await sql`
@@ -289,7 +297,10 @@ async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Prom
   throw new GatewayError('conflict', 'results_not_kept', message, { param: 'batch_id' });
 }
 
-/** One line with what was sent and what came back. Throws not_found for a number that the batch does not have, and like `readLines`. */
+/**
+ * Returns one line with its request and its result. Throws not_found for a number that the batch does not have, and
+ * like `readLines`.
+ */
 export async function readLine(
   deps: LineDeps,
   batch: BatchRow,
@@ -322,7 +333,7 @@ const groupsMax = 50;
 /** Every result with an answer has this (result-line.ts). */
 const statusBegins = '"response":{"status_code":';
 
-/** The text at the beginning of what follows the name of a member; null where its value is none. */
+/** The text value that follows the name of a member; null if its value is not a text. */
 const textAt = (rest: RawBuilder<unknown>): RawBuilder<string | null> =>
   sql`case when split_part(${rest}, '"', 1) in (':', ': ', ' :', ' : ') and length(split_part(${rest}, '"', 2)) between 1 and 100
     and strpos(split_part(${rest}, '"', 2), ${'\\'}) = 0 then split_part(${rest}, '"', 2) end`;
@@ -338,8 +349,9 @@ export async function readFailures(db: Kysely<Database>, batch: BatchRow): Promi
     groups: number;
     all: number;
   };
-  // The code is that of our own error, or else the first one in the body of the answer. As bytes written out, because a
-  // part of a text need not be valid UTF-8. Without regular expressions, which take most of the time.
+  // The code of our own error, or otherwise the first code in the body of the answer. It is read as escaped bytes,
+  // because a part of a text need not be valid UTF-8, and without regular expressions, which would take most of the
+  // time.
   const { rows } = await sql<Group>`
     with failed as (
       select line, encode(substring(data from 1 for 4096), 'escape') as head from batch_result

@@ -27,9 +27,9 @@ export function isSuccess(outcome: LineOutcome): boolean {
 }
 
 /**
- * The exact line of the output or error file, without its line end: the four members (RESULT-1), the
- * custom_id as its raw JSON text, and the provider's bytes as they came. Raw CR and LF in the body become spaces; in
- * valid JSON they can only be whitespace between tokens.
+ * The exact line of the output or error file, without its line end: the four members (RESULT-1), the custom_id as its
+ * raw JSON text, and the provider's bytes as they came. Raw CR and LF in the body become spaces; in valid JSON they can
+ * only be whitespace between tokens.
  */
 export function resultLine(batchId: string, line: number, customId: Buffer, outcome: LineOutcome): Buffer {
   const head = `{"id":"${resultId(batchId, line)}","custom_id":`;

@@ -40,7 +40,10 @@ export async function ensureResultsPartition(db: Kysely<Database>, bucket: strin
   seenBuckets(db).add(bucket);
 }
 
-/** The same where the partition is gone although this process has seen it: a failover may lose what was just committed. */
+/**
+ * Recreates a missing partition that this process has seen before: a failover can lose transactions that were just
+ * committed.
+ */
 export async function remakeResultsPartition(db: Kysely<Database>, bucket: string): Promise<void> {
   seenBuckets(db).delete(bucket);
   await ensureResultsPartition(db, bucket);

@@ -26,7 +26,8 @@ function entryOf({ line, data }: Line): Buffer {
 }
 
 test('the reference agrees with the published roots of RFC 6962 trees', () => {
-  // certificate-transparency-go, merkletree tests: the inputs are these eight entries, roots of the first 0, 1, 2 … 8.
+  // The test data of certificate-transparency-go (merkletree): the inputs are these eight entries, followed by the
+  // roots of the first 0, 1, 2 … 8.
   const inputs = ['', '00', '10', '2021', '3031', '40414243', '5051525354555657', '606162636465666768696a6b6c6d6e6f'];
   const roots = [
     'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
@@ -64,7 +65,7 @@ test.each(Array.from({ length: 20 }, (_, size) => size))('a tree of %d lines has
   expect(resultsRoot(lines)).toBe(rootByTheBook(lines.map(entryOf)).toString('hex'));
 });
 
-// Fixed values: results_root is in the log and auditors may have copies, so it must never change.
+// Fixed values: results_root is in the log, and auditors can have copies, so it must never change.
 test('the root of the same lines never changes', () => {
   const line = (number: number, text: string): Line => ({ line: number, data: Buffer.from(text) });
   expect(resultsRoot([])).toBe('e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855');

@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 
 /**
  * The RFC 6962 Merkle root (hex) of settled lines in line order, over leaves uint64be(line) ‖ sha256(line bytes), so
- * that anyone can compute it again from the output and error files. `lines` must be sorted; empty gives the hash of
- * nothing (RFC 6962 2.1).
+ * that anyone can compute it again from the output and error files. `lines` must be sorted. An empty list gives the
+ * hash of the empty string (RFC 6962 2.1).
  */
 export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): string {
   return resultsRootOf(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));

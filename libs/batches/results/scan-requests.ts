@@ -14,13 +14,13 @@ export type LineDeps = {
 /** Consecutive lines of a batch; `end` is not among them. */
 export type Window = { first: number; end: number };
 
-/** Of the input file, read for one window; a chunk that is larger is read whole. */
+/** The maximum that is read from the input file for one window. A larger chunk is read whole. */
 const scannedBytesMax = 16 * 1_048_576;
 
 /**
- * Calls `onRequest` for each request of a window, in order, from the byte ranges of its chunks. Reads one chunk after the other,
- * so what is kept of a request must be copied. Returns the end of what it has looked at, which is before that of the window
- * where the lines are large. Of an input file that was deleted it finds nothing.
+ * Calls `onRequest` for each request of a window, in order, from the byte ranges of its chunks. Reads one chunk after
+ * the other, so parts of a request that are needed later must be copied. Returns the end of the lines it has read,
+ * which is before the end of the window if the lines are large. Finds no requests if the input file was deleted.
  */
 export async function scanRequests(
   deps: LineDeps,

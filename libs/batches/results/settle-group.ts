@@ -27,7 +27,7 @@ export type SettleDeps = {
   queue: JobQueue;
   logger: Logger;
   finishSmallBatch: FinishSmallBatch;
-  /** Told of each settle that was committed. */
+  /** Called for each settle that was committed. */
   onSettled?: ((results: number) => void) | undefined;
   /** Aborts when the process has no time left. */
   signal: AbortSignal;
@@ -37,8 +37,8 @@ export type SettleDeps = {
 export type ChunkClaim = { chunk: number; lines: number; job: { id: string; retryCount: number } };
 
 /**
- * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: the batch is
- * running and lines have no result yet, so the claim is kept.
+ * `refused`: the batch takes no more results. `claim_lost`: another worker has claimed the chunk. `incomplete`: the
+ * batch is running and lines have no result yet, so the claim continues.
  */
 export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
@@ -73,11 +73,11 @@ export async function settleGroup(
 }
 
 /**
- * In line order, each line once. A process can have the same chunk twice (its claim was lost and it claimed it again) and
- * then gets two results of one line, of which only one is inserted and must be counted.
+ * In line order, each line once. A process can have the same chunk twice (its claim was lost and it claimed it again)
+ * and produce two results of one line, of which only one is inserted and must be counted.
  */
 function firstOfEachLine(results: readonly LineResult[]): LineResult[] {
-  const sorted = results.toSorted((a, b) => a.line - b.line); // stable: the first stays first
+  const sorted = results.toSorted((a, b) => a.line - b.line); // The sort is stable: the first result stays first.
   return sorted.filter((result, index) => result.line !== sorted[index - 1]?.line);
 }
 
@@ -91,7 +91,7 @@ async function insertResults(
   const bucket = resultsBucket(batch);
   // One binary parameter for all lines: an array of bytea would travel as hexadecimal text.
   const lengths = results.map((result) => result.data.length);
-  let end = 1; // substring() counts from 1
+  let end = 1; // `substring()` counts from 1.
   const offsets = lengths.map((length) => (end += length) - length);
   // Line numbers are returned only when some lines had results already, because returned rows are expensive.
   const { rows } = await sql<{ inserted: number; lines: number[] | null }>`
@@ -124,8 +124,8 @@ async function closeChunks(
 ): Promise<CloseOutcome[]> {
   const outcomes: CloseOutcome[] = [];
   for (const { chunk, lines, job } of claims) {
-    // A cancelled batch may leave lines without a result. A chunk whose lines were all inserted just now, as is usual in a
-    // small batch, does not need a count.
+    // A cancelled batch can leave lines without a result. A chunk whose lines were all inserted just now, as is usual
+    // in a small batch, does not need a count.
     const isWhole = inserted.filter((result) => result.chunk === chunk).length === lines;
     if (batch.status === 'in_progress' && !isWhole && (await countUnsettled(tx, batch, chunk)) > 0) {
       outcomes.push('incomplete');

@@ -34,7 +34,7 @@ test('flush resolves when the results added before it are committed, even while 
     usage: null,
     release: () => {},
   });
-  settler.add(result()); // the only result of the snoozed chunk
+  settler.add(result()); // The only result of the snoozed chunk.
   const state = { isFlushed: false };
   void settler.flush().then(() => {
     state.isFlushed = true;

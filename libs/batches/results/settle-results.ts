@@ -6,20 +6,20 @@ export type Settler = {
   /** Adds a result, which is committed with the next group. */
   add(result: LineResult): void;
   /**
-   * Marks a chunk as done, with or after every result that was added before. While the batch is in progress, a chunk with
-   * lines that have no result is not closed (`incomplete`), because nothing would run those lines later.
+   * Marks a chunk as done, with or after every result that was added before. While the batch is in progress, a chunk
+   * with lines that have no result is not closed (`incomplete`), because those lines would never run.
    */
   close(claim: ChunkClaim): Promise<CloseOutcome>;
   /** Resolves when all results added so far are committed or given up. */
   flush(): Promise<void>;
 };
 
-// The most that one settle takes, so that its transaction stays short.
+// The maximum for one settle, so that its transaction stays short.
 const groupMax = { rows: 512, bytes: 8 * 1_048_576 };
 // A group is settled when it has this many results or bytes, or this long after its first result.
 const groupDue = { rows: 64, bytes: 4 * 1_048_576, afterMs: 250 };
 
-/** `remakePartition`: of the results of the batch. */
+/** `remakePartition` recreates the partition of the batch's results. */
 type Deps = SettleDeps & { remakePartition: () => Promise<void> };
 
 type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; reject: (error: unknown) => void };
@@ -33,7 +33,7 @@ type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; re
 export function createSettler(deps: Deps, batch: { id: string; workspaceId: string }): Settler {
   let results: LineResult[] = [];
   let bytes = 0;
-  /** Results taken so far, and of these the ones that are committed or given up. */
+  /** Results added so far, and how many of them are committed or given up. */
   let added = 0;
   let ended = 0;
   let closings: Closing[] = [];
@@ -68,7 +68,7 @@ export function createSettler(deps: Deps, batch: { id: string; workspaceId: stri
     const group = results.slice(0, count);
     results = results.slice(count);
     bytes -= size;
-    // A chunk may only close with or after its own results.
+    // A chunk can only close with or after its own results.
     const claims = results.length === 0 ? closings : [];
     if (results.length === 0) closings = [];
     return { group, claims };
