@@ -1,18 +1,18 @@
 import { allRelayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
 export type OperationForm = 'pass-through' | 'transformed' | 'not supported';
-/** Operations with a route of their own; pass-through operations are described by their area. */
+/** Operations with a separate route; pass-through operations are described by their area. */
 type OwnOperation = Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'models'>;
 type AreaName = RelayArea | 'fine_tuning';
 
 export type ProviderDescription = {
   id: string;
   operations: Readonly<Record<OwnOperation, OperationForm>>;
-  /** Pass-through areas are forwarded unchanged or not at all; fine-tuning jobs are Sluice's own. */
+  /** Pass-through areas are forwarded unchanged or not at all; fine-tuning jobs belong to Sluice itself. */
   areas: Readonly<Record<AreaName, OperationForm>>;
-  /** With the names of settings in braces. Null if the virtual key has to give a `custom_host`. */
+  /** With the names of settings in braces. null if the virtual key has to specify a `custom_host`. */
   address: string | null;
-  /** Besides `key` and `custom_host`; optional ones end with a question mark. */
+  /** In addition to `key` and `custom_host`; optional ones end with a question mark. */
   settings: readonly string[];
   differences: readonly string[];
   notes: readonly string[];
@@ -23,7 +23,7 @@ export type ProviderDescription = {
 const operationNames: readonly OwnOperation[] = ['chat', 'completions', 'embeddings', 'models'];
 const areaNames: readonly AreaName[] = [...allRelayAreas, 'fine_tuning'];
 
-/** What a provider supports and where it is reached, read from its adapter. */
+/** Describes a provider's features and its address, as read from its adapter. */
 export function describeProvider(provider: Provider): ProviderDescription {
   const formOf = (operation: OwnOperation): OperationForm => {
     const translation = provider.operations[operation];
@@ -57,7 +57,7 @@ function areaFormOf({ relay, fineTuning }: Provider, area: AreaName): OperationF
   return relay?.areas.includes(area) ? 'pass-through' : 'not supported';
 }
 
-/** The whole of docs/providers.md. */
+/** Returns the complete docs/providers.md. */
 export function providersToMarkdown(providers: readonly ProviderDescription[]): string {
   const code = (texts: readonly string[]): string => texts.map((text) => `\`${text}\``).join(', ') || '-';
   const operations = table(

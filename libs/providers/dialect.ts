@@ -4,10 +4,12 @@ import type { FinishReason } from './chat/chat-chunks.ts';
 import { textOf, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 
-/** Converts an answer or a chunk to OpenAI's format. Returns the same object if nothing changes, null to drop the chunk. */
+/**
+ * Converts an answer or a chunk to OpenAI's format. Returns the same object if nothing changes, null to drop the chunk.
+ */
 export type Amend = (answer: Json, call: Call) => Json | null;
 
-/** How an OpenAI-compatible provider differs from OpenAI. Everything that is not named here passes byte for byte. */
+/** How an OpenAI-compatible provider differs from OpenAI. All other members pass byte for byte. */
 export type Dialect = {
   /** Whether it knows the role `developer`; otherwise such messages are sent as `system`. */
   developerRole?: boolean;
@@ -25,7 +27,7 @@ export type Dialect = {
   usageBesideChoices?: boolean;
   /** One per stream or whole answer. Chunks are parsed only if their text contains one of the hints. */
   answers?: { hints: readonly string[]; open: () => Amend };
-  /** What its functions change, for docs/providers.md. */
+  /** The changes that its functions make, for docs/providers.md. */
   notes?: readonly string[];
 };
 
@@ -49,8 +51,8 @@ export function describeDialect(dialect: Dialect): string[] {
 }
 
 /**
- * The edits that a chat request needs for the dialect. The bytes are searched for the relevant words first, and members are
- * read only if one is found. Returns undefined if there is nothing to change.
+ * The edits that a chat request needs for the dialect. The bytes are searched for the relevant words first, and members
+ * are read only if one is found. Returns undefined if no edit is needed.
  */
 export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefined {
   const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = dialect;
@@ -148,7 +150,7 @@ export function openAmendedStream(
 const endsIn = (chunk: Json): boolean =>
   toRecords(chunk['choices']).some((choice) => textOf(choice['finish_reason']) !== undefined);
 
-/** Moves usage into a chunk of its own once the answer has ended. Before that it is only an interim count. */
+/** Moves usage into a separate chunk once the answer has ended. Before that it is only an interim count. */
 function usageApart(chunk: Json, ended: boolean): Json[] | null {
   const { usage, ...rest } = chunk;
   if (usage === undefined || usage === null || toRecords(chunk['choices']).length === 0) return null;
@@ -193,7 +195,7 @@ function withReasons({ finishReasons = {} }: Dialect, answer: Json): Json {
   };
 }
 
-/** Every message of OpenAI's has `content`; with tool calls it may be null. */
+/** Every message of OpenAI's has `content`, which can be null if there are tool calls. */
 function withContent(answer: Json): Json {
   const choices = toRecords(answer['choices']);
   const lacks = (choice: Json): boolean => !('content' in toRecord(choice['message']));

@@ -5,7 +5,7 @@ import { encodeChat, translationCall, upstreamAt } from '#test/translation-call.
 import type { Provider } from './provider.ts';
 import { findProvider } from './registry.ts';
 
-// A member that is null is one that was not given, for every adapter that translates.
+// A member that is null counts as not given, for every adapter that translates.
 
 const translated: [string, string][] = [
   ['anthropic', 'claude-sonnet-4-5'],

@@ -28,14 +28,19 @@ import { partsOf } from './url-parts.ts';
 type Options = {
   id: string;
   aliases?: readonly string[];
-  /** Absent: each target must give a `custom_host`. */
+  /** Absent: each target must specify a `custom_host`. */
   baseUrl?: string;
   operations?: readonly Operation[];
-  /** false: usage is sent without asking, and the provider may reject a `stream_options` that the client did not send. */
+  /**
+   * false: usage is sent without asking, and the provider sometimes rejects a `stream_options` that the client did not
+   * send.
+   */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
   settings?: SettingFields;
-  /** Settings that are sent as the header of that name (`openai_project`: `openai-project`) unless the client sends one. */
+  /**
+   * Settings that are sent as the header of that name (`openai_project`: `openai-project`) unless the client sends one.
+   */
   headerSettings?: readonly string[];
   /** How its chat API differs from OpenAI's. null: not at all; it knows even the role `developer`. */
   dialect?: Dialect | null;
@@ -162,7 +167,7 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-/** The client's bytes, with only those members changed that the target, the dialect or the core's accounting require. */
+/** The client's bytes. Only the members that the target, the dialect or the core's accounting require are changed. */
 export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
   const isChat = call.operation === 'chat';
@@ -172,7 +177,7 @@ export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect |
   return spliceMembers(call.body, { ...call.edits, ...bound, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
-/** Which of two bounds a server obeys is its own choice, so only the newer one is sent. */
+/** Servers differ in which of the two bounds they obey, so only the newer one is sent. */
 const withoutOldBound: MemberEdits = { max_tokens: undefined };
 
 function hasBothBounds(call: Call): boolean {
@@ -228,7 +233,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** FastAPI's `detail` is a text or a list of problems; a list is kept whole. */
+/** FastAPI's `detail` is a text or a list of problems. A list is passed on whole. */
 function describe(value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
   return text(value) ?? JSON.stringify(value);

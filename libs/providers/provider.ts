@@ -30,32 +30,35 @@ export type SettingField = {
   /** It authenticates the caller, so that no `key` is needed. */
   authenticates?: true;
   /**
-   * It selects the server that a credential is sent to. To change it, the credential must be given again: otherwise anyone
-   * who may edit a virtual key could have its key sent to a server of their own (CVE-2026-41487).
+   * It selects the server that a credential is sent to. To change it, the credential must be given again: otherwise
+   * anyone who can edit a virtual key could have its key sent to a server of their own (CVE-2026-41487).
    */
   destination?: true;
   /** A shorter name that Portkey's configs use. */
   alias?: string;
   /** The name that Portkey's virtual keys use. */
   portkeyName?: string;
-  /** One credential may serve several deployments: `name` names the deployment, and each may set `detail` for itself. */
+  /** One credential can serve several deployments: `name` names the deployment, and each can have its own `detail`. */
   ofDeployment?: 'name' | 'detail';
   /**
    * A secret reference can fill it although it is not a secret, because it changes whenever the secret does. It is sent as
    * part of a longer text, so only letters, digits and underscores are accepted from a reference.
    */
   mappable?: true;
-  /** Accepted because clients of Portkey's API store it. Nothing reads it. */
+  /** Accepted because clients of Portkey's API store it. It has no effect. */
   unused?: true;
 };
-/** The part that request schemas depend on. libs/providers/setting-fields.ts is made from it. */
+/** The part that request schemas depend on. libs/providers/setting-fields.ts is generated from it. */
 export type SettingForm = Pick<
   SettingField,
   'secret' | 'json' | 'authenticates' | 'alias' | 'portkeyName' | 'ofDeployment'
 >;
 export type SettingFields = Readonly<Record<string, SettingField>>;
 
-/** The settings of another provider, for one that serves the same models: clients may store them, and nothing reads them. */
+/**
+ * The settings of another provider, for one that serves the same models. Clients can store them, but they have no
+ * effect.
+ */
 export const unused = (fields: SettingFields = {}): SettingFields =>
   Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, { ...field, unused: true }]));
 
@@ -109,7 +112,7 @@ export type OutboundRequest = {
 
 export type StreamEvent = { event?: string | undefined; data: string };
 
-/** OpenAI's four members. `status` and `retryAfterMs` are present only if the body itself says them. */
+/** OpenAI's four members. `status` and `retryAfterMs` are present only if the body itself contains them. */
 export type ProviderError = {
   error: { message: string; type: string | null; param: string | null; code: string | null };
   status?: number;
@@ -118,28 +121,32 @@ export type ProviderError = {
 
 /** Splits a response body into events: SSE in the core, any other framing (Bedrock's is binary) in an adapter. */
 export interface Framing {
-  /** May throw. The stream then fails with `upstream_invalid_response`. */
+  /** Can throw. The stream then fails with `upstream_invalid_response`. */
   push(chunk: Buffer): void;
   end(): void;
 }
 
-/** The state of one stream: takes events, returns payloads in OpenAI's chunk format. `done` ends the stream like `[DONE]`. */
+/**
+ * The state of one stream: receives events, returns payloads in OpenAI's chunk format. `done` ends the stream like
+ * `[DONE]`.
+ */
 export interface StreamDecoder {
   push(event: StreamEvent): { payloads: readonly string[]; done?: boolean; error?: ProviderError };
-  /** As `detailsOf` of a translation, of what has come so far. */
+  /** Like `detailsOf` of a translation, for the events so far. */
   details?(): UsageDetails | null;
 }
 
 /**
- * One operation of one provider, as pure functions. The core does the I/O, retries, timeouts, size limits, scrubbing and
- * accounting. Whatever has no translation passes byte for byte.
+ * One operation of one provider, as pure functions. The core does the I/O, retries, timeouts, size limits, scrubbing
+ * and accounting. An answer without a translation passes byte for byte.
  */
 export interface Translation {
   /** Bytes pass unchanged in both directions, except where the provider's format differs from OpenAI's in details. */
   readonly passThrough?: true;
   /**
-   * Throws GatewayError invalid_request, naming the param, for what the provider has no equivalent of (a message with an
-   * unknown role), and `unsupported_parameter` where dropping it would change the answer's shape (`n` above 1).
+   * Throws GatewayError invalid_request, naming the param, for input for which the provider has no equivalent (a
+   * message with an unknown role), and `unsupported_parameter` if dropping it would change the answer's shape (`n`
+   * above 1).
    */
   encode(call: Call, upstream: Upstream): OutboundRequest;
   /**
@@ -150,21 +157,21 @@ export interface Translation {
   /** URLs (of images in messages) whose content must be sent with the request, because the provider does not fetch URLs. */
   resourcesOf?(call: Call): readonly string[];
   /**
-   * Converts a successful JSON body to OpenAI's format. Returns the same object if nothing changes, so that its bytes are
-   * sent on untouched, as they are when this is absent. Throws GatewayError provider_failed or provider_timeout
-   * (`upstream_error`: may be retried) for an answer that reports a failure. Need not scrub.
+   * Converts a successful JSON body to OpenAI's format. Returns the same object if nothing changes, so that its bytes
+   * are sent on untouched, as they are when this is absent. Throws GatewayError provider_failed or provider_timeout
+   * (`upstream_error`: retryable) for an answer that reports a failure. Need not scrub.
    */
   decode?(body: unknown, call: Call): unknown;
   /**
-   * What a successful JSON body says of its usage that has a price of its own and no place in OpenAI's format. It is read
-   * for the cost of the call and not sent to the client. Null or absent: nothing.
+   * Returns the usage in a successful JSON body that has a separate price and no place in OpenAI's format. It is used
+   * for the cost of the call and not sent to the client. null or absent: there is none.
    */
   detailsOf?(body: unknown): UsageDetails | null;
   /** Creates the decoder of one stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;
-  /** Absent: server-sent events. `eventBytesMax` limits how much of an unfinished event may be buffered. */
+  /** Absent: server-sent events. `eventBytesMax` limits the buffer for an unfinished event. */
   openFraming?(onEvent: (event: StreamEvent) => void, eventBytesMax: number): Framing;
-  /** Never throws: an unreadable body still gives an error with what is known. Need not scrub. */
+  /** Never throws: an unreadable body still gives an error with everything that is known. Need not scrub. */
   decodeError(status: number, body: string): ProviderError;
 }
 
@@ -180,12 +187,12 @@ export const relayAreas = [
   'threads',
   'vector_stores',
 ] as const;
-/** An area with routes and scopes of its own. */
+/** An area that has its own routes and scopes. */
 export type ScopedRelayArea = (typeof relayAreas)[number];
 
 /**
- * What a provider may have forwarded. `stored_objects`: files, batches, fine-tuning jobs and models that live there, by
- * their ids, on the routes of ours.
+ * The areas that a provider can support. `stored_objects`: files, batches, fine-tuning jobs and models that are stored
+ * there, by their IDs, on our own routes.
  */
 export type RelayArea = ScopedRelayArea | 'stored_objects';
 export const allRelayAreas: readonly RelayArea[] = [...relayAreas, 'stored_objects'];
@@ -196,11 +203,11 @@ export type RelayCall = {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   contentType: string | null;
-  /** Of a streamed body; null if the client did not send it. */
+  /** The length of a streamed body; null if the client did not send it. */
   contentLength: number | null;
   accept: string | null;
   body: Uint8Array | Readable | null;
-  /** Of a JSON body. */
+  /** The model in a JSON body. */
   model: string | null;
   headers: Readonly<Record<string, string>>;
 };
@@ -217,7 +224,7 @@ export type Relay = {
  */
 export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
 
-/** What the core offers to `authorize`. */
+/** The functions that the core offers to `authorize`. */
 export type AuthorizeTools = {
   /** Epoch milliseconds. */
   now: number;
@@ -227,21 +234,26 @@ export type AuthorizeTools = {
   keepSecret: (text: string) => void;
 };
 
-/** All that the platform knows of a provider. An absent operation is rejected as `unsupported_operation` before any call. */
+/**
+ * Everything that the platform knows about a provider. An absent operation is rejected as `unsupported_operation`
+ * before any call.
+ */
 export type Provider = {
   readonly id: string;
   /** Other names for it, which clients of Portkey's API send. */
   readonly aliases?: readonly string[];
   /** Its own settings, by name. Those in the braces of `address` are required. */
   readonly settings?: SettingFields;
-  /** Its base URL, with setting names in braces, for docs and errors. Absent: the caller must give a `custom_host`. */
+  /**
+   * Its base URL, with setting names in braces, for docs and errors. Absent: the caller must specify a `custom_host`.
+   */
   readonly address?: string;
   /**
    * Builds the base URL from the settings; null if the provider has none or a setting is missing. Throws GatewayError
    * invalid_request for a setting that cannot be part of a URL.
    */
   readonly baseUrlOf: (settings: Settings) => URL | null;
-  /** false: a server that may not require a key (self-hosted ones, the simulator). */
+  /** false: a server that does not always require a key (self-hosted ones, the simulator). */
   readonly needsCredential: boolean;
   /**
    * Request headers other than `authorization` that hold its credential; a client's header of that name is never forwarded.
@@ -257,9 +269,9 @@ export type Provider = {
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: no pass-through areas. */
   readonly relay?: Relay;
-  /** What pass-through calls change nevertheless, for docs/providers.md. */
+  /** The changes that pass-through calls make nevertheless, for docs/providers.md. */
   readonly differences?: readonly string[];
-  /** What else users should know, in whole sentences, for docs/providers.md. */
+  /** Other information for users, in whole sentences, for docs/providers.md. */
   readonly notes?: readonly string[];
   /** How its files and fine-tuning jobs are addressed. Absent: it has no fine-tuning API in OpenAI's format. */
   readonly fineTuning?: Addressing;

@@ -11,7 +11,7 @@ test('every provider is found by its id and speaks at least chat', () => {
 
 test('a provider with an address of its own has an https one; the others need a host from their user', () => {
   const withoutHost = providerIds.filter((id) => findProvider(id)?.baseUrlOf({}) === null);
-  // Those of Vertex AI and Bedrock are made of a region, Azure's of a resource's name.
+  // The addresses of Vertex AI and Bedrock contain a region, and Azure's contain a resource name.
   expect(withoutHost).toEqual(['vertex', 'bedrock', 'azure', 'openai-compatible', 'vllm', 'ollama', 'simulator']);
   const urls = providerIds.flatMap((id) => findProvider(id)?.baseUrlOf({}) ?? []);
   expect(urls.filter((url) => url.protocol !== 'https:' || url.search !== '' || url.username !== '')).toEqual([]);

@@ -22,7 +22,8 @@ export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<
 }
 
 /**
- * Those of all providers, without duplicates.
+ * The headers of all providers, without duplicates.
+ *
  * @testOnly
  */
 export const credentialHeadersOf = (providers: readonly Provider[]): string[] => [

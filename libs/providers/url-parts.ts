@@ -14,7 +14,7 @@ export function partsOf(url: URL): UrlParts {
   return parts;
 }
 
-/** More regions than any cloud has. Of the operator's own resources, those in use at a time. */
+/** More regions than any cloud has. For the operator's own resources, the number that is in use together. */
 const addressesMax = 1_000;
 
 /**

@@ -20,7 +20,7 @@ export function finishReasonOf(stopReason: unknown): FinishReason {
   return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
 }
 
-/** Why Claude refused, if it says so. */
+/** The reason for Claude's refusal, if it gives one. */
 export function refusalOf({ stop_details: details }: Json): string | null {
   const { type, explanation } = toRecord(details);
   return type === 'refusal' ? (textOf(explanation) ?? null) : null;
@@ -39,8 +39,8 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
 }
 
 /**
- * What OpenAI's usage does not have: what is written to the cache, searches, and the class of service, which Claude reports
- * as `standard`, `priority` or `batch`.
+ * Usage that OpenAI's format does not have: tokens written to the cache, searches, and the class of service, which
+ * Claude reports as `standard`, `priority` or `batch`.
  */
 export function detailsOfClaude(usage: Json): UsageDetails | null {
   const written = countOf(usage['cache_creation_input_tokens']);
@@ -93,7 +93,7 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   );
 }
 
-/** What `content_blocks` may contain (CALL-5). Tool calls are returned as `tool_calls`. */
+/** The blocks that `content_blocks` can contain (CALL-5). Tool calls are returned as `tool_calls`. */
 const shownBlocks = new Set<unknown>(['text', 'thinking', 'redacted_thinking']);
 
 /** Anthropic's list of models in OpenAI's format. */

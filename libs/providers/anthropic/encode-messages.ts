@@ -8,7 +8,7 @@ import { textOf, type Json } from '../chat/json-value.ts';
 type Block = Record<string, unknown>;
 type Turn = { role: 'user' | 'assistant'; content: Block[] };
 
-/** `content_blocks` are sent back only if answers may have them; fetched files are sent as bytes. */
+/** `content_blocks` are sent back only if answers can have them; fetched files are sent as bytes. */
 type Options = Pick<Call, 'strict' | 'resources'>;
 
 /** Every system and developer text, in order. */
@@ -18,16 +18,16 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
 }
 
 /**
- * The conversation in Anthropic's turns: consecutive messages of one role become one turn, and the results of a turn's tool
- * calls come first in the user's turn, as the API requires. Adds what it leaves out to `dropped`.
- * Throws invalid_request: no message is left, or a part that Claude does not support (audio).
+ * The conversation in Anthropic's turns: consecutive messages of one role become one turn, and the results of a turn's
+ * tool calls come first in the user's turn, as the API requires. Adds the hints that it leaves out to `dropped`. Throws
+ * invalid_request if no message is left, or for a part that Claude does not support (audio).
  */
 export function encodeMessages({ messages }: ChatRequest, options: Options, dropped: string[]): Turn[] {
   const turns: Turn[] = [];
   for (const message of messages) {
     const content = encodeMessage(message, options, dropped);
     const last = content.at(-1);
-    if (last === undefined) continue; // the API refuses a turn without content
+    if (last === undefined) continue; // The API refuses a turn without content.
     // A whole message's `cache_control` belongs to its last block; thinking blocks cannot have one.
     if (last['cache_control'] === undefined && !isThinking(last)) Object.assign(last, cacheMark(message.raw));
     const role = message.role === 'assistant' ? 'assistant' : 'user';
@@ -103,7 +103,7 @@ function encodeSaid(
         break;
       case 'redacted_thinking':
         return [{ ...block }];
-      case 'tool_use': // is sent as tool_calls
+      case 'tool_use': // These are sent as tool_calls.
         return [];
     }
     dropped.push(`${param}.content_blocks[${index}]`);
@@ -132,7 +132,7 @@ function encodePart(part: ContentPart, resources: Options['resources']): Block[]
 
 const imageTypes = new Set(['image/jpeg', 'image/png', 'image/gif', 'image/webp']);
 
-/** A URL has the kind that the part says; for bytes the media type decides. */
+/** For a URL, the part determines the kind; for bytes, the media type decides. */
 function encodeMedia(
   part: ContentPart,
   media: Media,

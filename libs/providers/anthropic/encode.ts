@@ -37,9 +37,9 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Messages request for Claude, wherever it runs, without `model` and `stream`, which each host takes elsewhere.
- * `dropped` lists the client's parameters that were left out. Throws invalid_request for what has no equivalent, and
- * `unsupported_parameter` where dropping it would change the answer's shape.
+ * The body of a Messages request for Claude, wherever it runs, without `model` and `stream`, which each host takes
+ * elsewhere. `dropped` lists the client's parameters that were left out. Throws invalid_request for a parameter without
+ * an equivalent, and `unsupported_parameter` if dropping it would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
   const request = withJsonInWords(readChatRequest(call.json()));
@@ -50,7 +50,7 @@ export function encodeClaudeBody(call: Call): { model: string; body: Record<stri
   const thinking = encodeThinking(request, call.strict, maxTokens, dropped);
   const { effort, adaptive } = encodeEffort(request, model, dropped);
   const stop = request.stop.filter((text) => text.trim() !== '');
-  if (stop.length < request.stop.length) dropped.push('stop'); // the API refuses white space as a stop sequence
+  if (stop.length < request.stop.length) dropped.push('stop'); // The API refuses white space as a stop sequence.
   const tier = textOf(request.body['service_tier']);
   if (tier !== undefined && tier !== 'auto' && tier !== 'default' && tier !== 'standard_only') {
     dropped.push('service_tier');

@@ -1,7 +1,7 @@
 import { decodeOpenAiError } from '../openai-compatible.ts';
 import type { ProviderError } from '../provider.ts';
 
-// platform.claude.com/docs "Errors". In a stream there is only the type, no status.
+// platform.claude.com/docs "Errors". In a stream there is only the type, not the status.
 const statuses: Readonly<Record<string, number>> = {
   invalid_request_error: 400,
   authentication_error: 401,

@@ -14,7 +14,7 @@ import { openClaudeStream } from './stream.ts';
 
 const address = new URL('https://api.anthropic.com/v1');
 const version = '2023-06-01';
-/** More models than there are, so that one page has all. */
+/** More models than exist, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Anthropic's Messages API (platform.claude.com/docs, "Messages"). */

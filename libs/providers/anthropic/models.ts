@@ -1,4 +1,4 @@
-/** What a Claude model supports, as far as requests depend on it. */
+/** The features of a Claude model on which requests depend. */
 export type ClaudeModel = {
   /** Its maximum output: the `max_tokens` of requests that have none, because the API requires it. */
   outputTokensMax: number;
@@ -8,7 +8,7 @@ export type ClaudeModel = {
   effort: boolean;
   /** `thinking: {type: 'adaptive'}`. */
   adaptiveThinking: boolean;
-  /** How thinking is turned off: by leaving it out, by `{type: 'disabled'}`, or not at all. */
+  /** How thinking is turned off: by leaving it out or by `{type: 'disabled'}`, or that it cannot be turned off. */
   withoutThinking: 'unsaid' | 'disabled' | 'impossible';
   /** Which of `temperature` and `top_p` are accepted: both, one of them, or (with `top_k`) none. */
   sampling: 'free' | 'one' | 'none';
@@ -51,7 +51,7 @@ const models: readonly (readonly [RegExp, ClaudeModel])[] = [
 /** A model that is not in the table is newer: its parameters are sent unchanged, with 64,000 tokens. */
 const unknown: ClaudeModel = { ...newest, outputTokensMax: 64_000, sampling: 'free' };
 
-/** What the model with that id supports, on Anthropic's own API, Bedrock or Vertex AI. */
+/** Returns the features of the model with this ID, on Anthropic's own API, Bedrock or Vertex AI. */
 export function claudeModelOf(id: string): ClaudeModel {
   return models.find(([pattern]) => pattern.test(id))?.[1] ?? unknown;
 }

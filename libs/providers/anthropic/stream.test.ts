@@ -190,7 +190,7 @@ test('errors keep their status and say what is known', () => {
 describe.each(payloadSets)('whole streams (%s)', (set) => {
   const names = payloadNames(set, /^anthropic.*\.chunks\.txt$/);
 
-  /** What clients get of a stream that was cut off at a byte. */
+  /** Returns the output that clients get from a stream that was cut off at a byte. */
   const replay = (bytes: Buffer): { text: string; done: boolean } => {
     const decoder = openClaudeStream(translationCall(body, { strict: false }));
     const decoded: string[] = [];

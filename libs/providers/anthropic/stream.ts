@@ -16,7 +16,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
   let writer: ChunkWriter | undefined;
   let usage: Json = {};
   let finished = false;
-  /** Unfinished tool calls by the index of their block: the input that the start had, and whether fragments followed. */
+  /** Unfinished tool calls by the index of their block: the input at the start, and whether fragments followed. */
   const openCalls = new Map<number, { input: Json; fragments: number }>();
 
   const begin = (message: Json): ChunkWriter =>
@@ -52,7 +52,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
   const writeText = (index: number, text: string): string[] =>
     text === '' ? [] : choice().delta({ content: text, ...shown(index, { text }) });
 
-  /** Nothing for strict clients: an empty delta would be useless to them. */
+  /** Strict clients get no thinking, and an empty delta would be useless to them. */
   const writeThinking = (index: number, member: string, value: unknown): string[] =>
     strict || typeof value !== 'string' || value === '' ? [] : choice().delta(shown(index, { [member]: value }));
 
@@ -75,7 +75,9 @@ export function openClaudeStream(call: Call): StreamDecoder {
     }
   };
 
-  /** A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty string. */
+  /**
+   * A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty string.
+   */
   const stopBlock = (index: number): string[] => {
     const open = openCalls.get(index);
     openCalls.delete(index);
@@ -123,7 +125,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
       case 'error':
         return { payloads: [], error: decodeAnthropicError(200, data) };
       default:
-        return { payloads: [] }; // pings, and whatever is added later
+        return { payloads: [] }; // Pings, and events that are added later.
     }
   };
 
@@ -133,7 +135,8 @@ export function openClaudeStream(call: Call): StreamDecoder {
       try {
         event = JSON.parse(data);
       } catch {
-        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
+        return { payloads: [data] };
       }
       return push(toRecord(event), data);
     },

@@ -10,7 +10,7 @@ type Token = { text: string; expiresAt: number };
 const defaultScope = 'https://cognitiveservices.azure.com/.default';
 /** How many clients' tokens are cached. With more clients, some tokens are fetched again. */
 const clientsMax = 1_000;
-/** A token is not used in its last minutes, because a call may take that long to be sent. */
+/** A token is not used in its last minutes, because a call can wait that long to be sent. */
 const marginMs = 300_000;
 
 /** The application that signs in with a client secret, if there is one. Throws invalid_request if a part is missing. */
@@ -87,7 +87,8 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
   if (status === 200 && text) {
     return { text, expiresAt: tools.now + (numberOf(answer['expires_in']) ?? 600) * 1_000 };
   }
-  // The number says what is wrong (AADSTS7000215: invalid secret). The text around it may repeat what was sent.
+  // The number identifies the problem (AADSTS7000215: invalid secret). The text around it may repeat parts of the
+  // request.
   const number = /AADSTS\d{1,12}/.exec(textOf(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
     throw unusable('azure_entra_client_secret', `Microsoft Entra refused the client (${number})`);

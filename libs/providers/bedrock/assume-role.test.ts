@@ -5,7 +5,7 @@ import { assumeRole, type Role } from './assume-role.ts';
 
 const start = Date.UTC(2026, 0, 2);
 let roles = 0;
-/** A role that no other test has taken on. */
+/** A role that no other test has assumed. */
 const newRole = (): Role => ({
   roleArn: `arn:aws:iam::123456789012:role/r${(roles += 1)}`,
   externalId: 'ext&1',
@@ -17,7 +17,7 @@ const answer = (number: number, expiresAt: number): string =>
   `<SecretAccessKey>secret${number}</SecretAccessKey><SessionToken>token${number}</SessionToken>` +
   `<Expiration>${new Date(expiresAt).toISOString()}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`;
 
-/** STS, with its requests and the answers to come; a clock that tests move. */
+/** STS, with its requests and its future answers, and a clock that tests move. */
 function sts() {
   const requests: OutboundRequest[] = [];
   const kept: string[] = [];

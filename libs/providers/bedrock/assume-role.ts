@@ -8,10 +8,10 @@ import { addSignature, type Credentials } from './signature.ts';
 /** `region` has been checked, because it becomes part of a host name. */
 export type Role = { roleArn: string; externalId: string | undefined; region: string; credentials: Credentials };
 
-/** `refreshing`: one call is fetching new credentials, and the others go on with these. */
+/** `refreshing`: one call is fetching new credentials, and the others continue with these. */
 type Entry = { credentials: Credentials; expiresAt: number; refreshing: boolean };
 
-/** As many roles as are likely to be in use at a time. A role that was evicted is assumed again. */
+/** As many roles as are likely to be in use together. A role that was evicted is assumed again. */
 const rolesMax = 1_000;
 /** Every role allows an hour. */
 const durationSeconds = 3_600;
@@ -23,8 +23,9 @@ const leftMsMin = 30_000;
 const known = new LRUCache<string, Entry>({ max: rolesMax });
 
 /**
- * Credentials of a role (AWS STS AssumeRole), cached until they expire. One call renews them while others go on.
- * Throws invalid_request when STS refuses, provider_failed when it cannot be understood, and what the tools' fetch throws.
+ * Returns the credentials of a role (AWS STS AssumeRole), cached until they expire. One call renews them while others
+ * continue. Throws invalid_request when STS refuses, provider_failed when its answer cannot be read, and the errors of
+ * the tools' fetch.
  */
 export async function assumeRole(role: Role, tools: AuthorizeTools): Promise<Credentials> {
   const { now, keepSecret } = tools;
@@ -96,6 +97,6 @@ async function fetchCredentials(
   return { credentials: { accessKeyId, secretAccessKey, sessionToken }, expiresAt };
 }
 
-/** The text of the first such element. STS's answers are flat, and only messages contain escapes. */
+/** The text of the first element with this name. STS's answers are flat, and only messages contain escapes. */
 const elementOf = (xml: string, name: string): string | undefined =>
   new RegExp(`<${name}>([^<]*)</${name}>`).exec(xml)?.[1]?.trim();

@@ -39,8 +39,9 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
 }
 
 /**
- * What OpenAI's usage does not have: what is written to the cache, and the class of service. Both stand in a whole answer and in
- * the `metadata` event of a stream. Inference optimised for latency has prices of its own, so it is a class of service, too.
+ * Usage that OpenAI's format does not have: tokens written to the cache, and the class of service. Both are part of a
+ * whole answer and of the `metadata` event of a stream. Latency-optimised inference has separate prices, so it is a
+ * class of service, too.
  */
 export function detailsOfConverse({ usage, serviceTier, performanceConfig }: Json): UsageDetails | null {
   const cacheWriteTokens = countOf(toRecord(usage)['cacheWriteInputTokens']);

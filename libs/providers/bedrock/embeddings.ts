@@ -32,7 +32,7 @@ const families: readonly Family[] = [
       if (dimensions !== undefined && !model.includes('embed-v4')) throw fixedLength(model);
       return compact({
         texts,
-        // The API requires it. Texts count as documents to be found unless the client says otherwise.
+        // The API requires it. Texts count as documents to be found unless the client specifies something else.
         input_type: textOf(body['input_type']) ?? 'search_document',
         truncate: textOf(body['truncate']),
         output_dimension: dimensions,
@@ -43,8 +43,9 @@ const families: readonly Family[] = [
 ];
 
 /**
- * The body of an InvokeModel request for Bedrock's embedding models. `dropped` lists what was left out.
- * Throws invalid_request: another model, tokens instead of texts, or more texts than the model accepts at a time.
+ * The body of an InvokeModel request for Bedrock's embedding models. `dropped` lists the parameters that were left out.
+ * Throws invalid_request for another model, for tokens instead of texts, or for more texts than the model accepts in
+ * one request.
  */
 export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; dropped: string[] } {
   const body = call.json();

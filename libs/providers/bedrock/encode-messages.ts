@@ -16,9 +16,9 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
 }
 
 /**
- * The conversation in alternating turns, as Converse requires. Images are sent as bytes: those with http URLs are among the
- * call's resources. Adds what it leaves out to `dropped`.
- * Throws invalid_request: no message is left, or a part that Converse does not support.
+ * The conversation in alternating turns, as Converse requires. Images are sent as bytes: those with http URLs are among
+ * the call's resources. Adds the hints that it leaves out to `dropped`. Throws invalid_request if no message is left,
+ * or for a part that Converse does not support.
  */
 export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: string[]): Turn[] {
   const state: State = { strict: call.strict, resources: call.resources, documentNames: new Set(), dropped };
@@ -77,7 +77,7 @@ function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assi
       }
       case 'redacted_thinking':
         return [{ reasoningContent: { redactedContent: block['data'] } }];
-      case 'tool_use': // is sent as tool_calls
+      case 'tool_use': // These are sent as tool_calls.
         return [];
       default:
         state.dropped.push(`${param}.content_blocks[${index}]`);

@@ -13,7 +13,7 @@ import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { claudeOf, isOpenAiModel } from './models.ts';
 
-/** Converse's own parameters, which are sent unchanged, also if in snake case. */
+/** Converse's own parameters, which are sent unchanged. They can also be given in snake case. */
 const native = {
   guardrailConfig: 'guardrail_config',
   performanceConfig: 'performance_config',
@@ -46,9 +46,10 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Converse request; the model is in the path. Parameters of the model that Converse does not have are sent as
- * `additionalModelRequestFields`. `dropped` lists the client's parameters that were left out. Throws invalid_request for what
- * has no equivalent, and `unsupported_parameter` where dropping it would change the answer's shape.
+ * The body of a Converse request; the model is in the path. Parameters of the model that Converse does not have are
+ * sent as `additionalModelRequestFields`. `dropped` lists the client's parameters that were left out. Throws
+ * invalid_request for a parameter without an equivalent, and `unsupported_parameter` if dropping it would change the
+ * answer's shape.
  */
 export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
   const request = withJsonInWords(readChatRequest(call.json()));
@@ -120,8 +121,8 @@ function effortOf(
 }
 
 /**
- * Converse has no `none`: the tools are left out then, unless the conversation has calls, whose tools must be listed.
- * The tools of calls in a conversation without tools are listed by their names only.
+ * Converse has no `none`. The tools are left out instead, unless the conversation has calls, whose tools must be
+ * listed. The tools of calls in a conversation without tools are listed by their names only.
  */
 function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined {
   const { tools, toolChoice, messages, usesFunctions } = request;

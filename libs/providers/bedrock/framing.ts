@@ -13,9 +13,10 @@ const preludeBytes = 12;
 const messageBytesMin = 16;
 
 /**
- * Splits `application/vnd.amazon.eventstream` into events: `event` is the `:event-type` of a message, the `:exception-type`
- * of an exception, or `error`; `data` is the JSON text of its payload. Both checksums are verified, the prelude's before it
- * waits for as many bytes as the prelude says. Throws Error for a message that is damaged or too large.
+ * Splits `application/vnd.amazon.eventstream` into events: `event` is the `:event-type` of a message, the
+ * `:exception-type` of an exception, or `error`; `data` is the JSON text of its payload. Both checksums are verified.
+ * The prelude's is verified before waiting for the number of bytes that the prelude announces. Throws Error for a
+ * message that is damaged or too large.
  */
 export function openEventFraming(onEvent: (event: StreamEvent) => void, eventBytesMax: number): Framing {
   let chunks: Buffer[] = [];
@@ -51,7 +52,7 @@ export function openEventFraming(onEvent: (event: StreamEvent) => void, eventByt
         preludeRead = false;
       }
     },
-    end: () => {}, // an unfinished message: the core sees that the answer is not complete
+    end: () => {}, // The message is unfinished. The core sees that the answer is not complete.
   };
 }
 

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** The form of AWS's region names. Nothing that could change the host it becomes part of. */
+/** The form of AWS's region names. It allows no characters that could change the host that the name becomes part of. */
 const form = /^[a-z]{2,4}(-[a-z]{2,12}){1,3}-\d{1,2}$/;
 
 /** Throws invalid_request for a text that is not a region's name, because it becomes part of the host that is called. */

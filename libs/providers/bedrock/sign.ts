@@ -5,9 +5,9 @@ import { assertRegion } from './region.ts';
 import { addSignature } from './signature.ts';
 
 /**
- * Signs a request for Bedrock with the target's `aws_access_key_id`, `aws_secret_access_key` and, for temporary credentials,
- * `aws_session_token`, or with the role `aws_role_arn` that they may assume. Adds the headers in place.
- * Throws invalid_request, naming a missing setting, and as `assumeRole`.
+ * Signs a request for Bedrock with the target's `aws_access_key_id`, `aws_secret_access_key` and, for temporary
+ * credentials, `aws_session_token`, or with the role `aws_role_arn` that they can assume. Adds the headers in place.
+ * Throws invalid_request, naming a missing setting, and like `assumeRole`.
  */
 export async function signRequest(request: OutboundRequest, upstream: Upstream, tools: AuthorizeTools): Promise<void> {
   const { settings, secrets } = upstream;

@@ -16,7 +16,7 @@ export async function addSignature(
   const { service, region, now } = options;
   const { accessKeyId, secretAccessKey, sessionToken } = options.credentials;
   const url = new URL(request.origin);
-  // The body is never a stream: nothing is streamed to Bedrock or STS.
+  // The body is never a stream, because neither Bedrock nor STS gets streams.
   const body = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0);
   const credentials = { accessKeyId, secretAccessKey, ...(sessionToken ? { sessionToken } : {}) };
   const signer = new SignatureV4({ service, region, sha256: Sha256, credentials });

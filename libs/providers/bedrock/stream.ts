@@ -39,7 +39,7 @@ export function openConverseStream(call: Call): StreamDecoder {
       return choice.toolArguments(index, fragment);
     }
     const { text: thinking, signature, redactedContent } = toRecord(delta['reasoningContent']);
-    // Nothing for strict clients: an empty delta would be useless to them.
+    // Strict clients get no thinking, and an empty delta would be useless to them.
     if (strict) return [];
     const part = {
       ...textMember('thinking', thinking),
@@ -73,7 +73,7 @@ export function openConverseStream(call: Call): StreamDecoder {
       try {
         parsed = JSON.parse(data);
       } catch {
-        return { payloads: [data] }; // no JSON: the core says so
+        return { payloads: [data] }; // The data is not valid JSON, which the core reports.
       }
       const payload = toRecord(parsed);
       const index = typeof payload['contentBlockIndex'] === 'number' ? payload['contentBlockIndex'] : 0;
@@ -95,7 +95,7 @@ export function openConverseStream(call: Call): StreamDecoder {
           details = detailsOfConverse(payload);
           return closing([]);
         default:
-          return { payloads: [] }; // `initial-response`, and whatever is added later
+          return { payloads: [] }; // `initial-response`, and events that are added later.
       }
     },
     details: () => details,

@@ -94,7 +94,7 @@ const reasonOf = (reason: FinishReason, usesFunctions: boolean): string =>
 
 /** Writes the chunks of one choice, as payload texts in order. The first one always has the role. */
 export type ChoiceWriter = {
-  /** The chunk with the role; nothing if it was written already. */
+  /** Returns the chunk with the role, or no chunk if it was written already. */
   start: () => string[];
   text: (text: string) => string[];
   /** Any other delta (`content_blocks`, `reasoning_content`, `refusal`). */
@@ -104,7 +104,7 @@ export type ChoiceWriter = {
     key: string | number,
     call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
   ) => string[];
-  /** Continues the arguments of a call; nothing for an empty fragment or an unknown key. */
+  /** Continues the arguments of a call. Returns no chunk for an empty fragment or an unknown key. */
   toolArguments: (key: string | number, fragment: string) => string[];
   /** Whether a tool call has begun. */
   hasToolCalls: () => boolean;
@@ -155,7 +155,7 @@ function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean, 
   };
   const write = (delta: Json): string[] => [...start(), chunk(delta)];
   const callDelta = (position: number, id: string | undefined, called: Json): string[] => {
-    // The deprecated form has room for one call; a provider that makes more of them is not heard.
+    // The deprecated form has room for one call, so any further calls of the provider are dropped.
     if (usesFunctions) return position === 0 ? write({ function_call: called }) : [];
     const named = id === undefined ? {} : { id, type: 'function' };
     return write({ tool_calls: [{ index: position, ...named, function: called }] });
@@ -179,7 +179,7 @@ function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean, 
   };
 }
 
-/** An id for an answer of a provider that gives none. */
+/** An ID for the answer of a provider that sends none. */
 export const newCompletionId = (): string => `chatcmpl-${randomBytes(16).toString('hex')}`;
 
 const nowSeconds = (): number => Math.floor(Date.now() / 1_000);

@@ -40,9 +40,9 @@ export type ChatMessages = {
 
 /**
  * Reads the messages of a chat request that the contract has checked (libs/contracts/calls/chat.ts). The deprecated
- * `function_call` and `function` role become a tool call and its result, with an id that both share.
- * Throws invalid_request, naming the param, for what no provider accepts: arguments that are not a JSON object, an invalid
- * `data:` URL, a part without data.
+ * `function_call` and `function` role become a tool call and its result, with an ID that both share. Throws
+ * invalid_request, naming the param, for input that no provider accepts: arguments that are not a JSON object, an
+ * invalid `data:` URL, a part without data.
  */
 export function readChatMessages(list: unknown): ChatMessages {
   const system: (Placed & { text: string })[] = [];
@@ -172,7 +172,7 @@ function readFile(raw: Json, param: string): ContentPart {
   const data = textOf(file['file_data']);
   if (data) {
     if (/^data:/i.test(data)) return at(readMedia(data, `${param}.file.file_data`));
-    // Bare base64 does not say its type: it is given beside it, or follows from the file name.
+    // Bare base64 does not contain its type. The type is a separate member, or follows from the file name.
     const mediaType = textOf(file['mime_type']) ?? (/\.txt$/i.test(name ?? '') ? 'text/plain' : 'application/pdf');
     return at({ kind: 'bytes', mediaType, base64: data });
   }

@@ -52,8 +52,8 @@ export type ChatRequest = ChatMessages & {
 };
 
 /**
- * Reads a chat request that the contract has checked (libs/contracts/calls/chat.ts); `functions` and `function_call` become
- * tools. Throws as `readChatMessages` does.
+ * Reads a chat request that the contract has checked (libs/contracts/calls/chat.ts); `functions` and `function_call`
+ * become tools. Throws like `readChatMessages`.
  */
 export function readChatRequest(body: Json): ChatRequest {
   const legacy = usesFunctions(body);
@@ -118,8 +118,8 @@ export function droppedParams(body: Json, taken: ReadonlySet<string>): string[] 
 }
 
 /**
- * Rejects what a provider that returns only one choice with text does not support: several choices, log probabilities,
- * audio. Throws invalid_request `unsupported_parameter`, naming the param.
+ * Rejects the parameters that a provider with only one text choice does not support: several choices, log
+ * probabilities, audio. Throws invalid_request `unsupported_parameter`, naming the param.
  */
 export function assertPlainAnswer(
   request: ChatRequest,

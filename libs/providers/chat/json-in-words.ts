@@ -21,7 +21,7 @@ export function wantsAnyJsonObject(call: Call): boolean {
 const instruction = 'Answer with a single JSON object and nothing else: no text around it and no Markdown.';
 const besideTools = `Unless you call a tool: ${instruction}`;
 
-/** The request with an instruction to answer with a JSON object as its last one, if it needs that; else unchanged. */
+/** Returns the request with a final instruction to answer with a JSON object, if it needs that; otherwise unchanged. */
 export function withJsonInWords(request: ChatRequest): ChatRequest {
   if (!isAnyJsonObject(request.responseFormat)) return request;
   const text = request.tools.length > 0 && request.toolChoice !== 'none' ? besideTools : instruction;

@@ -38,8 +38,8 @@ export function fetchedMedia({ contentType, bytes }: Resource): Extract<Media, {
 }
 
 /**
- * Parses a `data:` URL (RFC 2397: base64, or percent-encoded text, which is converted to base64); any other URL is returned
- * as it is. Throws invalid_request, naming the param, for a text that is neither.
+ * Parses a `data:` URL (RFC 2397: base64, or percent-encoded text, which is converted to base64). Any other URL is
+ * returned unchanged. Throws invalid_request, naming the param, for a text that is neither.
  */
 export function readMedia(url: string, param: string): Media {
   if (!/^data:/i.test(url)) {
@@ -64,6 +64,6 @@ export function readMedia(url: string, param: string): Media {
   }
 }
 
-/** The message does not repeat the value, which may be megabytes. */
+/** The message does not repeat the value, which can be megabytes long. */
 const unreadable = (param: string, what: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${what}.`, { param });

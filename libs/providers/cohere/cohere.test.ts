@@ -7,7 +7,7 @@ import { encodeChatBody } from './encode.ts';
 import { cohere } from './index.ts';
 import { openChatStream } from './stream.ts';
 
-// What test/conformance/cases/cohere.ts cannot say: extensions, and the less common forms of requests.
+// Cases that test/conformance/cases/cohere.ts cannot express: extensions, and the less common forms of requests.
 
 const callOf = (json: Record<string, unknown>, options: Partial<Call> = {}): Call => ({
   operation: 'chat',
@@ -58,7 +58,7 @@ test('plan and citations come with strict compliance off, and a plan goes back w
   const { body } = encodeChatBody(
     callOf({ messages: [{ role: 'assistant', content: null, tool_plan: 'Look.', tool_calls: [toolCall] }] }),
   );
-  // The arguments' text is the client's, numbers beyond 2^53 included.
+  // The text of the arguments is the client's, including numbers beyond 2^53.
   expect(body['messages']).toEqual([{ role: 'assistant', tool_plan: 'Look.', tool_calls: [toolCall] }]);
 });
 

@@ -46,7 +46,7 @@ export function headOf(id: unknown, call: Call): AnswerHead {
   };
 }
 
-/** For a tool without parameters Cohere may send `null` or nothing. */
+/** For a tool without parameters, Cohere can send `null` or leave the arguments out. */
 function argumentsOf(written: unknown): string {
   const text = textOf(written)?.trim() ?? '';
   return text === '' || text === 'null' ? '{}' : text;
@@ -84,7 +84,7 @@ export function decodeChat(body: unknown, call: Call): unknown {
   );
 }
 
-/** What has no place in OpenAI's answers. */
+/** Members that have no place in OpenAI's answers. */
 function extensionsOf(message: Json, blocks: readonly Json[]): Json {
   const plan = textOf(message['tool_plan']);
   const citations = toRecords(message['citations']);

@@ -6,9 +6,9 @@ import type { Call } from '../provider.ts';
 const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', 'truncate']);
 
 /**
- * The body of a v2 embed request. Cohere requires the purpose of the vectors, which OpenAI's API does not have: texts count as
- * documents to be found (`search_document`) unless the request has Cohere's own `input_type`. Vectors are returned as floats;
- * the core converts them to base64 if asked. Throws invalid_request for input as tokens.
+ * The body of a v2 embed request. Cohere requires the purpose of the vectors, which OpenAI's API does not have: texts
+ * count as documents to be found (`search_document`) unless the request has Cohere's own `input_type`. Vectors are
+ * returned as floats; the core converts them to base64 if asked. Throws invalid_request for input as tokens.
  */
 export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
   const given = call.json();

@@ -18,7 +18,7 @@ function encodeMessage(message: ChatMessage): Json {
   }
 }
 
-/** Content may be left out only if there are tool calls. */
+/** Content can be left out only if there are tool calls. */
 function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage, { role: 'assistant' }>): Json {
   const text = joinText(parts);
   // The blocks of an earlier answer include its text. Blocks that Cohere does not know are from another provider.
@@ -39,7 +39,7 @@ function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage,
   });
 }
 
-/** The text of the arguments is kept as the client sent it: Cohere's calls have OpenAI's format. */
+/** The text of the arguments is sent exactly as the client wrote it: Cohere's calls have OpenAI's format. */
 function encodeToolCall({ id, name, raw }: ToolCall): Json {
   const written = textOf(toRecord(raw['function'])['arguments']) ?? textOf(raw['arguments']) ?? '';
   return { id, type: 'function', function: { name, arguments: written.trim() === '' ? '{}' : written } };

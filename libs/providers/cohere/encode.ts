@@ -28,9 +28,9 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a v2 chat request (COHERE-1). `dropped` lists the client's parameters that were left out. Values that Cohere
- * rejects (a penalty below 0) are sent, so that Cohere rejects them. Throws invalid_request for what has no equivalent, and
- * `unsupported_parameter` where dropping it would change the answer's shape.
+ * The body of a v2 chat request (COHERE-1). `dropped` lists the client's parameters that were left out. Values that
+ * Cohere rejects (a penalty below 0) are sent, so that Cohere rejects them. Throws invalid_request for a parameter
+ * without an equivalent, and `unsupported_parameter` if dropping it would change the answer's shape.
  */
 export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
   const request = readChatRequest(call.json());
@@ -95,7 +95,10 @@ function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined
   return { type: 'json_object', json_schema: format.schema };
 }
 
-/** `thinking` is an extension. Of OpenAI's efforts Cohere has only `none`, which models without thinking do anyway. */
+/**
+ * `thinking` is an extension. Of OpenAI's efforts, Cohere supports only `none`, which is the behaviour of models
+ * without thinking anyway.
+ */
 function encodeThinking(
   { body, reasoningEffort, model }: ChatRequest,
   strict: boolean,

@@ -8,7 +8,7 @@ import { decodeCohereError } from './errors.ts';
 import { openChatStream } from './stream.ts';
 
 const address = new URL('https://api.cohere.com/v2');
-/** More models than there are, so that one page has all. */
+/** More models than exist, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Cohere's v2 API (COHERE-1). */

@@ -29,7 +29,10 @@ export function openChatStream(call: Call): StreamDecoder {
       : [];
   };
 
-  /** For a tool without parameters Cohere may send `null`: text before the first brace is dropped, and the end adds `{}`. */
+  /**
+   * For a tool without parameters, Cohere can send `null`: text before the first brace is dropped, and the end adds
+   * `{}`.
+   */
   const writeArguments = (index: number, fragment: string): string[] => {
     if (!hasArguments.get(index) && !/^\s*\{/.test(fragment)) return [];
     hasArguments.set(index, true);
@@ -91,18 +94,19 @@ export function openChatStream(call: Call): StreamDecoder {
           ? { payloads: [], error: decodeCohereError(200, data) }
           : { payloads: [] };
       default:
-        return { payloads: [] }; // ends of blocks, and whatever is added later
+        return { payloads: [] }; // Ends of blocks, and events that are added later.
     }
   };
 
   return {
     push: ({ data }) => {
-      if (data === '[DONE]') return { payloads: [] }; // says nothing that message-end has not said
+      if (data === '[DONE]') return { payloads: [] }; // It adds nothing to message-end.
       let event: unknown;
       try {
         event = JSON.parse(data);
       } catch {
-        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
+        return { payloads: [data] };
       }
       return push(toRecord(event), data);
     },

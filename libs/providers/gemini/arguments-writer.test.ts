@@ -149,7 +149,7 @@ test('what is kept of names, and of pieces out of order, is bounded', () => {
   expect(read([long, long])).toEqual({ a: 'x'.repeat(10_000) });
 });
 
-/** Objects whose leaves are values: pieces have no way to tell of an empty object or list. */
+/** Objects whose leaves are values, because pieces cannot represent an empty object or list. */
 const name = fc.oneof(
   fc.string({ unit: 'binary', minLength: 1 }),
   fc.constantFrom('__proto__', 'constructor', 'a', '0'),
@@ -167,7 +167,7 @@ const { object } = fc.letrec<{ value: unknown; object: Record<string, unknown> }
   object: fc.dictionary(name, tie('value'), { minKeys: 1, maxKeys: 4 }),
 }));
 
-/** The pieces of each leaf, strings cut where `cut` says; in the order of the text. */
+/** The pieces of each leaf, with strings cut according to `cut`, in the order of the text. */
 function leavesOf(value: unknown, jsonPath: string, cut: number): Json[][] {
   if (Array.isArray(value)) return value.flatMap((item, index) => leavesOf(item, `${jsonPath}[${index}]`, cut));
   if (typeof value === 'object' && value !== null) {

@@ -6,32 +6,33 @@ import { readPartialArg, type PartialArg, type Step } from './read-partial-arg.t
 
 /** Writes the arguments of one call as they arrive. The returned texts, concatenated, are one JSON object. */
 export type ArgumentsWriter = {
-  /** Takes the next element of `partialArgs`. Throws provider_failed if it makes the JSON invalid. */
+  /** Adds the next element of `partialArgs`. Throws provider_failed if it makes the JSON invalid. */
   add: (raw: Json) => string;
-  /** The rest of the text, when no element follows. Throws as `add`. */
+  /** Returns the rest of the text, when no element follows. Throws like `add`. */
   end: () => string;
 };
 
 /** How many characters the writers of one stream may buffer together. */
 export type ArgumentsMemory = { left: number };
 export const argumentsMemoryMax = 4 * 1_024 * 1_024;
-/** What an entry of a map costs in addition to its text. */
+/** The cost of an entry of a map in addition to its text. */
 const entryCost = 64;
 
-/** An object or list whose end is not written yet. `written`: its members that are. */
+/** An object or list whose end is not written yet. `written`: its members that are written. */
 type OpenNode = { step: Step | null; isList: boolean; written: Set<Step> };
-/** What is written later: a growing string or the text of a value, or an object or list of these. */
+/** A value that is written later: a growing string, the text of a value, or an object or list of these. */
 type LateLeaf = { isString: boolean; text: string; isOpen: boolean };
 type LateNode = { isList: boolean; members: Map<Step, LateLeaf | LateNode> };
 
 /**
- * Gemini sends pieces with their paths (`$.a.b[0].c`), in any order, but JSON text has an order. A piece that follows what is
- * written is written at once; an object or list ends when a piece lies outside of it. A piece that cannot be written yet
- * (another string has not ended, or an earlier item of a list is missing) waits for the end of the call, and so does
- * everything after it except the string that is being written, because the waiting pieces may belong to any open object.
- * A piece of an object that has ended, or a second value for a path, is an error: wrong arguments are never passed on.
+ * Gemini sends pieces with their paths (`$.a.b[0].c`), in any order, but JSON text has an order. A piece that follows
+ * the written text is written immediately; an object or list ends when a piece is outside of it. A piece that cannot be
+ * written yet (another string has not ended, or an earlier item of a list is missing) waits for the end of the call. So
+ * do all later pieces except those of the string that is being written, because the waiting pieces can belong to any
+ * open object. A piece of an object that has ended, or a second value for a path, is an error: wrong arguments are
+ * never passed on.
  *
- * Members are kept only in sets and maps and written as JSON, so that no name (`__proto__`) is special.
+ * Members are stored only in sets and maps and written as JSON, so that no name (`__proto__`) is special.
  */
 export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter {
   const open: OpenNode[] = [{ step: null, isList: false, written: new Set() }];
@@ -47,7 +48,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
 
   const innermost = (): OpenNode => open.at(-1) as OpenNode;
 
-  /** The text before a member's value. */
+  /** The text that precedes a member's value. */
   const head = (node: OpenNode, step: Step): string => {
     keep(costOf(step));
     const comma = node.written.size === 0 ? '' : ',';
@@ -121,7 +122,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
     }
   };
 
-  /** What waited, and the ends of all that is open. */
+  /** Returns the waiting text, and the ends of everything that is open. */
   const end = (): string => {
     let text = openString === null ? '' : '"';
     openString = null;
@@ -153,7 +154,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
       if (!willContinue) openString = null;
       return `${inString(value?.text ?? '')}${willContinue ? '' : '"'}`;
     }
-    // It has no content, or only ends what was written before.
+    // It has no content, or only ends a value that was written before.
     if (value === null && !willContinue) return '';
     const piece = value ?? { isString: true, text: '' };
     const depth = sharedDepth(path);
@@ -176,7 +177,7 @@ const invalidArguments = (why: string): GatewayError =>
 const costOf = (step: Step): number => entryCost + String(step).length;
 const inString = (text: string): string => JSON.stringify(text).slice(1, -1);
 
-/** What waits to be written into the innermost open object or list. */
+/** The part that waits to be written into the innermost open object or list. */
 function nodeAt(late: LateNode, open: readonly OpenNode[]): LateNode | null {
   let node: LateNode | null = late;
   for (const { step } of open) {
@@ -188,7 +189,7 @@ function nodeAt(late: LateNode, open: readonly OpenNode[]): LateNode | null {
   return node;
 }
 
-/** Items of a list are sorted by index, because they may arrive in any order. */
+/** Items of a list are sorted by index, because they can arrive in any order. */
 function inOrder(node: LateNode | null): (readonly [Step, LateLeaf | LateNode])[] {
   const members = [...(node?.members ?? [])];
   return node?.isList === true ? members.toSorted(([a], [b]) => Number(a) - Number(b)) : members;

@@ -4,7 +4,7 @@ import { encodeChat, translationCall, upstreamAt } from '#test/translation-call.
 import { gemini } from './index.ts';
 import { packCallId } from './thought-signature.ts';
 
-// What test/conformance/cases/gemini.ts cannot say: the less common forms of messages.
+// Cases that test/conformance/cases/gemini.ts cannot express: the less common forms of messages.
 
 const upstream = upstreamAt('http://127.0.0.1/v1beta/');
 const encode = (body: object, options: Partial<Call> = {}) =>

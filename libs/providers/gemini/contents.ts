@@ -12,9 +12,9 @@ type Assistant = Extract<ChatMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ChatMessage, { role: 'tool' }>;
 
 /**
- * The conversation in Gemini's format: the instructions of all system and developer messages, in order, and contents with
- * alternating roles. All results of one turn are in one content, in the order of their calls.
- * Throws invalid_request, naming the param, for a result whose call is not in the conversation, and as `toGeminiPart`.
+ * The conversation in Gemini's format: the instructions of all system and developer messages, in order, and contents
+ * with alternating roles. All results of one turn are in one content, in the order of their calls. Throws
+ * invalid_request, naming the param, for a result whose call is not in the conversation, and like `toGeminiPart`.
  */
 export function toContents(request: ChatRequest, call: Call): { systemInstruction?: Json; contents: Content[] } {
   const instructions = request.system.map(({ text }) => ({ text }));
@@ -75,22 +75,25 @@ function assistantParts({ parts, blocks, toolCalls, param }: Assistant, model: s
   return [
     ...said,
     ...calls.map(({ functionCall, signature }, index) => {
-      // Of parallel calls only the first one has a signature, which covers all.
+      // Only the first of several parallel calls has a signature, which covers all of them.
       const sent = signature ?? (isForeign && index === 0 ? foreignSignature : undefined);
       return { functionCall, ...(sent === undefined ? {} : { thoughtSignature: sent }) };
     }),
   ];
 }
 
-/** In `function.thought_signature`, where the gateway writes it, or `extra_content`, where Google's OpenAI endpoint does. */
+/**
+ * Reads `function.thought_signature`, where the gateway writes it, or `extra_content`, where Google's OpenAI endpoint
+ * does.
+ */
 function signatureBeside(toolCall: Json): string | undefined {
   const google = toRecord(toRecord(toolCall['extra_content'])['google']);
   return textOf(toRecord(toolCall['function'])['thought_signature']) ?? textOf(google['thought_signature']);
 }
 
 /**
- * The text and images of an earlier answer's `content_blocks`, with their signatures. Thoughts are left out: Gemini's are
- * summaries that it does not want back, and it rejects the signatures of other providers' thoughts.
+ * The text and images of an earlier answer's `content_blocks`, with their signatures. Thoughts are left out: Gemini's
+ * are summaries that it does not want back, and it rejects the signatures of other providers' thoughts.
  */
 function blockParts(blocks: readonly Json[], param: string): Json[] {
   return blocks.flatMap((block, index): Json[] => {
@@ -125,7 +128,7 @@ function resultParts(results: readonly ToolResult[], call: Call): Json[] {
 
 /** Gemini requires an object; other results become its `output` member (ai.google.dev/api/caching#FunctionResponse). */
 function toResponse(text: string): Json {
-  // A number that JavaScript would round is kept as text.
+  // A number that JavaScript would round remains text.
   if (text.trimStart().startsWith('{') && !/\d{16}/.test(text)) {
     try {
       return toRecord(JSON.parse(text));

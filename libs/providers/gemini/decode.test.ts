@@ -4,7 +4,8 @@ import { decodeAll, translationCall } from '#test/translation-call.ts';
 import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
 import { openGeminiStream } from './stream.ts';
 
-// What test/conformance/cases/gemini.ts cannot say: several candidates, log-probabilities, extensions, odd streams.
+// Cases that test/conformance/cases/gemini.ts cannot express: several candidates, log probabilities, extensions, odd
+// streams.
 
 const head = { responseId: 'r1', modelVersion: 'gemini-test', createTime: '2026-02-03T04:05:06.789Z' };
 const usageMetadata = { promptTokenCount: 3, candidatesTokenCount: 2 };

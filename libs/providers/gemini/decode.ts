@@ -75,7 +75,7 @@ export function countsOf(response: Json): TokenCounts | null {
   };
 }
 
-/** Audio, images and searches, which have prices of their own. */
+/** Audio, images and searches, which have separate prices. */
 export function detailsOfGemini(response: Json): UsageDetails | null {
   const usage = toRecord(response['usageMetadata']);
   const counted = {
@@ -113,14 +113,14 @@ export function headOf(response: Json, call: Call): AnswerHead {
   };
 }
 
-/** Why the prompt was blocked, if there is no candidate; undefined if it was not. */
+/** The reason why the prompt was blocked, if there is no candidate; undefined if it was not blocked. */
 export function blockedPrompt(response: Json): { refusal: string | null } | undefined {
   const { blockReason, blockReasonMessage } = toRecord(response['promptFeedback']);
   if (typeof blockReason !== 'string' || toRecords(response['candidates']).length > 0) return undefined;
   return { refusal: textOf(blockReasonMessage) ?? null };
 }
 
-/** A call with the id that the client sends back. `position` is its number among the choice's calls. */
+/** A call with the ID that the client sends back. `position` is its number among the choice's calls. */
 export function toCalledTool(
   part: Extract<ReadPart, { kind: 'call' }>,
   { responseId, choice, position, strict }: { responseId: string; choice: number; position: number; strict: boolean },
@@ -160,8 +160,8 @@ function toTokenLogprob({ token, logProbability }: Json): Json {
 }
 
 /**
- * Converts a whole generateContent answer to a `chat.completion`. Throws provider_failed for one without a candidate, unless
- * the prompt was blocked, and as `finishReasonOf`.
+ * Converts a whole generateContent answer to a `chat.completion`. Throws provider_failed for one without a candidate,
+ * unless the prompt was blocked, and like `finishReasonOf`.
  */
 export function decodeGeminiChat(body: unknown, call: Call): unknown {
   const response = toRecord(body);

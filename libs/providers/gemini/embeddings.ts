@@ -5,7 +5,7 @@ import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { bothSpellings, pickNative } from './generation-config.ts';
 import { modelPath, toGeminiRequest } from './encode.ts';
 
-/** Gemini's own parameters, which are sent on in either spelling. */
+/** Gemini's own parameters, which are passed on in either spelling. */
 export const embeddingNative = ['task_type', 'title'] as const;
 /** The core itself converts numbers to base64. */
 export const embeddingTaken: ReadonlySet<string> = new Set([
@@ -50,7 +50,7 @@ export function encodeGeminiEmbedding(call: Call, upstream: Upstream): OutboundR
 export function decodeGeminiEmbedding(body: unknown, call: Call): unknown {
   const { embedding, embeddings, usageMetadata } = toRecord(body);
   const found = embedding === undefined ? embeddings : [embedding];
-  if (!Array.isArray(found)) return body; // no embedding at all: the core says so
+  if (!Array.isArray(found)) return body; // The answer has no embedding, which the core reports.
   const promptTokens = toRecord(usageMetadata)['promptTokenCount'];
   return toEmbeddingList(
     toRecords(found).map(({ values }) => values),

@@ -3,7 +3,7 @@ import type { Call } from '../provider.ts';
 import { encodeChat, translationCall, upstreamAt } from '#test/translation-call.ts';
 import { gemini } from './index.ts';
 
-// What test/conformance/cases/gemini.ts cannot say: the less common forms of requests.
+// Cases that test/conformance/cases/gemini.ts cannot express: the less common forms of requests.
 
 const upstream = upstreamAt('http://127.0.0.1/v1beta/');
 const encode = (body: object, options: Partial<Call> = {}) =>

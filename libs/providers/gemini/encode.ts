@@ -24,9 +24,9 @@ const taken = new Set([
 const modelName = /^(?:(models|tunedModels)\/)?([A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*)$/;
 
 /**
- * The body of a generateContent request, wherever the model runs. `dropped` lists the client's parameters that were left out.
- * Throws invalid_request for what has no equivalent, and `unsupported_parameter` where dropping it would change the answer's
- * shape.
+ * The body of a generateContent request, wherever the model runs. `dropped` lists the client's parameters that were
+ * left out. Throws invalid_request for a parameter without an equivalent, and `unsupported_parameter` if dropping it
+ * would change the answer's shape.
  */
 export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; dropped: string[] } {
   const request = readChatRequest(call.json());

@@ -2,8 +2,8 @@ import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 /**
- * Google's error bodies: `{error: {code, message, status, details}}`, inside a list if the stream would have been a list, or
- * anything else that a proxy sends. Never throws.
+ * Reads Google's error bodies: `{error: {code, message, status, details}}`, inside a list if the stream would have been
+ * a list, or any other body from a proxy. Never throws.
  */
 export function decodeGoogleError(status: number, body: string): ProviderError {
   let parsed: unknown;

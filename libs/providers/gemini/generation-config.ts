@@ -3,7 +3,7 @@ import { compact, toRecord, type Json } from '../chat/json-value.ts';
 import { toGeminiSchema } from './schemas/schema.ts';
 import { toThinkingConfig } from './thinking.ts';
 
-/** Gemini's own members of generationConfig, which are sent on in either spelling. */
+/** Gemini's own members of generationConfig, which are passed on in either spelling. */
 const native = [
   'top_k',
   'response_modalities',

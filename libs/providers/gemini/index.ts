@@ -8,7 +8,7 @@ import { urlsToFetch } from './media.ts';
 import { openGeminiStream } from './stream.ts';
 
 const address = new URL('https://generativelanguage.googleapis.com/v1beta');
-/** More models than there are, so that one page has all. */
+/** More models than exist, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Google's Gemini API with an API key (GEMINI-1). */
@@ -45,7 +45,7 @@ export const gemini: Provider = {
   },
 };
 
-/** Google does not say when a model was created. */
+/** Google does not report when a model was created. */
 function decodeModels(body: unknown): unknown {
   const { models } = toRecord(body);
   if (!Array.isArray(models)) return body;

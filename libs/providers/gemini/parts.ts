@@ -71,7 +71,7 @@ export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
   };
 }
 
-/** Joins the pieces to the blocks of a whole answer. */
+/** Joins the pieces into the blocks of a whole answer. */
 export function joinBlocks(pieces: readonly BlockPiece[]): Json[] {
   const blocks: Record<string, unknown>[] = [];
   for (const { index, delta } of pieces) {

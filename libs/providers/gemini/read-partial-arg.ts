@@ -12,8 +12,8 @@ export type PartialArg = {
 };
 
 const depthMax = 100;
-// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a dot may have more characters than
-// there, because clients choose the names of properties (`$.first-name`).
+// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a dot can have more characters than in the RFC,
+// because clients choose the names of properties (`$.first-name`).
 const segment = /\.([^.[\]]+)|\[(0|[1-9]\d{0,8})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/suy;
 
 /**

@@ -94,9 +94,9 @@ export function openGeminiStream(call: Call): StreamDecoder {
   };
 
   /**
-   * A call is one part. With `streamFunctionCallArguments`, its first part has the name, and parts without a name continue
-   * it until one has no `willContinue`. A signature must be in the first part, because it becomes part of the id, which is
-   * sent with the name.
+   * A call is one part. With `streamFunctionCallArguments`, its first part has the name, and parts without a name
+   * continue it until one has no `willContinue`. A signature must be in the first part, because it becomes part of the
+   * ID, which is sent with the name.
    */
   const writeCall = (candidate: Candidate, part: CallPart): string[] => {
     const payloads: string[] = [];
@@ -140,7 +140,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
   const writeFinish = (candidate: Candidate, raw: Json): string[] => {
     const { calls, hasContent, finished, logprobs } = candidate;
     const hasReason = isFinished(raw);
-    // Calls after a finish reason other than `tool_calls`: written again, with the reason that clients expect.
+    // Calls arrived after a finish reason other than `tool_calls`. The reason is written again, as clients expect it.
     if (!hasReason && !(finished === 'stop' && calls > 0)) return [];
     const reason = hasReason ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
     if (reason === finished) return [];
@@ -183,7 +183,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
           candidate.logprobs.push(...(toLogprobs(raw)?.content ?? []));
           return [...writeParts(candidate, raw), ...writeFinish(candidate, raw)];
         });
-    // A choice that has sent nothing yet still counts as unfinished, so that a broken stream is noticed.
+    // A choice that has sent no content yet still counts as unfinished, so that a broken stream is noticed.
     const started =
       candidates.size > 1 ? [...candidates.values()].flatMap((candidate) => candidate.writer.start()) : [];
     return [...written, ...started, ...(candidates.size === 0 ? [] : writeUsage(writer, response))];
@@ -195,7 +195,8 @@ export function openGeminiStream(call: Call): StreamDecoder {
       try {
         parsed = JSON.parse(data);
       } catch {
-        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
+        return { payloads: [data] };
       }
       const response = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
       if (response['error'] !== undefined) return { payloads: [], error: decodeGoogleError(200, data) };

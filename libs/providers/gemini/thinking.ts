@@ -8,9 +8,9 @@ const proLevels: Readonly<Record<string, string>> = { ...levels, minimal: 'low' 
 const firstProLevels: Readonly<Record<string, string>> = { ...proLevels, medium: 'high' };
 
 /**
- * `thinkingConfig` from the first of these that is given: the native `thinking_config`, `thinking` (only if strict compliance
- * is off), `reasoning_effort`. Gemini 3 and later have levels, earlier models token budgets. What a model does not support is
- * added to `dropped`.
+ * `thinkingConfig` from the first of these that is given: the native `thinking_config`, `thinking` (only if strict
+ * compliance is off), `reasoning_effort`. Gemini 3 and later have levels, earlier models token budgets. Settings that a
+ * model does not support are added to `dropped`.
  */
 export function toThinkingConfig(
   { body, model, reasoningEffort }: ChatRequest,

@@ -15,7 +15,7 @@ export const groq = openAiCompatible({
   },
 });
 
-/** Groq's last chunk may have usage only in `x_groq`; OpenAI has it next to the choices. */
+/** Groq's last chunk sometimes has usage only in `x_groq`; OpenAI has it next to the choices. */
 function openAmend(): Amend {
   return (answer) => {
     const { usage } = toRecord(answer['x_groq']);

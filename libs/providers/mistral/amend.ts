@@ -17,7 +17,7 @@ export function openMistralAmend(): Amend {
       const named = toRecords(listed).map((call) => {
         const { index = calls, ...members } = call;
         calls = Math.max(calls, Number(index) + 1);
-        // Mistral may also send null as the type.
+        // Mistral sometimes sends null as the type.
         const typed = { ...members, type: textOf(call['type']) ?? 'function' };
         return streamed ? { index, ...typed } : typed;
       });
@@ -67,7 +67,7 @@ function withText(message: Json, strict: boolean, streamed: boolean): Json {
   };
 }
 
-/** Whether nothing is left of a chunk: one with thoughts, which a strict client does not get. */
+/** Whether a chunk is empty: one that had only thoughts, which a strict client does not get. */
 function saysNothing({ delta, finish_reason: reason }: Json): boolean {
   return delta !== undefined && Object.keys(toRecord(delta)).length === 0 && textOf(reason) === undefined;
 }

@@ -3,7 +3,7 @@ import type { Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
 import { serviceAccountOf } from './service-account.ts';
 
-// All of these become part of a URL. Their forms allow nothing that could change where it points (SEC-3).
+// All of these become part of a URL. Their forms allow no characters that could change its destination (SEC-3).
 const regionForm = /^[a-z]{2,20}(-[a-z]{2,20}\d{1,3})?$/;
 /** Projects of old organisations have a domain in front (`example.com:project`). */
 const projectForm = /^(?:[a-z0-9][a-z0-9-]{0,60}(?:\.[a-z0-9-]{1,60}){1,5}:)?[a-z0-9][a-z0-9-]{0,60}$/;
@@ -62,7 +62,8 @@ export function vertexModelOf(name: unknown): VertexModel {
 /** `/publishers/{publisher}/models/{name}`, with the name encoded as a path segment. */
 export function ofPublisher(publisher: 'google' | 'anthropic', name: string): VertexModel {
   if (!modelForm.test(name)) throw invalidModel();
-  const segment = encodeURIComponent(name).replace('%40', '@'); // as Anthropic's own SDK writes it; harmless in a path
+  // This is how Anthropic's own SDK writes it. It is harmless in a path.
+  const segment = encodeURIComponent(name).replace('%40', '@');
   return { publisher, path: `/publishers/${publisher}/models/${segment}` };
 }
 

@@ -38,7 +38,7 @@ export const vertexChat: Translation = {
       case 'google':
         return urlsToFetch(call);
       case 'anthropic':
-        return mediaUrls(readChatMessages(call.json()['messages'])); // Claude fetches nothing itself here
+        return mediaUrls(readChatMessages(call.json()['messages'])); // Claude fetches no URLs on Vertex AI.
       case 'openapi':
         return [];
     }

@@ -7,7 +7,7 @@ import { toVertexRequest } from './chat.ts';
 
 const taken = new Set([...embeddingTaken, 'auto_truncate', 'autoTruncate']);
 
-/** POST …/publishers/google/models/{model}:predict. How many texts one call may have depends on the model. */
+/** POST …/publishers/google/models/{model}:predict. The maximum of texts in one call depends on the model. */
 export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundRequest {
   const body = call.json();
   const { path } = ofPublisher('google', String(body['model']).replace(/^google[./]/, ''));
@@ -26,7 +26,7 @@ export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundR
 /** Converts `predictions[].embeddings` to OpenAI's list; usage is the sum of all texts' tokens. */
 export function decodeVertexEmbedding(body: unknown, call: Call): unknown {
   const { predictions } = toRecord(body);
-  if (!Array.isArray(predictions)) return body; // no embeddings at all: the core says so
+  if (!Array.isArray(predictions)) return body; // The answer has no embeddings, which the core reports.
   const found = toRecords(predictions).map((prediction) => toRecord(prediction['embeddings']));
   const tokens = ({ statistics }: Json): number => countOf(toRecord(statistics)['token_count']);
   return toEmbeddingList(

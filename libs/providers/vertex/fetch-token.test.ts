@@ -37,7 +37,7 @@ const token = (name: string, seconds: unknown = 3_600): Answer => ({
   body: { access_token: name, expires_in: seconds, token_type: 'Bearer' },
 });
 
-/** A provider whose token server answers by this script, the last answer again and again. */
+/** A provider whose token server answers according to this script, repeating the last answer. */
 function rig(...answers: (Answer | Error | Promise<Answer>)[]) {
   const { authorize } = createVertex();
   const requests: OutboundRequest[] = [];
@@ -122,7 +122,7 @@ describe('a token is kept', () => {
     const { call, requests } = rig(token('one'), token('two'), token('three'));
     expect(await call()).toBe('Bearer one');
     expect(await call(upstreamOf({ ...file }))).toBe('Bearer one');
-    // Whoever only knows an account's name and key id is not given its token.
+    // A caller that only knows an account's name and key ID does not get its token.
     expect(await call(upstreamOf({ ...file, private_key: makeKey() }))).toBe('Bearer two');
     expect(await call(upstreamOf({ ...file, private_key_id: 'key-2' }))).toBe('Bearer three');
     expect(requests).toHaveLength(3);

@@ -10,7 +10,7 @@ type Token = { text: string; staleAt: number };
 
 const scope = 'https://www.googleapis.com/auth/cloud-platform';
 const lifetimeSeconds = 3_600;
-/** A token is replaced this long before it expires, because a call may wait in a queue at Google. */
+/** A token is replaced this long before it expires, because a call can wait in a queue at Google. */
 const marginMs = 300_000;
 /** More service accounts than one process uses; each entry takes about 1.5 kB. */
 const accountsMax = 1_000;

@@ -8,9 +8,11 @@ import { createTokens } from './fetch-token.ts';
 import { serviceAccountOf } from './service-account.ts';
 
 /**
- * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAI-compatible endpoint. A target has a service account,
- * for which access tokens are fetched, or an access token as its key. `vertex_region` is required, and so is
- * `vertex_project_id` without a service account. Models are not listed: Google has no list of what a project may use.
+ * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAI-compatible endpoint. A target has a service
+ * account, for which access tokens are fetched, or an access token as its key. `vertex_region` is required, and so is
+ * `vertex_project_id` without a service account. Models are not listed, because Google has no list of the models that a
+ * project can use.
+ *
  * @testOnly
  */
 export function createVertex(): Provider {

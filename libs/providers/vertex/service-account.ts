@@ -12,8 +12,8 @@ export type ServiceAccount = {
   tokenUri: string;
   key: KeyObject;
   /**
-   * Identifies its tokens. It covers the private key too, so that a file which only names another account does not get the
-   * tokens that were fetched with the real key.
+   * Identifies its tokens. It covers the private key too, so that a file that merely names another account does not get
+   * the tokens that were fetched with the real key.
    */
   digest: string;
 };
@@ -75,8 +75,8 @@ export const invalidCredential = (why: string, cause?: unknown): GatewayError =>
   );
 
 /**
- * Where tokens are fetched: Google's token endpoint, or one at the target's own origin (the simulator). Otherwise a key file
- * could make the gateway send requests to any server.
+ * The URL at which tokens are fetched: Google's token endpoint, or one at the target's own origin (the simulator).
+ * Otherwise a key file could make the gateway send requests to any server.
  */
 export function tokenUrlOf({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstream, 'baseUrl'>): URL {
   if (tokenUri === googleTokenUri) return new URL(googleTokenUri);

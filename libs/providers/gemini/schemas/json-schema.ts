@@ -53,8 +53,8 @@ export const narrowing: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The schema with only the keywords that Gemini supports in its JSON Schema form; references are kept. Throws invalid_request
- * for a reference to something outside of the schema.
+ * The schema with only the keywords that Gemini supports in its JSON Schema form, including references. Throws
+ * invalid_request for a reference to a definition outside of the schema.
  */
 export function filterJsonSchema(schema: Json, param: string): { schema: Json; lost: readonly string[] } {
   const lost = new Set<string>();

@@ -2,13 +2,13 @@ import { toRecord, type Json } from '../../chat/json-value.ts';
 import { checkReference, filterJsonSchema, narrowing, refuseReference } from './json-schema.ts';
 
 /**
- * A JSON schema in one of Gemini's two forms: its own `Schema` (a subset of OpenAPI 3.0) or, where that is not enough, a
- * subset of JSON Schema (`responseJsonSchema`, `parametersJsonSchema`; Gemini 2.5 and later). `lost` lists the restrictions
- * that were left out.
+ * A JSON schema in one of Gemini's two forms: its own `Schema` (a subset of OpenAPI 3.0) or, if that is not enough, a
+ * subset of JSON Schema (`responseJsonSchema`, `parametersJsonSchema`; Gemini 2.5 and later). `lost` lists the
+ * restrictions that were left out.
  */
 type GeminiSchema = { form: 'openapi' | 'json'; schema: Json; lost: readonly string[] };
 
-// A small schema can refer to itself many times at each level. Beyond this many nodes the references are kept instead. The
+// A small schema can refer to itself many times at each level. Beyond this many nodes, references are not resolved. The
 // limit also protects the stack, because references are resolved by recursion.
 const nodesMax = 2_000;
 
@@ -16,9 +16,10 @@ const nodesMax = 2_000;
 class NeedsJsonSchema extends Error {}
 
 /**
- * Converts a schema: references are resolved, `anyOf` with null becomes `nullable`, and what Gemini rejects is left out.
- * Recursive schemas, maps (`additionalProperties` with a schema), tuples and objects without named properties keep the
- * JSON Schema form. Throws invalid_request, naming the param, for a reference that cannot be resolved in the schema.
+ * Converts a schema: references are resolved, `anyOf` with null becomes `nullable`, and keywords that Gemini rejects
+ * are left out. Recursive schemas, maps (`additionalProperties` with a schema), tuples and objects without named
+ * properties stay in the JSON Schema form. Throws invalid_request, naming the param, for a reference that cannot be
+ * resolved in the schema.
  */
 export function toGeminiSchema(schema: Json, param: string): GeminiSchema {
   const lost = new Set<string>();
@@ -31,7 +32,7 @@ export function toGeminiSchema(schema: Json, param: string): GeminiSchema {
   }
 }
 
-// ai.google.dev/api/caching#Schema: the supported keywords, besides those that are converted below.
+// ai.google.dev/api/caching#Schema: the supported keywords, in addition to those that are converted below.
 const kept = new Set([
   'title',
   'description',
