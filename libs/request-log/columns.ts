@@ -4,7 +4,7 @@ import type { Units, Usage } from '#libs/prices/usage.ts';
 // The columns of the request log. The type of the table, the way rows are written and read, the filters, the API, exports
 // and rollups all derive from this list. A new column needs an entry here and a migration.
 
-/** What the log reads of a call that has ended. */
+/** The parts of an ended call that the log reads. */
 export type EndedCall = {
   kind: 'live' | 'batch' | 'imported';
   operation: string;
@@ -36,7 +36,7 @@ export type EndedCall = {
   batch: { id: string; line: number } | null;
   startedAtMs: number;
   durationMs: number;
-  /** How it ended. `attempts` has those of the last target. */
+  /** How it ended. `attempts` are those of the last target. */
   end: {
     /** null: there was no answer. */
     status: number | null;
@@ -55,19 +55,19 @@ export type EndedCall = {
 };
 type Version = { id: string; slug: string; version: number };
 
-/** What a call cost, in cents as decimals. */
+/** The cost of a call, in cents as decimals. */
 export type CallCost = {
   /** null: not known. 0 for an answer from the cache, and for a call that no provider answered. */
   cents: string | null;
-  /** What an answer from the cache would have cost. */
+  /** The cost that an answer from the cache would have had at the provider. */
   savedCents: string | null;
-  /** The version of the prices that were used; null if none were. */
+  /** The version of the prices that were used; null if no prices were used. */
   version: string | null;
-  /** Usage or cost are estimates, or an attempt may have had a cost that is not known. */
+  /** Usage or cost are estimates, or an attempt may have had an unknown cost. */
   isEstimate: boolean;
 };
 
-/** A call, and what is computed from it once for several columns. */
+/** A call with the values that are computed once for several columns. */
 export type CallFacts = { ended: EndedCall; units: Units | null; cost: CallCost; steps: readonly object[] | null };
 
 /** The JavaScript type of each type of column. `cents` are US cents as a decimal, which the API shows as US dollars. */
@@ -88,23 +88,29 @@ type ColumnOf<Type extends keyof Values> = {
   type: Type;
   /** Never null. */
   isRequired?: true;
-  /** The value for a call. Absent: the log itself adds it. */
+  /** The value for a call. Absent: the log itself sets it. */
   from?: (facts: CallFacts) => Values[Type] | null;
   /**
-   * How the API shows it, in the record itself or in its `usage`. `name` and `schema` are only needed where they do not follow
-   * from the name and type of the column.
+   * How the API shows it, in the record itself or in its `usage`. `name` and `schema` are only needed if they do not
+   * follow from the name and type of the column.
    */
   shown?: { in?: 'usage'; name?: string; schema?: z.ZodType; description?: string };
-  /** Filters on it: `list` names the one that takes several values; `isExact` adds one by its own name to the list of logs. */
+  /**
+   * The filters on it: `list` names the one that takes several values; `isExact` adds one by its own name to the list
+   * of logs.
+   */
   filter?: { list?: string; description?: string; isExact?: true };
   /** Its name in exports. */
   exportedAs?: string;
-  /** Whether rollups keep calls with different values apart. */
+  /** Whether rollups separate calls with different values. */
   isRolledUp?: true;
 };
 export type Column = { [Type in keyof Values]: ColumnOf<Type> }[keyof Values];
 
-/** Rows that wait on disk have these columns in this order, so a new one is added at the end. The day and the id come first. */
+/**
+ * Rows that wait on disk have these columns in this order, so a new column must be added at the end. The day and the ID
+ * come first.
+ */
 export const columns = {
   recorded_on: { type: 'date', isRequired: true },
   id: { type: 'uuid', isRequired: true },
@@ -343,9 +349,9 @@ export const columns = {
     from: ({ ended }) => ended.option,
     shown: { description: 'the target of the config that answered, like config.targets[1]' },
   },
-  // The blob with the recorded bodies. Whoever records them sets it.
+  // The blob with the recorded bodies. The code that records them sets it.
   bodies_blob: { type: 'text', from: (): string | null => null },
-  // The attempts and guardrails of the call (record/call-steps.ts); null: one attempt and nothing else.
+  // The attempts and guardrails of the call (record/call-steps.ts); null if there was one attempt and nothing else.
   steps: { type: 'json', from: ({ steps }) => steps },
   process_id: { type: 'uuid', isRequired: true, shown: { description: 'the gateway process that recorded it' } },
   sequence: {
@@ -370,7 +376,7 @@ export type NamesWith<Property> = {
 }[ColumnName];
 export type Columns = typeof columns;
 
-/** The list as it is iterated. */
+/** The same list for iteration. */
 export const columnList: readonly (readonly [ColumnName, Column])[] = Object.entries(columns) as [ColumnName, Column][];
 
 /** How the config of a call chooses among its targets. */
@@ -385,7 +391,7 @@ function upstreamMs(attempts: readonly { durationMs: number }[]): number {
   return sum;
 }
 
-/** What was counted and has no column; null: nothing. */
+/** The counted usage that has no column; null: there is none. */
 function detailsOf(usage: Usage | null, units: Units | null): Record<string, unknown> | null {
   const details: Record<string, unknown> = { ...units };
   if (usage !== null) {

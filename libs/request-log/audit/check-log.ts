@@ -17,10 +17,13 @@ export type CheckedProcess = JudgedProcess & {
 };
 
 export type LogCheck = {
-  /** The first day that was checked (`YYYY-MM-DD`): the requested one, or the first one that exists. Null: there is none. */
+  /**
+   * The first day that was checked (`YYYY-MM-DD`): the requested one, or the first one that exists. null: no day
+   * exists.
+   */
   firstDay: string | null;
   days: number;
-  /** Number of rows that exist, and of those that are missing, for all processes. */
+  /** Number of existing rows and of missing rows, for all processes. */
   rows: number;
   missing: number;
   /** In the order of their start. Processes that stopped cleanly without recording a row are only counted. */
@@ -44,11 +47,13 @@ export const gapsMax = 20;
 type Snapshot = Kysely<Database>;
 
 /**
- * Compares the rows of the request log with what the processes reported about them. Reads the log once, day by day, in one
- * READ ONLY REPEATABLE READ transaction, and counts in Postgres; there is no index by process, because every insert would
- * pay for it. A day with missing rows is read again to find the places. Memory depends on the number of processes.
+ * Compares the rows of the request log with the reports of the processes about them. Reads the log once, day by day, in
+ * one READ ONLY REPEATABLE READ transaction, and counts in Postgres. There is no index by process, because it would
+ * slow down every insert. A day with missing rows is read again to find the places. Memory depends on the number of
+ * processes.
  *
- * Only retention waits for the check; it gives up after 2 s and tries again later. The session must have no time limits.
+ * Only retention waits for the check; it gives up after 2 s and tries again later. The session must have no time
+ * limits.
  */
 export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOptions = {}): Promise<LogCheck> {
   const { since, silentAfterMs = 4 * defaultHeartbeatMs, onDay = () => {} } = options;

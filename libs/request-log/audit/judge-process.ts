@@ -14,8 +14,9 @@ export type KnownProcess = Selectable<RequestLogProcessTable> & { is_silent: boo
 export type JudgedProcess = {
   processId: string;
   /**
-   * `ended`: stopped cleanly, after its last row was written. `silent`: not, and no longer reporting: it was killed, or cut off
-   * from the database when it stopped. `unknown`: it left rows but never reported (killed right after its start).
+   * `ended`: stopped cleanly, after its last row was written. `silent`: no clean stop and no recent report, because it
+   * was killed, or cut off from the database when it stopped. `unknown`: it left rows but never reported (killed right
+   * after its start).
    */
   state: 'ended' | 'running' | 'silent' | 'unknown';
   said: KnownProcess | undefined;
@@ -25,10 +26,10 @@ export type JudgedProcess = {
   last: number | null;
   /** Rows that it recorded on earlier days. */
   earlierRows: number;
-  /** Rows that must exist and do not, and where to look for them. */
+  /** The number of rows that must exist but do not, and the range in which to look for them. */
   missing: number;
   expected: SequenceRange;
-  /** Rows recorded after it had reported its stop; it is unknown whether more are missing. */
+  /** Rows recorded after it had reported its stop. Whether more are missing is unknown. */
   lateRows: number;
 };
 

@@ -3,12 +3,12 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { listProcesses } from '../write/process-record.ts';
 
-/** How long after its last word a process is reported, and counted by /metrics. */
+/** How long after its last report a silent process is logged, and counted by /metrics. */
 export const killedWithinMs = 600_000;
 
 /**
- * Returns what logs each process that was killed, or has lost the database, once. Its own log cannot say so. Several workers
- * may each log the same one.
+ * Returns a function that logs each process that was killed, or has lost the database, once, because the process cannot
+ * log that itself. Several workers can log the same process.
  */
 export function createKilledReport({ db, logger }: { db: Kysely<Database>; logger: Logger }): () => Promise<void> {
   let reported: ReadonlySet<string> = new Set();

@@ -14,13 +14,13 @@ import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { BodiesToSeal, SealedBodies } from './seal-bodies-worker.ts';
 
-/** Bodies of one call; null for one that there is not, or that was not read. */
+/** The bodies of one call; null for a body that does not exist or was not read. */
 export type CallBodies = { request: Uint8Array | null; response: Uint8Array | null };
 
 export type BodyRecorder = Part & {
   /**
-   * Takes bodies to store them soon, and returns how the row of the call names them (`bodies_blob`); null if there is nothing to
-   * store or no room. Returns at once and never throws. The bodies must not change any more.
+   * Accepts bodies to be stored soon, and returns their name in the row of the call (`bodies_blob`); null if there are
+   * no bodies or there is no room. Returns immediately and never throws. The bodies must not change any more.
    */
   record(workspaceId: string, recording: Recording, bodies: CallBodies): string | null;
   stats(): { waitingBytes: number; recorded: number; dropped: number };
@@ -30,14 +30,14 @@ type Deps = {
   db: Kysely<Database>;
   blobs: Pick<BlobStore, 'put'>;
   secrets: Pick<Secrets, 'store'>;
-  /** The database's. */
+  /** The database's clock. */
   clock: Clock;
   logger: Logger;
-  /** How long bodies are kept of workspaces that do not say it. */
+  /** The retention of bodies for workspaces that do not specify one. */
   retentionMs: number;
-  /** Of all bodies of a workspace; beyond it none is recorded. */
+  /** The maximum of all bodies of a workspace. Beyond it, no body is recorded. */
   workspaceBytesMax: number;
-  /** Memory of bodies that wait, of all workspaces. Default 64 MiB; one workspace may take a quarter of it. */
+  /** The memory for waiting bodies of all workspaces. Default 64 MiB; one workspace can use a quarter of it. */
   waitingBytesMax?: number;
 };
 
@@ -51,17 +51,17 @@ type Group = {
   sinceMs: number;
 };
 
-/** A blob is written when it has so much … */
+/** A blob is written when it has this many bytes or bodies … */
 const groupBytes = 4 * 1_048_576;
 const groupBodies = 500;
 /** … or this long after its first body. */
 const groupWaitMs = 1_000;
-/** A larger body is left out. */
+/** Larger bodies are left out. */
 export const bodyBytesMax = 1_048_576;
-/** Even an empty body takes a place. */
+/** Even an empty body takes some memory. */
 const placeBytes = 256;
 const dayMs = 86_400_000;
-/** A key of bodies is used for a day by one process, far from the number of texts that one key may encrypt. */
+/** One process uses a key of bodies for a day, far below the number of texts that one key can encrypt. */
 const keyMs = dayMs;
 const sizeCheckMs = 60_000;
 const tries = 3;
@@ -69,13 +69,13 @@ const retryMs = 1_000;
 const sealTimeoutMs = 20_000;
 const stopDeadlineMs = 5_000;
 
-/** What the secrets that hold keys of bodies are owned by. */
+/** The owner prefix of the secrets that hold keys of bodies. */
 export const bodyKeyOwner = 'body_key_';
 
 /**
- * Records bodies of calls where their key asks for it: many in one blob, redacted, compressed and encrypted in a thread, and
- * written in the background. A call never waits for it. When it cannot keep up, or a process dies, bodies are missing; the rows of
- * the request log are not touched by that.
+ * Records the bodies of calls whose key asks for it: many in one blob, redacted, compressed and encrypted in a thread,
+ * and written in the background. A call never waits for it. When the recorder cannot keep up, or a process dies, bodies
+ * are missing, but the rows of the request log are complete.
  */
 export function createBodyRecorder(deps: Deps): BodyRecorder {
   const { db, blobs, clock, logger, waitingBytesMax = 64 * 1_048_576 } = deps;
@@ -85,7 +85,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
     threadMemoryMb: 256,
     idleTimeoutMs: 10_000,
   });
-  /** By workspace and what is asked for. */
+  /** By workspace and requested recording. */
   const open = new Map<string, Map<Recording, Group>>();
   const ready: Group[] = [];
   const waiting = new Map<string, number>();
@@ -157,7 +157,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
     if (size !== undefined) size.bytes += sizeBytes;
   }
 
-  /** What all recorded bodies of a workspace take, read once a minute. */
+  /** The size of all recorded bodies of a workspace, read once a minute. */
   async function sizeOf(workspaceId: string): Promise<number> {
     const known = sizes.get(workspaceId);
     if (known !== undefined && performance.now() - known.readMs < sizeCheckMs) return known.bytes;
@@ -229,7 +229,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
   };
 }
 
-/** Workspaces whose keys and sizes a process knows. */
+/** The maximum of workspaces whose keys and sizes a process remembers. */
 const sizesMax = 10_000;
 
 const small = (bytes: Uint8Array | null): Uint8Array | null =>

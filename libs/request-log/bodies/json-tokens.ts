@@ -1,6 +1,6 @@
 /**
- * A string of a JSON text, or everything between two strings (`value` is null). `text` is how it is written; `path` says
- * where a string is.
+ * A string of a JSON text, or everything between two strings (`value` is null). `text` is its source text; `path` is
+ * the location of a string.
  */
 export type JsonToken = { text: string; value: string | null; isName: boolean; path: string };
 
@@ -16,7 +16,10 @@ export function isJson(text: string): boolean {
 /** Whether a text between two strings has more than the colon between a name and its value. */
 export const hasContent = (between: string): boolean => /[^\s:]/.test(between);
 
-/** Divides a valid JSON text into tokens, which together are the text again. Any depth is fine, and no member is lost. */
+/**
+ * Divides a valid JSON text into tokens, which can be joined to the text again. Any depth is allowed, and no member is
+ * lost.
+ */
 export function* tokensOf(json: string): Generator<JsonToken> {
   /** The open objects and arrays: the current name of an object, null for an array. */
   const path: (string | null)[] = [];
@@ -43,10 +46,10 @@ export function* tokensOf(json: string): Generator<JsonToken> {
   }
 }
 
-/** Strings that lie deeper have the same path. */
+/** Strings that are nested deeper have the same path. */
 const pathMax = 50;
 
-/** Behind the closing quote of the string that begins at `start`. */
+/** The position after the closing quote of the string that begins at `start`. */
 function endOfString(json: string, start: number): number {
   for (let end = json.indexOf('"', start + 1); end !== -1; end = json.indexOf('"', end + 1)) {
     let backslashes = 0;

@@ -14,12 +14,12 @@ type Deps = { db: Kysely<Database>; blobs: Pick<BlobStore, 'readRange'>; secrets
 /** The recorded texts of one call; null for one that was not recorded. */
 export type RecordedTexts = { request: string | null; response: string | null };
 
-/** Reads the bodies that a row of the request log names. null: they were never written, or their time is over. */
+/** Reads the bodies that a row of the request log names. null: they were never written, or have expired. */
 export type ReadBodies = (workspaceId: string, reference: string) => Promise<RecordedTexts | null>;
 
 type Group = { blob: string; offsets: number[]; key: Buffer };
 
-/** Neighbours in the log lie in the same blob, as far as one process made them. */
+/** Neighbouring rows of one process have their bodies in the same blob. */
 const groupsMax = 16;
 
 /**
@@ -72,8 +72,8 @@ function openBodies(sealed: Buffer, key: Buffer, identity: string): RecordedText
 const sweptAtOnce = 500;
 
 /**
- * Deletes recorded bodies whose time is over, and those of deleted workspaces, with their blobs and keys. Returns how many
- * blobs.
+ * Deletes expired bodies, and those of deleted workspaces, with their blobs and keys. Returns how many blobs were
+ * deleted.
  */
 export async function sweepRecordedBodies(db: Kysely<Database>, blobs: Pick<BlobStore, 'remove'>): Promise<number> {
   let swept = 0;
@@ -83,12 +83,12 @@ export async function sweepRecordedBodies(db: Kysely<Database>, blobs: Pick<Blob
         select id from recorded_bodies where expires_at < clock_timestamp() or workspace_id in (
           select id from resource where kind = 'workspace' and deleted_at is not null)
         limit ${sweptAtOnce}) returning blob`.execute(db);
-    // A blob that is left behind by a crash here goes with the sweep of blobs.
+    // If the process crashes here, the sweep of blobs deletes the remaining blob.
     for (const { blob } of rows) await blobs.remove(blob);
     swept += rows.length;
     if (rows.length < sweptAtOnce) break;
   }
-  // A process uses its key for a day before it takes another one.
+  // A process uses its key for a day before it makes another one.
   await sql`
     delete from secret where starts_with(owner_id, ${bodyKeyOwner})
       and created_at < clock_timestamp() - interval '3 days'

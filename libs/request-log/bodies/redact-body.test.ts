@@ -47,7 +47,7 @@ test('the pieces of a stream are searched together', () => {
     ['card [redacted].', '', ''].map((content) => event({ choices: [{ index: 0, delta: { content } }] })).join('') +
       'data: [DONE]\n\n',
   );
-  // Those of two texts that come in turns are not mixed.
+  // The pieces of two texts that arrive alternately are not mixed.
   const inTurns = pieces.flatMap((delta) =>
     [0, 1].map((output_index) => event({ type: 'x.delta', output_index, delta })),
   );
@@ -74,7 +74,7 @@ test('a text with escapes in escapes is not decoded for ever', () => {
   expect(redact(deep)).toBe(deep.replace(card, '[redacted]'));
 });
 
-// Everything that a body can be: any JSON, with matches in names, numbers, texts, escapes, and JSON within texts.
+// Every kind of body: any JSON, with matches in names, numbers, texts, escapes, and JSON within texts.
 const match = fc.constantFrom(card, 'hunter2', 'Müller', '4111111111111111', '1234-5678-9012');
 const glue = fc.constantFrom('', ' ', '\n', '\t', 'x', '\\', '"', '\\n', '[redacted]', '4', '-', '{', '}');
 const matchingText = fc.tuple(glue, match, glue, fc.string(), glue).map((parts) => parts.join(''));
@@ -90,7 +90,7 @@ const { json } = fc.letrec<{ json: unknown }>((tie) => ({
 }));
 const patterns = rules.map((rule) => RE2JS.compile(rule));
 
-/** Strings, member names and numbers, also of JSON in strings. */
+/** Strings, member names and numbers, including those of JSON in strings. */
 function* decoded(value: unknown): Generator<string> {
   if (typeof value === 'number') yield String(value);
   if (typeof value === 'string') {
@@ -112,7 +112,7 @@ function parseOr(text: string): unknown {
 }
 const matches = (texts: Iterable<string>): string[] =>
   [...texts].filter((text) => patterns.some((pattern) => pattern.test(text)));
-/** The text with its letters and digits written as escapes here and there. */
+/** The text with some of its letters and digits written as escapes. */
 const spell = (text: string, seed: number): string =>
   text.replaceAll(/(?<!\\|\\u[\da-f]{0,3})[0-9A-Zac-eg-mo-qsv-z]/g, (character, at: number) =>
     (at * 7 + seed) % 3 === 0 ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : character,

@@ -4,27 +4,30 @@ import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { hasContent, isJson, tokensOf, type JsonToken } from './json-tokens.ts';
 
 const redacted = '[redacted]';
-/** JSON in strings of JSON, such as the arguments of tool calls, is parsed this deep. Below, escapes are decoded. */
+/**
+ * JSON in strings of JSON, such as the arguments of tool calls, is parsed to this depth. Below it, escapes are decoded.
+ */
 const depthMax = 5;
 /** A replacement can complete another match, so a text is searched again while it changes. */
 const roundsMax = 4;
-/** No credential is shorter. */
+/** No credential is shorter than this. */
 const credentialCharsMin = 8;
 
 type Search = { scrubs: boolean; rules: readonly Rule[] };
 type Rule = { pattern: RE2JS; isGreedy: boolean; isAnchored: boolean };
 
 /**
- * Returns a function that redacts recorded bodies: credentials, and whatever one of the RE2 `rules` matches. The strings of
- * a body are searched as they are decoded, because a line break before a number is `\n4111` in JSON, and any character can
- * be written like `\u0034`. In the result no decoded string, member name or number has a match, apart from `[redacted]`.
+ * Returns a function that redacts recorded bodies: credentials, and every match of one of the RE2 `rules`. The strings
+ * of a body are searched in decoded form, because a line break before a number is `\n4111` in JSON, and any character
+ * can be written like `\u0034`. In the result, no decoded string, member name or number has a match, apart from
+ * `[redacted]`.
  */
 export function createRedaction(rules: readonly string[]): (body: string) => string {
   const compiled = rules.map((rule): Rule => {
     const pattern = RE2JS.compile(rule);
     return {
       pattern,
-      // It matches its own replacement, so a text with a match is replaced as a whole.
+      // The rule matches its own replacement, so a text with a match is replaced as a whole.
       isGreedy: pattern.test(redacted),
       isAnchored: /[$^]|\\[AzB]/.test(rule.replaceAll('[^', '[')),
     };
@@ -32,8 +35,9 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
   const everything: Search = { scrubs: true, rules: compiled };
 
   /**
-   * What is worth a search in each of the texts. One search through all of them is many times faster, and finds something
-   * if a search through one of them would: nothing but an anchor can tell the end of a text from a line break.
+   * Returns the searches that can have a match in one of the texts. One search through all of them together is many
+   * times faster and finds something if a search through one of them would, because only an anchor can distinguish the
+   * end of a text from a line break.
    */
   const narrow = (texts: string): Search => ({
     scrubs: scrub(texts, [], Number.POSITIVE_INFINITY) !== texts,
@@ -46,7 +50,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
       return cleanEscaped(clean(isNested ? cleanJson(left, depth + 1, everything) : left, search));
     });
 
-  /** Everything but strings and numbers stays as it is written. */
+  /** Everything except strings and numbers stays unchanged. */
   const cleanJson = (json: string, depth: number, search: Search): string => {
     let result = '';
     let name: string | null = null;
@@ -65,7 +69,10 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
     return result;
   };
 
-  /** A text whose escapes hide something is replaced by its decoded form; one with too many of them as a whole. */
+  /**
+   * A text whose escapes hide a match is replaced by its decoded form. A text with too many escapes is redacted as a
+   * whole.
+   */
   const cleanEscaped = (text: string): string => {
     let left = text;
     for (let round = 0; round <= depthMax; round += 1) {
@@ -78,7 +85,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
     return redacted;
   };
 
-  /** The text of a stream arrives in pieces: those of one member are also searched together. */
+  /** The text of a stream arrives in pieces. The pieces of one member are also searched together. */
   const cleanEvents = (body: string): string => {
     const events = eventsOf(body);
     const parsed = events.map(({ data }) => (data !== null && isJson(data) ? [...tokensOf(data)] : null));
@@ -124,7 +131,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
   };
 }
 
-/** A text without structure, without what must not be stored. */
+/** Redacts a text without structure. */
 function clean(text: string, { scrubs, rules }: Search): string {
   if (!scrubs && rules.length === 0) return text;
   return untilStable(text, (left) =>
@@ -147,14 +154,14 @@ const cleanNumbers = (text: string, { rules }: Search): string =>
     applyRules(number, rules) === number ? number : JSON.stringify(redacted),
   );
 
-/** Everything in a JSON text that is searched, as it is decoded. */
+/** Everything in a JSON text that is searched, in decoded form. */
 function textsIn(json: string): string {
   const texts: string[] = [];
   for (const { text, value } of tokensOf(json)) texts.push(value ?? text);
   return texts.join('\n');
 }
 
-/** Applies `change` until it changes nothing. A text that keeps changing, or grows, is redacted as a whole. */
+/** Applies `change` until the text no longer changes. A text that keeps changing, or grows, is redacted as a whole. */
 function untilStable(text: string, change: (text: string) => string): string {
   let left = text;
   for (let round = 0; round < roundsMax; round += 1) {
@@ -177,13 +184,13 @@ const decodeEscapes = (text: string): string =>
       )
     : text;
 
-/** Members that say which of several texts an event continues. */
+/** Members that identify which of several texts an event continues. */
 const identityMembers =
   /"(?:index|output_index|content_index|summary_index|item_id|type)"\s*:\s*(?:"[^"]{0,100}"|\d+)/g;
 
 type StreamEvent = { before: string; data: string | null; ending: string };
 
-/** The lines of an event stream. Consecutive `data:` lines are one text, as the format says. */
+/** The lines of an event stream. Consecutive `data:` lines are one text, as the format requires. */
 function eventsOf(body: string): StreamEvent[] {
   const events: StreamEvent[] = [];
   for (const line of body.split(/(?<=\n)/)) {

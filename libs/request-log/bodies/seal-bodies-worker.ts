@@ -20,9 +20,11 @@ export type SealedBodies = { bytes: Uint8Array; offsets: number[] };
 /** The format of one call's bodies in a blob: nonce, tag, and the compressed JSON of both, encrypted. */
 export const bodyCipher = { name: 'aes-256-gcm', nonceBytes: 12, tagBytes: 16 } as const;
 
-/** A text that became longer than this is not recorded. Twice what the recorder takes of a body. */
+/**
+ * A text that became longer than this is not recorded. This is twice the maximum that the recorder accepts of a body.
+ */
 const redactedCharsMax = 2_097_152;
-/** JSON may write each character as six, of both texts. */
+/** JSON can need six characters for each one, in both texts. */
 export const documentBytesMax = 2 * 6 * redactedCharsMax + 1_024;
 
 /** Runs in a thread: redacts, compresses and encrypts the bodies of many calls. */
@@ -31,7 +33,7 @@ export default function sealBodies({ identity, key, redact, bodies }: BodiesToSe
   const clean = (bytes: Uint8Array | null): string | null => {
     if (bytes === null) return null;
     const redacted = redactBody(Buffer.from(bytes).toString());
-    // A pattern that matches single characters makes ten of each.
+    // A pattern that matches single characters replaces each of them by ten.
     return redacted.length > redactedCharsMax ? null : redacted;
   };
   const offsets: number[] = [];

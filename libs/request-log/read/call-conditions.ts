@@ -2,7 +2,7 @@ import { sql, type RawBuilder } from 'kysely';
 import type { CallFilters, ListFilterName } from '#libs/contracts/logs/call-filters.ts';
 import { columnList } from '../columns.ts';
 
-// The filters on calls as SQL, for the request log and for the rollups of it.
+// The filters on calls as SQL, for the request log and for its rollups.
 
 /** Σ value·weight ÷ Σ weight of the rows of a group; null where all weights are 0. */
 export const weightedFeedback: RawBuilder<unknown> = sql`(sum(value * weight) / nullif(sum(weight), 0))`;
@@ -13,7 +13,9 @@ export const and = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unkn
 export const workspaceCondition = (workspaceId: string | null): RawBuilder<unknown>[] =>
   workspaceId === null ? [] : [sql`workspace_id = ${workspaceId}`];
 
-/** Lists of texts, by the column that has to be one of them: columns that rollups have as well, or only the log. */
+/**
+ * Lists of texts, by the column that must be one of them: columns that rollups also have, or columns of the log only.
+ */
 const textLists = (filters: CallFilters, isRolledUp: boolean): [column: string, values: readonly string[]][] =>
   columnList.flatMap(([name, { filter, ...column }]) => {
     const values = filter?.list === undefined ? undefined : filters[filter.list as ListFilterName];
@@ -23,7 +25,7 @@ const textLists = (filters: CallFilters, isRolledUp: boolean): [column: string, 
 const listConditions = (filters: CallFilters, isRolledUp: boolean): RawBuilder<unknown>[] =>
   textLists(filters, isRolledUp).map(([column, values]) => sql`${sql.ref(column)} = any(${[...values]}::text[])`);
 
-/** The columns that `rollupConditions` are about. */
+/** The columns that `rollupConditions` filters. */
 export const filteredColumns = (filters: CallFilters): string[] => [
   ...textLists(filters, true).map(([column]) => column),
   ...(filters.status_code === undefined ? [] : ['status']),
@@ -47,7 +49,7 @@ export function rollupConditions(filters: CallFilters): RawBuilder<unknown>[] {
   return conditions;
 }
 
-/** Whether only rows of the log know what is filtered by. */
+/** Whether a filter needs columns that only rows of the log have. */
 export function needsLog(filters: CallFilters): boolean {
   return textLists(filters, false).length > 0 || rangesOf(filters).length > 0 || hasScore(filters);
 }
@@ -71,7 +73,7 @@ function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
   ]);
 }
 
-/** Filters that only the log answers, and those on metadata, for rows of the log. */
+/** Filters that only the log supports, and those on metadata, for rows of the log. */
 export function logConditions(filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] {
   const { metadata = {}, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
   const conditions = [...rangesOf(filters), ...listConditions(filters, false)];

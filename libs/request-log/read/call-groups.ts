@@ -9,9 +9,9 @@ type CallGroup = Pick<
 > & { cost: string; tokens: string; unpriced: number };
 
 /**
- * What the calls of a workspace used that were recorded at or after `sinceMs`, by everything that a limit tells calls apart by.
- * Sums are decimals: US cents of the calls with a price, and tokens in and out. Imported calls are left out, and so is the usage of
- * objects that were only read.
+ * The usage of a workspace's calls that were recorded at or after `sinceMs`, grouped by everything that limits can
+ * distinguish. Sums are decimals: US cents of the calls with a price, and tokens in and out. Imported calls are left
+ * out, and so is the usage of objects that were only read.
  */
 export async function readCallGroups(db: Kysely<Database>, workspaceId: string, sinceMs: number): Promise<CallGroup[]> {
   const from = Math.max(0, Math.floor(sinceMs));

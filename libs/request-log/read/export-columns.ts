@@ -6,11 +6,11 @@ import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { bodyOf } from './to-log-details.ts';
 
-/** A record with its bodies, where they were recorded and a column asks for them. */
+/** A record with its bodies, if they were recorded and a column asks for them. */
 export type ExportedRow = LogListRow & { bodies?: RecordedTexts | null };
 
 type ExportColumn = {
-  /** How a format with types stores it. JSON is an object. */
+  /** The type in a format with types. JSON is an object. */
   type: 'STRING' | 'BOOLEAN' | 'DOUBLE' | 'JSON';
   read: (row: ExportedRow) => unknown;
 };

@@ -3,18 +3,18 @@ import { ByteWriter, ParquetWriter, schemaFromColumnData } from 'hyparquet-write
 import type { ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { exportColumns, type ExportedRow } from './export-columns.ts';
 
-/** Makes the bytes of one file of rows that come in groups. */
+/** Encodes the rows of one file, which arrive in groups. */
 export type ExportEncoder = {
   encode(rows: readonly ExportedRow[]): Uint8Array;
-  /** What comes after the last rows. */
+  /** Returns the bytes after the last rows. */
   end(): Uint8Array;
 };
 
 type Format = {
   contentType: string;
-  /** Whether files that were made one after another are one file when they are put together. */
+  /** Whether separately encoded files can be concatenated into one file. */
   isInParts: boolean;
-  /** `isFirst`: nothing of the file was written before. */
+  /** `isFirst`: no other part of the file was written before. */
   open(fields: readonly ExportField[], isFirst: boolean): ExportEncoder;
 };
 
@@ -44,7 +44,7 @@ export const exportFormats: Readonly<Record<'ndjson' | 'csv' | 'parquet', Format
         const text = stringify(records, {
           header,
           columns: [...fields],
-          // A spreadsheet would run a text that begins like a formula.
+          // A spreadsheet would execute a text that begins like a formula.
           escape_formulas: true,
           cast: { boolean: String },
         });
@@ -56,7 +56,7 @@ export const exportFormats: Readonly<Record<'ndjson' | 'csv' | 'parquet', Format
   },
   parquet: {
     contentType: 'application/vnd.apache.parquet',
-    // Its end is a directory of the whole file.
+    // The file ends with a directory of the whole file.
     isInParts: false,
     open: (fields) => openParquet(fields),
   },
@@ -73,7 +73,7 @@ function openParquet(fields: readonly ExportField[]): ExportEncoder {
   const file = new ParquetWriter({ writer, schema: schemaFromColumnData({ columnData: columnsOf([]) }) });
   const take = (): Uint8Array => {
     const bytes = writer.getBytes().slice();
-    writer.index = 0; // the offsets in the file go on
+    writer.index = 0; // The offsets in the file continue.
     return bytes;
   };
   return {

@@ -11,15 +11,14 @@ import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from '../row
 export type LogListRow = RequestLogTable;
 type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
 
-// A search for something rare reads far back. It is ended before it costs more than the answer is worth.
+// A search for a rare value reads far back. It ends before it costs more than the answer is worth.
 const defaultSearchTimeoutMs = 10_000;
 
 /**
- * A page of a workspace's log, newest first: up to `limit + 1` rows, of which the last only says that more follow.
- * Paging by `after` shows every row that was there when the first page was read exactly once, whatever is written
- * meanwhile.
- * Throws invalid_request for an `after` that is no id of the log, and when the filters match so little that the search
- * takes longer than `searchTimeoutMs` (default 10 s).
+ * Returns a page of a workspace's log, newest first: up to `limit + 1` rows, of which the last only shows that more
+ * follow. Paging by `after` shows every row that existed when the first page was read exactly once, whatever is written
+ * meanwhile. Throws invalid_request for an `after` that is not an ID of the log, and when the filters match so little
+ * that the search takes longer than `searchTimeoutMs` (default 10 s).
  */
 export async function selectLogs(
   db: Kysely<Database>,
@@ -47,7 +46,7 @@ export async function selectPage(
   return rows;
 }
 
-/** One row by its public id; undefined when the workspace has none such. Reads one partition. */
+/** Returns one row by its public ID; undefined when the workspace has no such row. Reads one partition. */
 export async function findLog(db: Kysely<Database>, workspaceId: string, id: string): Promise<LogListRow | undefined> {
   const uuid = fromLogId(id);
   if (uuid === undefined) return undefined;
@@ -62,7 +61,7 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
 
 const lineTimeoutMs = 2_000;
 
-/** The record of one line of a batch; undefined when there is none, or it was not found within two seconds. */
+/** Returns the record of one line of a batch; undefined when there is none, or it was not found within two seconds. */
 export async function findLineLog(
   db: Kysely<Database>,
   workspaceId: string,
@@ -86,17 +85,17 @@ export async function findLineLog(
   }
 }
 
-/** What a page is chosen by; `limit` is up to whoever runs the statements. */
+/** The conditions of a page. The code that runs the statements sets `limit`. */
 export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number; toMs?: number };
 
 /**
- * The statements of a page, newest rows first; the next one only matters when those before gave too few. The plain list
- * walks the index (workspace_id, recorded_on, id) from the newest partition backwards and stops: its cost is the
- * page's, however large the log is.
+ * Returns the statements of a page, newest rows first. A statement is only needed if the previous ones returned too few
+ * rows. The plain list walks the index (workspace_id, recorded_on, id) from the newest partition backwards and stops:
+ * its cost is that of the page, however large the log is.
  *
- * After a cursor there are two: the rest of its day, and the days before. As one comparison of (recorded_on, id)
- * Postgres takes the rest of the day for a single row, by the statistics of recorded_on, and reads it by primary key:
- * every row of every workspace.
+ * After a cursor there are two statements: the rest of its day, and the earlier days. With one comparison of
+ * (recorded_on, id), Postgres would expect a single row for the rest of the day, by the statistics of recorded_on, and
+ * read every row of every workspace by primary key.
  */
 export function pageStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
   let page = db.selectFrom('request_log').selectAll().where('workspace_id', '=', workspaceId);
@@ -114,7 +113,7 @@ export function pageStatements(db: Kysely<Database>, workspaceId: string, query:
   return [page.where('recorded_on', '=', day).where('id', '<', uuid), page.where('recorded_on', '<', day)];
 }
 
-/** The bounds on id carry those on the day with them, but only the day tells Postgres which partitions to leave out. */
+/** The bounds on the ID imply those on the day, but only the day allows Postgres to skip partitions. */
 function withinTime(page: Query, query: PageQuery): Query {
   const { fromMs = 0, toMs = Infinity, created_after: after = 0, created_before: before = Infinity } = query;
   const { time_of_generation_min: min, time_of_generation_max: max } = query;
@@ -143,12 +142,12 @@ function withStatus(page: Query, status: string): Query {
   return page.where('status', '>=', lowest).where('status', '<', lowest + 100);
 }
 
-/** Whether a page may have to pass over many rows; a trace id has an index. */
+/** Whether a page may have to skip many rows. A trace ID has an index. */
 export function isSearch(query: LogListQuery): boolean {
   return Object.entries(query).some(([name, value]) => value !== undefined && !unsearched.has(name));
 }
 
-/** What a page goes by without passing over rows that it does not show. */
+/** The parameters that a page can apply without skipping rows. */
 const unsearched: ReadonlySet<string> = new Set<keyof LogListQuery>([
   'after',
   'limit',
@@ -183,12 +182,12 @@ async function selectInTime<Found>(
   }
 }
 
-// Rows of a batch's last lines are recorded a moment after they were settled, by processes with clocks of their own.
+// Rows of a batch's last lines are recorded shortly after they were settled, by processes with different clocks.
 const spanMarginMs = 3_600_000;
 
 /**
- * The time in which rows of a batch were recorded: rows have no index by batch, and a batch of last month is found
- * without reading what came since. Null when the workspace has no such batch; `toMs` is absent while it runs.
+ * The time in which rows of a batch were recorded. Rows have no index by batch, and this finds a batch of last month
+ * without reading newer rows. null when the workspace has no such batch; `toMs` is absent while it runs.
  */
 async function batchSpan(
   db: Kysely<Database>,
@@ -207,7 +206,10 @@ async function batchSpan(
   return end === null ? { fromMs } : { fromMs, toMs: end.getTime() + spanMarginMs };
 }
 
-/** Returns the id of the newest record of each of these workspaces; those without one in this day or the last are left out. */
+/**
+ * Returns the ID of the newest record of each of these workspaces. Workspaces without one from today or yesterday are
+ * left out.
+ */
 export async function newestLogs(
   db: Kysely<Database>,
   workspaceIds: readonly string[],

@@ -17,7 +17,7 @@ import { toLogId } from '../row/log-id.ts';
 import { createBodiesReader, type ReadBodies } from '../bodies/recorded-bodies.ts';
 import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
 
-/** Writes the file of one export. A job that was lost goes on where the last finished part ends. */
+/** Writes the file of one export. A lost job resumes after the last finished part. */
 export const logExportQueue: QueueDefinition<{ export_id: string }> = {
   name: 'log-export',
   payload: z.object({ export_id: z.string() }),
@@ -27,7 +27,7 @@ export const logExportQueue: QueueDefinition<{ export_id: string }> = {
     retryBackoff: true,
     retryDelayMax: 30,
     heartbeatSeconds: 10,
-    expireInSeconds: 86_399, // pg-boss requires less than a day
+    expireInSeconds: 86_399, // pg-boss requires less than a day.
     retentionSeconds: 60 * 86_400,
     deleteAfterSeconds: 3_600,
     notify: true,
@@ -44,10 +44,12 @@ type Deps = {
   limits: { rowsMax: number; partRows?: number; pageRows?: number };
 };
 
-/** How far an export is: after which row it goes on, and how many it has passed over and written. */
+/** The progress of an export: the row after which it resumes, and how many rows it has skipped and written. */
 type Progress = { part: number; lastId: string | null; skipped: number; written: number };
 
-/** What makes an export end as failed, in words for its owner; anything else is tried again. */
+/**
+ * Returns a message for the owner if the error ends an export as failed; null for any other error, which is retried.
+ */
 function failureOf(error: unknown): string | null {
   if (error instanceof GatewayError) return error.message;
   if (sqlStateOf(error) === '57014')
@@ -117,7 +119,7 @@ async function end(
   });
 }
 
-/** False: the export was cancelled, or another worker writes it. */
+/** Returns false if the export was cancelled, or another worker writes it. */
 async function writeFile(deps: Deps, row: Running, signal: AbortSignal): Promise<boolean> {
   const { db, limits } = deps;
   const { rows: parts } = await sql<Progress>`
@@ -178,12 +180,13 @@ async function writePart(
   }
 }
 
-/** Characters of bodies that are held at a time, but for the last record. */
+/** The maximum characters of bodies in memory, not counting the last record. */
 const bodyCharsMax = 4_194_304;
 
 /**
- * The rows in groups, with the recorded bodies if a column asks for them. A group is not empty. Throws GatewayError for bodies
- * that cannot be opened: they would be no better tomorrow, and a file without them would say that nothing was recorded.
+ * Yields the rows in groups, with the recorded bodies if a column asks for them. A group is not empty. Throws
+ * GatewayError for bodies that cannot be opened: a retry would not help, and a file without them would suggest that no
+ * bodies were recorded.
  */
 async function* withBodies(
   read: ReadBodies,
@@ -222,7 +225,7 @@ const unreadable = (id: string, cause: unknown): GatewayError =>
     { cause },
   );
 
-/** The next rows of the file; those before its page are passed over. */
+/** The next rows of the file. Rows before its page are skipped. */
 async function readPage(
   db: Kysely<Database>,
   { workspace_id, data }: Running,
@@ -243,7 +246,7 @@ async function readPage(
   return { rows, lastId: page.at(-1)?.id, skipped: skipped + passed, isEnd };
 }
 
-/** The filters of an export as a query of the log, and the page of it: rows to pass over, and rows at most. */
+/** The filters of an export as a query of the log, with its page: the rows to skip, and the maximum of rows. */
 function readExportFilters(filters: Record<string, unknown>): {
   query: PageQuery;
   skip: number;
@@ -255,7 +258,7 @@ function readExportFilters(filters: Record<string, unknown>): {
 
 const countTimeoutMs = 2_000;
 
-/** How many records an export would have now; null: more than `max`, or too many to read in two seconds. */
+/** Returns how many records an export would have now; null: more than `max`, or too many to count in two seconds. */
 export async function countForExport(
   db: Kysely<Database>,
   workspaceId: string,
@@ -293,7 +296,7 @@ const tooLarge = (rowsMax: number): GatewayError =>
     `More than ${rowsMax} records match, which is the most of one export (SLUICE_EXPORT_ROWS_MAX). Choose a shorter time, or a page_size.`,
   );
 
-/** Forgets the files of exports that ended without success, were deleted, or are older than `retentionMs`. */
+/** Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`. */
 export async function sweepLogExports(db: Kysely<Database>, retentionMs: number): Promise<void> {
   await sql`
     delete from log_export_part using resource

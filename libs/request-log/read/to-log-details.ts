@@ -5,13 +5,16 @@ import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';
 
-/** What a row does not have. `baseUrl`: of the gateway. `workspaceSlug`: null if the workspace no longer has one. */
+/**
+ * The data that is not part of a row. `baseUrl` is that of the gateway. `workspaceSlug`: null if the workspace no
+ * longer has one.
+ */
 type LogContext = {
   baseUrl: string;
   workspaceSlug: string | null;
-  /** Of the API key; null: not known. */
+  /** The name of the API key; null: not known. */
   keyName: string | null;
-  /** Null: no prompt, or one that is not known any more. */
+  /** null: there is no prompt, or it no longer exists. */
   promptId: string | null;
   bodies: RecordedTexts | null;
 };
@@ -104,7 +107,7 @@ export function toLogDetails(
   };
 }
 
-/** Operations that adapters translate. Everything else is passed through unchanged. */
+/** Operations that adapters translate. All others are passed through unchanged. */
 const translated: ReadonlySet<string> = new Set(['chat', 'completions', 'embeddings', 'models']);
 
 /** The position of the target in the list of its config, such as 1 for `config.targets[1]`. */
@@ -113,22 +116,22 @@ function optionIndex(option: string | null): number | null {
   return index === undefined ? null : Number(index);
 }
 
-/** A recorded body as it was; `{ text }` of one that is no JSON object, or is none any more because of what was redacted. */
+/** A recorded body as an object; `{ text }` if it is not a JSON object, or no longer one because of redactions. */
 export function bodyOf(text: string | null | undefined): Record<string, unknown> | null {
   if (text == null) return null;
   try {
     const value: unknown = JSON.parse(text);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // Shown as text.
+    // Otherwise it is shown as text.
   }
   return { text };
 }
 
-/** Of a call through here, the path at this gateway. */
+/** The path at this gateway, for a call that went through it. */
 const urlOf = ({ path }: LogListRow, baseUrl: string): string => new URL(path, baseUrl).href;
 
-/** The headers of the gateway that the record says the request had. */
+/** The headers for the gateway that the request had according to the record. */
 function gatewayHeadersOf(row: LogListRow): Record<string, string> {
   const headers = {
     'x-gateway-trace-id': row.trace_id,

@@ -41,7 +41,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
         );
       const answer = target === null ? null : { target, model, responseModel, usage, units };
       if (attempts.length === 0 && earlierAttempts.length === 0) {
-        // Refused before anybody was asked, or answered from the cache.
+        // The call was refused before a provider was called, or answered from the cache.
         const saved = answer === null || usage === null ? null : priceOf(answer);
         const savedCents = saved?.cents.toFixed() ?? null;
         return { cents: '0', savedCents, version: saved?.version ?? null, isEstimate: end.isEstimate === true };
@@ -52,7 +52,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
       let isEstimate = end.isEstimate === true;
       const last = attempts.at(-1);
       const add = (attempt: Attempt): void => {
-        // What was streamed or passed through is known at the end of the call alone.
+        // The usage of an answer that was streamed or passed through is only known at the end of the call.
         const { to, paid } = attempt;
         const isAnswer = attempt === last && isAnswered(attempt) && method === 'POST';
         const bought = to !== undefined && paid !== undefined ? { ...to, ...paid } : isAnswer ? answer : null;
@@ -83,6 +83,8 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
 
 const isAnswered = ({ status }: Attempt): boolean => status !== null && status < 400;
 
-/** Providers charge for no error, but for an answer that never came here, or that was left, they may. */
+/**
+ * Providers do not charge for errors, but they may charge for an answer that never arrived, or that the caller left.
+ */
 const mayHaveCost = (attempt: Attempt, method: string): boolean =>
   method === 'POST' && (attempt.isLost === true || isAnswered(attempt));

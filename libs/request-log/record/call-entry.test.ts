@@ -10,7 +10,7 @@ import { createCallCosts } from './call-costs.ts';
 import { toLogEntry } from './call-entry.ts';
 import type { CallEnd, LoggedTarget, LoggedCall } from './logged-call.ts';
 
-// A cent for a token of input, two for one of output; half of it at the second provider.
+// A cent for a token of input, two for one of output. The second provider charges half.
 const source = { source: 'a test', as_of: '2026-01-01' };
 const table = createPriceTable({
   date: '2026-01-01',

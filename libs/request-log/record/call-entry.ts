@@ -18,8 +18,8 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
 const derived = columnList.flatMap(([name, { from }]) => (from === undefined ? [] : [[name, from] as const]));
 
 /**
- * Reads every column of a call. Compiled from the list, because an object with so many members that is filled in a loop
- * takes three times as long to create and to read.
+ * Reads every column of a call. It is compiled from the list, because an object with so many members that is filled in
+ * a loop takes three times as long to create and to read.
  */
 // oxlint-disable-next-line typescript/no-implied-eval -- the names come from the list of columns
 const readColumns = new Function(
@@ -27,5 +27,5 @@ const readColumns = new Function(
   `return (facts) => ({ ${derived.map(([name]) => `${name}: from.${name}(facts)`).join(', ')} });`,
 )(Object.fromEntries(derived)) as (facts: CallFacts) => RequestLogEntry;
 
-/** Whether a provider made what was asked for: it charges for nothing else. */
+/** Whether a provider produced the requested result. Providers charge for nothing else. */
 const isMade = ({ attempts }: CallEnd): boolean => (attempts.at(-1)?.status ?? 500) < 400;

@@ -4,30 +4,30 @@ import { outcomeOf, type CallOutcome } from '../row/call-outcome.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 
 export type CallMetrics = {
-  /** Counts a call. Calls that were made elsewhere and imported are skipped. Never throws. */
+  /** Counts a call. Imported calls, which were made elsewhere, are skipped. Never throws. */
   observe: (entry: RequestLogEntry) => void;
   /** Shows the metrics in a registry. */
   registerIn: (registry: Registry) => void;
 };
 
-/** The most models with a name of their own; the calls of all others are counted as `other`. */
+/** The maximum of models with a separate label. The calls of all others are counted as `other`. */
 const modelsMax = 200;
-/** The most of them that one workspace may add, so that it cannot use up the names for the others. */
+/** The maximum that one workspace can add, so that it cannot use up the labels for the others. */
 const modelsOfWorkspaceMax = 50;
 const modelCharsMax = 100;
 const errorCodesMax = 100;
 const errorCode = /^[a-z0-9_.-]{1,64}$/i;
-/** More than any call can use. A provider that reports more would make the counter useless. */
+/** More than any call can use. A larger report of a provider would make the counter useless. */
 const tokensOfCallMax = 1e9;
 
-// Seconds, from an answer of the cache to the longest wait for a model.
+// In seconds, from an answer of the cache to the longest wait for a model.
 const durationBuckets = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
 
 const ofModel = ['provider', 'model', 'kind'] as const;
 
 /**
- * What the calls of one provider, model and kind add up to. prom-client hashes the labels at each increment, which costs more
- * than the rest of an observation, so its counters are only filled when Prometheus asks.
+ * The sums for the calls of one provider, model and kind. prom-client hashes the labels at each increment, which costs
+ * more than the rest of an observation, so its counters are only filled when Prometheus asks.
  */
 type Counts = {
   labels: Record<(typeof ofModel)[number], string>;
@@ -37,8 +37,8 @@ type Counts = {
 };
 
 /**
- * Metrics of the calls of this process by provider, model and kind (live, batch). Clients choose model names, so a model
- * gets its name as a label only once a call of it has succeeded, and only as many as above do.
+ * Metrics of the calls of this process by provider, model and kind (live, batch). Clients choose model names, so a
+ * model gets a label only after one of its calls has succeeded, within the limits above.
  */
 export function createCallMetrics(): CallMetrics {
   const registers: Registry[] = [];
@@ -113,7 +113,7 @@ export function createCallMetrics(): CallMetrics {
   const modelsOfWorkspace = new Map<string, number>();
   let models = 0;
 
-  /** Whether the model has a name of its own, or gets one now. */
+  /** Whether the model has a separate label, or gets one now. */
   function isNamed(known: ReadonlyMap<string, unknown>, model: string, entry: RequestLogEntry): boolean {
     if (known.has(model)) return true;
     if (outcomeOf(entry) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
@@ -185,6 +185,9 @@ export function createCallMetrics(): CallMetrics {
 
 const cacheResults: ReadonlySet<string> = new Set(['hit', 'miss', 'refresh', 'disabled']);
 
-/** A count that a provider reported; 0 if no call can have it. prom-client throws at numbers that are not finite. */
+/**
+ * A count that a provider reported; 0 if it is not plausible for a call. prom-client throws for numbers that are not
+ * finite.
+ */
 const plausible = (count: number | null): number =>
   count !== null && count > 0 && count <= tokensOfCallMax ? count : 0;

@@ -16,7 +16,7 @@ export type EndedSpan = {
   startMs: number;
   endMs: number;
   attributes: SpanAttributes;
-  /** Why it failed; null: it did not. */
+  /** The error of a failed span; null if it succeeded. */
   error: string | null;
 };
 
@@ -26,25 +26,28 @@ export type CallSpans = {
   attempts: EndedSpan[];
 };
 
-/** The names of operations in the semantic conventions for generative AI; others keep ours. */
+/** The names of operations in the semantic conventions for generative AI. Other operations have our own names. */
 const operationNames: Readonly<Record<string, string>> = {
   chat: 'chat',
   completions: 'text_completion',
   embeddings: 'embeddings',
   responses: 'chat',
 };
-/** Attempts of a batch line may be hundreds; the last ones say how it ended. */
+/** A batch line can have hundreds of attempts. The last ones show how it ended. */
 const attemptsMax = 32;
 const spanIdShape = /^(?!0{16})[0-9a-f]{16}$/;
 
-/** `parentSpanId`: the caller's span, if it sent one; null: the trace begins here. Both as they were sent. */
+/**
+ * `parentSpanId`: the caller's span, if it sent one; null: the trace begins here. Both are in the form in which they
+ * were sent.
+ */
 export type SpanTrace = { traceId: string; parentSpanId: string | null };
 
-/** The trace that a call belongs to; all lines of a batch, and its jobs, to the same. */
+/** The trace that a call belongs to. All lines and jobs of a batch belong to the same one. */
 export const traceOfCall = ({ trace, requestId, batch }: LoggedCall): SpanTrace =>
   w3cTrace({ traceId: trace.traceId ?? batch?.id ?? requestId, parentSpanId: trace.parentSpanId });
 
-/** The ids in the form of W3C Trace Context. */
+/** The IDs in the form of W3C Trace Context. */
 export const w3cTrace = ({ traceId, parentSpanId }: SpanTrace): SpanTrace => ({
   traceId: w3cTraceId(traceId),
   parentSpanId: parentSpanId !== null && spanIdShape.test(parentSpanId) ? parentSpanId : null,
@@ -103,7 +106,7 @@ function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes
   return attributes;
 }
 
-/** As the conventions call a provider. */
+/** The name of a provider in these conventions. */
 export const providerName = (provider: string): string => findProvider(provider)?.semanticName ?? provider;
 
 function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, index: number): EndedSpan {

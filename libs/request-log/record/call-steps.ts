@@ -3,15 +3,15 @@ import type { CallStep } from '#libs/contracts/logs/logs.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import { logTextMax } from '../row/log-entry.ts';
 
-/** A batch line may have hundreds of attempts; the first and the last ones say what happened. */
+/** A batch line can have hundreds of attempts. The first and the last ones show what happened. */
 const keptAtEachEnd = 12;
 
 /** A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. */
 const noticedWaitMs = 20;
 
 /**
- * The steps of a call, in order, or null if they say nothing that the row does not say: one attempt, made at once and
- * answered, without guardrails. Of very many steps, the first and the last ones.
+ * Returns the steps of a call, in order, or null if they add nothing to the row: one attempt, made immediately and
+ * answered, without guardrails. Of very many steps, only the first and the last ones are included.
  */
 export function stepsOf(
   startedAtMs: number,
@@ -54,5 +54,5 @@ function stepOfAttempt(startedAtMs: number, { startedAt, durationMs, status, err
 
 const rounded = (ms: number): number => Math.round(ms * 100) / 100;
 
-/** Codes come from providers and models from callers. */
+/** Codes come from providers, and models from callers. */
 const bounded = (text: string): string => toStorableText(text.slice(0, logTextMax));

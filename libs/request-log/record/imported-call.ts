@@ -9,7 +9,7 @@ import type { LoggedCall } from './logged-call.ts';
 
 type Importer = { workspaceId: string; keyId: string | null; userId: string | null; requestId: string; nowMs: number };
 
-/** A call that was made elsewhere, as if it had been made here with one attempt that ended now. */
+/** A call that was made elsewhere, represented as a call with one attempt that ended now. */
 export function toImportedCall({ request, response, metadata = {} }: ImportedLog, importer: Importer): LoggedCall {
   const { workspaceId, keyId, userId, requestId, nowMs } = importer;
   const url = new URL(request.url);
@@ -60,7 +60,7 @@ export function toImportedCall({ request, response, metadata = {} }: ImportedLog
 
 const textOf = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
 
-/** Of the providers with an address of their own. */
+/** Only providers that have a fixed address. */
 const providerByHost = new Map(
   providers.flatMap(({ id, baseUrlOf }) => {
     const host = baseUrlOf({})?.host;
@@ -70,22 +70,30 @@ const providerByHost = new Map(
 
 const providerAt = (url: URL): string | null => providerByHost.get(url.host) ?? null;
 
-/** What is recorded of where the call went; nothing is ever sent there. */
+/** The recorded destination of the call. No request is ever sent there. */
 function targetOf(provider: string | null, named: string | undefined, url: URL): Target {
   const id = provider ?? named ?? url.host;
   return { provider: id, label: id, baseUrl: url, apiKey: null, settings: {}, secrets: {}, secretOrigin: null };
 }
 
-/** Where the call went. Queries and user names are left out, because they can hold keys (Gemini's `?key=…`). */
+/**
+ * The address that was called. Queries and user names are left out, because they can contain keys (Gemini's `?key=…`).
+ */
 const addressOf = ({ origin, pathname }: URL): string => `${origin}${pathname}`;
 
-/** From the version on, as paths are recorded of calls through here: the rest is the provider's own. */
+/**
+ * The part from the version on, like the recorded paths of calls through this gateway. The part before it is specific
+ * to the provider.
+ */
 export function pathnameOf({ pathname }: URL): string {
   const at = pathname.search(/\/v\d+(?:beta)?\//);
   return at === -1 ? pathname : pathname.slice(at);
 }
 
-/** By the end of the path. Anything else is a chat: Anthropic's messages, Gemini's generateContent, Bedrock's converse. */
+/**
+ * Recognises the operation by the end of the path. Any other path is a chat: Anthropic's messages, Gemini's
+ * generateContent, Bedrock's converse.
+ */
 function operationAt({ pathname }: URL): CallOperation {
   const found = Object.entries(operationPaths).find(([, path]) => pathname.endsWith(path));
   return (found?.[0] ?? 'chat') as CallOperation;

@@ -7,7 +7,7 @@ import type { EndedCall } from '../columns.ts';
 export type CallEnd = Omit<EndedCall['end'], 'attempts'> &
   Partial<Pick<StreamSummary, 'isEstimate'>> & { units?: Units | null; attempts: readonly Attempt[] };
 
-/** Where a call went, as far as it came. A call that never had a plan has a target and a model of its own. */
+/** The part of a call that describes where it went. A call that never had a plan has its own target and model. */
 export type LoggedTarget = Pick<
   Call,
   'workspaceId' | 'keyId' | 'metadata' | 'pathname' | 'target' | 'model' | 'earlierAttempts'

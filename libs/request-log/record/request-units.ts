@@ -3,8 +3,8 @@ import type { Units } from '#libs/prices/usage.ts';
 import type { LoggedCall } from './logged-call.ts';
 
 /**
- * What a call asks for that is paid by the piece, so that the answer need not be read for it: images, and text to be
- * spoken. null: nothing, or its request is no JSON.
+ * Counts the items in a request that are charged per unit, so that the answer need not be read: images, and text to be
+ * spoken. null: there are none, or the request is not valid JSON.
  */
 export function unitsOfRequest({ call }: Pick<LoggedCall, 'call'>): Units | null {
   const body = call.request?.body;
@@ -27,7 +27,7 @@ export function unitsOfRequest({ call }: Pick<LoggedCall, 'call'>): Units | null
 
 const kindLengthMax = 100;
 
-/** Those of the members that are there and not null. */
+/** Returns the members that are present and not null. */
 function readMembers(body: Buffer, names: readonly string[]): Record<string, unknown> {
   try {
     return Object.fromEntries(

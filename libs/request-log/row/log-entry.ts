@@ -2,8 +2,8 @@ import { toStorableText } from '#libs/kernel/storable-text.ts';
 import { columnList, type Column, type NamesWith, type RequestLogTable } from '../columns.ts';
 
 /**
- * One live request or batch line in the log, under the names of its columns: who called what, how it ended, how long it took
- * and what it used. Never a body, a prompt or a secret. The log adds id, day and sequence.
+ * One live request or batch line in the log, under the names of its columns: its caller and target, how it ended, how
+ * long it took and what it used. Never a body, a prompt or a secret. The log adds ID, day and sequence.
  */
 export type RequestLogEntry = { -readonly [Name in NamesWith<{ from: unknown }>]: RequestLogTable[Name] };
 
@@ -14,7 +14,7 @@ export type LogRow = RequestLogEntry & Pick<RequestLogTable, 'recorded_on' | 'id
 export const rowColumns = columnList.filter(([name]) => name !== 'process_id') as [keyof LogRow, Column][];
 export const logColumns = rowColumns.map(([name]) => name);
 
-/** The most characters of one text: as long as a tracing header may be. An indexed text must also fit an index page. */
+/** The maximum length of one text: that of a tracing header. An indexed text must also fit an index page. */
 export const logTextMax = 256;
 
 const textColumns = columnList.flatMap(([name, { type, from }]) =>
@@ -23,8 +23,8 @@ const textColumns = columnList.flatMap(([name, { type, from }]) =>
 type TextColumn = NamesWith<{ type: 'text'; from: unknown }>;
 
 /**
- * Cuts texts longer than `logTextMax`: some come from a provider or caller, and thousands of entries wait in memory while the
- * database is unavailable. Nearly always returns the entry itself, at the cost of a few length checks.
+ * Cuts texts longer than `logTextMax`: some come from a provider or caller, and thousands of entries wait in memory
+ * while the database is unavailable. Nearly always returns the entry itself, at the cost of a few length checks.
  */
 export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
   for (const column of textColumns) {
@@ -38,7 +38,7 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
   const cut: Partial<Record<keyof RequestLogEntry, string>> = {};
   for (const column of textColumns) {
     const text = entry[column];
-    // Copied through bytes: a plain slice would keep the long text in memory, and might end in half a character.
+    // Copied through bytes: a plain slice would retain the long text in memory, and could end in half a character.
     if (text !== null && text.length > logTextMax) {
       cut[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
     }
@@ -46,17 +46,17 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
   return { ...entry, ...cut } as RequestLogEntry;
 }
 
-/** About how many bytes of memory a waiting entry holds. */
+/** Estimates the memory of a waiting entry in bytes. */
 export function entrySizeBytes({ metadata, steps }: RequestLogEntry): number {
-  let size = 1_024; // the object, its usual texts and its place in the queue
+  let size = 1_024; // The object, its usual texts and its place in the queue.
   if (steps !== null) size += 400 * steps.length;
   if (metadata !== null) for (const name in metadata) size += 100 + 2 * (name.length + (metadata[name]?.length ?? 0));
   return size;
 }
 
 /**
- * The row as Postgres is sure to take it: for one that was refused. A provider that answers with U+0000 in a model's
- * name, or with half a token, must not keep a call out of the log.
+ * Returns a rejected row in a form that Postgres certainly accepts. A provider that answers with U+0000 in a model's
+ * name, or with half a token, must not prevent a call from being recorded.
  */
 export function cleanRow(row: LogRow): LogRow {
   return Object.fromEntries(rowColumns.map(([name, column]) => [name, cleanValue(column, row[name])])) as LogRow;
@@ -69,7 +69,7 @@ function cleanValue({ type, isRequired }: Column, value: unknown): unknown {
     if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
     return isRequired === true ? 0 : null;
   }
-  // A list is that of the steps, whose texts are storable.
+  // A list contains the steps, whose texts are storable.
   if (type !== 'json' || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(
     Object.entries(value as object).map(([name, each]: [string, unknown]) => [

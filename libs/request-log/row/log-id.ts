@@ -1,9 +1,9 @@
 import { randomFillSync } from 'node:crypto';
 
-// A row's id is a UUIDv7 (RFC 9562 5.7), shown as `log_` and its 32 hex digits. Its first 48 bits are the time of the record,
-// which also gives its partition.
+// A row's ID is a UUIDv7 (RFC 9562 5.7), shown as `log_` and its 32 hex digits. Its first 48 bits are the time of the
+// record, which also determines its partition.
 
-/** A new id; `sequence` orders the rows of one process inside a millisecond. */
+/** Returns a new ID; `sequence` orders the rows of one process inside a millisecond. */
 export function newLogUuid(recordedAtMs: number, sequence: number): string {
   // Version and variant, 12 + 14 + 6 bits of the sequence, 42 random bits. Built by hand because each call needs one, and the
   // uuid package takes four times as long.
@@ -43,7 +43,7 @@ export function timeOfLogUuid(uuid: string): number {
   return Number.parseInt(uuid.slice(0, 8) + uuid.slice(9, 13), 16);
 }
 
-/** The smallest UUIDv7 of a millisecond: rows recorded earlier have smaller ids, all others larger ones. */
+/** The smallest UUIDv7 of a millisecond: rows recorded earlier have smaller IDs, all others larger ones. */
 export function lowestLogUuid(timeMs: number): string {
   const hex = timeMs.toString(16).padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`;

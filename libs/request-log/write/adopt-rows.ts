@@ -13,15 +13,15 @@ import { unsealRows, type SealedRows } from './sealed-rows.ts';
 const abandonedAfterMs = 60_000;
 /** The first wait for an unavailable database. */
 const retryDelayMs = 1_000;
-/** No sealed group is larger: 64 rows with all the metadata that a call may have. */
+/** No sealed group is larger: 64 rows with the maximum metadata of a call. */
 const messageBytesMax = 16 * 1_048_576;
 
 const fileName = /^([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.rows$/;
 
 /**
- * Writes the rows that processes left on disk when they were killed, or stopped without a database, and removes their files.
- * Several processes may do this at once: rows that are already in the database are skipped. Rejects if the folder is not
- * readable; a missing folder has no files. After `givenUp` it leaves the rest.
+ * Writes the rows that processes left on disk when they were killed, or stopped without a database, and removes their
+ * files. Several processes can do this concurrently: rows that are already in the database are skipped. Rejects if the
+ * folder is not readable; a missing folder has no files. After `givenUp` it leaves the rest.
  */
 export async function adoptRows(options: {
   folder: string;
@@ -56,7 +56,7 @@ export async function adoptRows(options: {
       if (givenUp.aborted) return;
       rows += seals.count;
     }
-    await unlink(file).catch(() => {}); // another process did the same
+    await unlink(file).catch(() => {}); // Another process has removed it already.
     logger.info({ process_id: processId, rows, lost_rows: lostRows }, 'request log rows of an ended process written');
   }
 }
@@ -90,7 +90,7 @@ async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
     for (let at = 0; ;) {
       const head = await readExactly(handle, at, frameHeadBytes + messageHeadBytes);
       if (head === null) return;
-      // The length includes itself, but not the letter before it.
+      // The length includes itself, but not the preceding letter.
       const sizeBytes = 1 + head.readUInt32BE(frameHeadBytes + 1);
       if (sizeBytes < messageHeadBytes || sizeBytes > messageBytesMax) return;
       const message = await readExactly(handle, at + frameHeadBytes, sizeBytes);
@@ -103,7 +103,7 @@ async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
   }
 }
 
-/** Null if the file ends before that. */
+/** null if the file ends before that. */
 async function readExactly(handle: FileHandle, at: number, sizeBytes: number): Promise<Buffer | null> {
   const bytes = Buffer.allocUnsafe(sizeBytes);
   for (let filled = 0; filled < sizeBytes;) {

@@ -19,13 +19,13 @@ const rowsOf = (count: number, day = '2026-11-21'): LogRow[] =>
     ...logEntry({ request_id: `req_${index + 1}` }),
   }));
 
-/** As the request log hands them over, in several seals. */
+/** Several seals, as the request log passes them on. */
 const sealed = (rows: readonly LogRow[]): SealedRows[] =>
   Array.from({ length: Math.ceil(rows.length / 10) }, (_, index) =>
     sealRows(rows.slice(index * 10, index * 10 + 10), 'process', 10_000),
   );
 
-/** A writer over a fake table; `refuse` throws what Postgres would. */
+/** A writer over a fake table; `refuse` throws the errors of Postgres. */
 function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: string) => void = () => {}) {
   const { logger, lines } = createTestLogger();
   const table: LogRow[] = [];

@@ -8,9 +8,9 @@ import type { SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {
   /**
-   * Writes a group, however long the database is unavailable. Resolves with the number of lost rows, each of which was logged.
-   * Never rejects. After `givenUp` it does not wait: it tries once, or not at all if the database is unavailable, and `isAway`
-   * then says that rows were left. `isBehind` is passed to `copyRows`.
+   * Writes a group, however long the database is unavailable. Resolves with the number of lost rows, each of which was
+   * logged. Never rejects. After `givenUp` it does not wait: it tries once, or not at all if the database is
+   * unavailable, and `isAway` reports that rows were left. `isBehind` is passed to `copyRows`.
    */
   write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number>;
   /** Creates the partition of a day, once per process. Rejects if that fails. */
@@ -18,7 +18,7 @@ export type GroupWriter = {
   isAway(): boolean;
 };
 
-/** Rows, which become objects only on request, and how they are first written. */
+/** Rows, which become objects only on request, and the function for their first write. */
 type Work = { days: ReadonlySet<string>; rows: () => readonly LogRow[]; first: () => Promise<void> };
 
 // The delays between attempts double up to this multiple of the first.
@@ -30,7 +30,7 @@ export function createGroupWriter(deps: {
   /** For all later attempts: skips existing rows, because the answer to a COMMIT may have been lost. */
   insertRows: WriteRows;
   ensurePartition: (day: string) => Promise<void>;
-  /** Whether the group is also on disk; then giving it up loses nothing. */
+  /** Whether the group is also on disk. If so, no row is lost when the group is given up. */
   isKept?: () => boolean;
   /** Called whenever the database has not accepted rows, which then wait. */
   onAway?: () => void;
@@ -81,7 +81,7 @@ export function createGroupWriter(deps: {
       } catch (error) {
         const failure = judgeInsertFailure(error);
         if (failure === 'bad_row') return await writeApart(work.rows(), error, givenUp);
-        // The partition was deleted after we had seen it. Retry at once, unless that is not the cause.
+        // The partition was deleted after this process had seen it. Retry immediately, unless that is not the cause.
         if (failure === 'no_partition' && preparedDays.size > 0) {
           preparedDays.clear();
           continue;
@@ -116,7 +116,7 @@ export function createGroupWriter(deps: {
   return { write, prepareDay, isAway: () => isAway };
 }
 
-/** What is needed to find the call elsewhere, without any text that a provider or caller chose. */
+/** The data for finding the call elsewhere, without any text that a provider or caller chose. */
 const identityOf = ({
   sequence,
   request_id,
@@ -137,7 +137,7 @@ const identityOf = ({
   started_at,
 });
 
-/** A hanging database must not delay the end of the process. Whether it accepted the rows is then unknown. */
+/** A hanging database must not delay the end of the process. It is unknown whether it accepted the rows. */
 async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise<void> {
   if (givenUp.aborted) return await work;
   await untilAborted(work, givenUp, () => {

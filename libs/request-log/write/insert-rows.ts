@@ -8,10 +8,11 @@ import { logColumns, type LogRow } from '../row/log-entry.ts';
 export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
 
 /**
- * Like `createCopyRows`, but skips rows that already exist (after a lost answer to COMMIT): for everything that may have been
- * written before. One statement with one JSON parameter for any number of rows, because COPY cannot skip rows. Measured on
- * two cores with 64 rows at a time and fsync on, in microseconds of processor time per row, here and in Postgres: this
- * 8.7 + 24.3, COPY 7.5 + 13.7. Among the ways to insert (`unnest` of arrays, VALUES), this one costs the event loop least.
+ * Like `createCopyRows`, but skips rows that already exist (after a lost answer to COMMIT): for all rows that may have
+ * been written before. One statement with one JSON parameter for any number of rows, because COPY cannot skip rows.
+ * Measured on two cores with 64 rows per statement and fsync on, in microseconds of processor time per row, here and in
+ * Postgres: this 8.7 + 24.3, COPY 7.5 + 13.7. Of all ways to insert (`unnest` of arrays, VALUES), this one costs the
+ * event loop least.
  */
 export function createInsertRows(db: Kysely<Database>, processId: string): WriteRows {
   const list = sql.join(logColumns.map((column) => sql.ref(column)));
@@ -38,13 +39,15 @@ function encode(rows: readonly LogRow[]): string {
   }
 }
 
-/** `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are fine. */
+/**
+ * `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are valid.
+ */
 export type InsertFailure = 'no_partition' | 'bad_row' | 'away';
 
 /**
- * What a failed insert means for its rows. Only errors of Postgres about the data itself (SQLSTATE classes 22, 23, 54), and
- * errors before anything was sent, are a row's fault. A full disk, a locked table or a server that is being moved is waited
- * for.
+ * Classifies a failed insert. Only errors of Postgres about the data itself (SQLSTATE classes 22, 23, 54), and errors
+ * before any byte was sent, are a row's fault. After a full disk, a locked table or a server that is being moved, the
+ * writer waits.
  */
 export function judgeInsertFailure(error: unknown): InsertFailure {
   if (isPartitionMissing(error)) return 'no_partition';

@@ -1,11 +1,11 @@
 import { timeOfLogUuid } from '../row/log-id.ts';
 
-/** The ids of the rows of a group that were recorded first and last. */
+/** The lowest and the highest ID of the rows of a group. */
 export type IdRange = { first: string; last: string };
 
 /**
- * The range of the ids of some rows. Ids begin with the time of the record, so their order is that of time, also where the
- * clock of the process was set back among them.
+ * The range of the IDs of some rows. IDs begin with the time of the record, so they sort by time, even if the clock of
+ * the process was set back between them.
  */
 export function idRangeOf(rows: readonly { id: string }[]): IdRange {
   let first = rows[0]?.id ?? '';
@@ -18,8 +18,9 @@ export function idRangeOf(rows: readonly { id: string }[]): IdRange {
 }
 
 /**
- * The INSERT that reports when the rows of a group were recorded, or null without a group. It has to be in the transaction
- * that writes the rows: whoever sees the change then sees the rows as well, and no row is there without a change.
+ * Returns the INSERT that reports when the rows of a group were recorded, or null without a group. It has to be in the
+ * transaction that writes the rows: a reader that sees the change then sees the rows as well, and no row exists without
+ * a change.
  */
 export function changeOf(ranges: readonly IdRange[]): string | null {
   const [head] = ranges;

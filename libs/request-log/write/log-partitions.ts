@@ -12,9 +12,9 @@ export const partitionName = (day: string): string => `request_log_${day.replace
 export const nextDay = (day: string): string => utcDay(Date.parse(day) + dayMs);
 
 /**
- * Makes the partition of a day (`YYYY-MM-DD`) when it is not there; any number of processes may try at once. It is made
- * as a table and then attached: CREATE TABLE … PARTITION OF would lock out every reader and writer of the log, and
- * would itself wait behind the longest of them.
+ * Creates the partition of a day (`YYYY-MM-DD`) if it is missing. Any number of processes can do this concurrently. It
+ * is created as a table and then attached: CREATE TABLE … PARTITION OF would lock out every reader and writer of the
+ * log, and would itself wait for the longest of them.
  */
 export async function ensureLogPartition(db: Kysely<Database>, day: string): Promise<void> {
   const name = partitionName(day);
@@ -29,11 +29,11 @@ export async function ensureLogPartition(db: Kysely<Database>, day: string): Pro
 }
 
 /**
- * Retention: drops the partitions of days that ended more than `olderThanDays` days ago, oldest first, and returns
- * their names. No row of the log is read or deleted one by one, so that time and memory do not depend on how many there
- * are. What processes said of those days goes too.
- * Throws Postgres's lock timeout (55P03) when somebody reads the log for longer than 2 s: writers would wait behind us.
- * What was dropped before stays dropped; call again later.
+ * Applies retention: drops the partitions of days that ended more than `olderThanDays` days ago, oldest first, and
+ * returns their names. No row of the log is read or deleted individually, so time and memory do not depend on the
+ * number of rows. The reports of processes about those days are deleted too. Throws Postgres's lock timeout (55P03)
+ * when another session reads the log for longer than 2 s, because writers would wait behind this transaction.
+ * Partitions that were dropped before stay dropped; call again later.
  */
 export async function dropRequestLogPartitions(
   db: Kysely<Database>,
@@ -56,8 +56,8 @@ export async function dropRequestLogPartitions(
 }
 
 /**
- * What processes said of days that are gone. One that was last heard a day before them is gone with them; a day, because
- * the times of its rows are its own.
+ * Deletes the reports of processes about deleted days. A process whose last report is more than a day older is deleted
+ * as well; the extra day is needed because the times of its rows come from its own clock.
  */
 async function forgetProcesses(db: Kysely<Database>, keptFrom: string): Promise<void> {
   await db.deleteFrom('request_log_day').where('recorded_on', '<', keptFrom).execute();
@@ -67,7 +67,7 @@ async function forgetProcesses(db: Kysely<Database>, keptFrom: string): Promise<
     .execute();
 }
 
-/** The days (`YYYY-MM-DD`) that the log has a partition for, oldest first, each with the partition's name. */
+/** Returns the days (`YYYY-MM-DD`) that the log has a partition for, oldest first, each with the partition's name. */
 export async function listLogDays(db: Kysely<Database>): Promise<{ day: string; partition: string }[]> {
   return (await listPartitions(db)).flatMap((partition) => {
     const day = partitionShape.exec(partition)?.slice(1).join('-');

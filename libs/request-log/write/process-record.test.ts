@@ -5,7 +5,7 @@ import { createProcessRecord, defaultHeartbeatMs as heartbeatMs, type ProcessUpd
 const noonMs = Date.UTC(2026, 10, 21, 12);
 const hourMs = 3_600_000;
 
-/** A record whose writes the test answers by `answer`; by default each of them succeeds. */
+/** A record whose writes are answered by `answer`; by default each of them succeeds. */
 function createRecord() {
   const { logger, lines } = createTestLogger();
   const updates: ProcessUpdate[] = [];

@@ -8,9 +8,9 @@ import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { version } from '#libs/kernel/version.ts';
 import { utcDay } from '../row/log-id.ts';
 
-/** How far a process is, now. */
+/** The current progress of a process. */
 export type ProcessState = {
-  /** Rows recorded so far: the sequence of the last. */
+  /** The number of rows recorded so far, which is the sequence of the last one. */
   lastSequence: number;
   /** All rows up to this one have been written, or are counted in `lostRows`. */
   writtenSequence: number;
@@ -18,33 +18,36 @@ export type ProcessState = {
 };
 
 export type ProcessUpdate = ProcessState & {
-  /** Days (`YYYY-MM-DD`) with the sequence of their first row, as far as they are not known to be in the database. */
+  /** Days (`YYYY-MM-DD`) with the sequence of their first row, unless they are known to be in the database. */
   firstSequences: ReadonlyMap<string, number>;
   hasStopped: boolean;
 };
 
-/** Writes what a process says of itself, over what it said before. */
+/** Writes the report of a process, replacing the previous one. */
 export type WriteProcess = (update: ProcessUpdate) => Promise<void>;
 
 export type ProcessRecord = {
-  /** Hears of every row, in order: remembers with which one a day begins. */
+  /** Must be called for every row, in order. Remembers the first row of each day. */
   note(sequence: number, recordedAtMs: number): void;
-  /** Says that the process is there, and from then on at intervals. Never rejects. */
+  /** Reports that the process is running, now and at intervals. Never rejects. */
   start(): Promise<void>;
-  /** Says that it has stopped. Tries for 2 s, or until `deadline`. Never rejects. */
+  /** Reports that the process has stopped. Tries for 2 s, or until `deadline`. Never rejects. */
   finish(deadline: AbortSignal): Promise<void>;
 };
 
-/** How often a process says how far it is: one small statement, and what an auditor of a killed process goes by. */
+/**
+ * How often a process reports its progress. Each report is one small statement, and an audit of a killed process relies
+ * on it.
+ */
 export const defaultHeartbeatMs = 15_000;
 const finishWaitMs = 2_000;
 const finishRetryMs = 100;
 const dayMs = 86_400_000;
 
 /**
- * Tells the database how far this process is with its rows, so that what a killed process did not write is known to be
- * missing. Nothing waits for it while the process serves, and nothing fails because of it: what could not be said is
- * said the next time.
+ * Reports to the database how far this process is with its rows, so that the unwritten rows of a killed process are
+ * known to be missing. The process does not wait for reports while it serves, and no call fails because of them. A
+ * failed report is included in the next one.
  */
 export function createProcessRecord(deps: {
   writeProcess: WriteProcess;
@@ -73,7 +76,7 @@ export function createProcessRecord(deps: {
       failures = 0;
     } catch (error) {
       failures += 1;
-      // One is a connection that was lost, and made good by the next; more are told once.
+      // A single failure is a lost connection, and the next report makes up for it. More are logged once.
       if (failures === 2) logger.warn({ err: error }, 'how far the request log is could not be noted; trying again');
     }
   }
@@ -94,7 +97,7 @@ export function createProcessRecord(deps: {
       currentDay = day;
       const name = utcDay(recordedAtMs);
       if (!firstSequences.has(name)) firstSequences.set(name, sequence);
-      // At once: were the process killed before the next beat, nobody would know where the day began.
+      // Immediately: if the process were killed before the next heartbeat, the first row of the day would be unknown.
       if (!isFinished) void startBeat();
     },
     async start() {
@@ -104,11 +107,11 @@ export function createProcessRecord(deps: {
     async finish(deadline) {
       isFinished = true;
       clearInterval(timer);
-      if (deadline.aborted) return; // the writer has told which rows are lost
+      if (deadline.aborted) return; // The writer has logged the lost rows.
       const waited = new AbortController();
       const timeout = setTimeout(() => waited.abort(), finishWaitMs);
       const end = AbortSignal.any([deadline, waited.signal]);
-      // Whatever the database does with the statement, the end of the process does not wait for it.
+      // The process ends without waiting for the statement, however long the database takes.
       const isNoted = await untilAborted(writeEnd(end), end, () => false);
       clearTimeout(timeout);
       if (!isNoted) logger.warn('the end of this process could not be noted in the request log');
@@ -117,8 +120,8 @@ export function createProcessRecord(deps: {
 }
 
 /**
- * One statement. What is there never goes back: a heartbeat whose reply was late must not undo the end, and a record
- * that could not be made at the start is made by the next heartbeat.
+ * One statement. Stored progress never decreases: a late heartbeat must not undo the end, and a report that failed at
+ * the start is created by the next heartbeat.
  */
 export function createWriteProcess(
   db: Kysely<Database>,
@@ -147,7 +150,7 @@ export function createWriteProcess(
   };
 }
 
-/** A process as it last said what it does. */
+/** A process as described by its last report. */
 export type ListedProcess = {
   id: string;
   app: string;
@@ -159,11 +162,11 @@ export type ListedProcess = {
   writtenSequence: number;
   lostRows: number;
   stoppedAt: Date | null;
-  /** No word for three heartbeats, and no orderly stop: it was killed, or cannot reach the database. */
+  /** No report for three heartbeats, and no orderly stop: it was killed, or cannot reach the database. */
   isSilent: boolean;
 };
 
-/** The processes that run, and those that stopped or fell silent within `ms`, newest first, at most 100. */
+/** Returns the running processes, and those that stopped or became silent within `ms`, newest first, at most 100. */
 export async function listProcesses(db: Kysely<Database>, { ms }: { ms: number }): Promise<ListedProcess[]> {
   const { rows } = await sql<ListedProcess>`
     select process_id as id, app, version, host, started_at as "startedAt", heard_at as "heardAt",

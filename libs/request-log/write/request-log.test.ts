@@ -9,7 +9,7 @@ import { createRequestLog, type RequestLogDeps } from './request-log.ts';
 
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
-/** A log whose writes the test answers itself, in order. */
+/** A log whose writes are answered by the test, in order. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const groups: LogRow[][] = [];
@@ -109,7 +109,7 @@ describe('groups', () => {
       await vi.advanceTimersByTimeAsync(0);
     };
     const { log, record } = createLog({ groupRowsMax: 128, copyRows });
-    record(64 + 250); // the first 64 are on their way at once
+    record(64 + 250); // The first 64 are sent immediately.
     await log.flush();
     expect(behind).toEqual([false, true, false]);
   });
@@ -204,7 +204,7 @@ describe('a database that is away', () => {
     expect(log.isFull()).toBe(false);
     record(1);
     expect(log.isFull()).toBe(true);
-    record(20); // calls that were running already
+    record(20); // Calls that were already running.
     await vi.advanceTimersByTimeAsync(0);
     answers.shift()?.reject(away());
     await accept();

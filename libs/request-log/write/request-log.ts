@@ -18,11 +18,11 @@ import { createProcessRecord, createWriteProcess, type WriteProcess } from './pr
 import { createWaitingRows } from './waiting-rows.ts';
 
 export type RequestLog = Part & {
-  /** The id of this process, in each of its rows. */
+  /** The ID of this process, in each of its rows. */
   processId: string;
-  /** Takes an entry to write it soon. Returns at once and never throws. The log owns the entry from then on. */
+  /** Accepts an entry to be written soon. Returns immediately and never throws. The log owns the entry from then on. */
   record(entry: RequestLogEntry): void;
-  /** There is no room for the row of a new call, so none may start. Running calls may still be recorded. */
+  /** There is no room for the row of a new call, so no new call can start. Running calls can still be recorded. */
   isFull(): boolean;
   /** Resolves when everything recorded before is in the database, or was given up by `stop`. */
   flush(): Promise<void>;
@@ -32,7 +32,7 @@ export type RequestLog = Part & {
 export type RequestLogStats = {
   /** Rows that are not in the database yet, in memory or on disk. */
   waitingRows: number;
-  /** Those of them that are on disk. */
+  /** The number of them that are on disk. */
   keptRows: number;
   /** Their memory, in bytes. */
   waitingBytes: number;
@@ -51,13 +51,14 @@ export type RequestLogDeps = {
   logger: Logger;
   clock: Clock;
   /**
-   * Where rows wait on disk while the database is unavailable, up to `bytesMax`, so that they survive a kill of the process.
-   * Processes that write to the same database may share the folder. Default: rows wait in memory only.
+   * The folder for rows that wait on disk while the database is unavailable, up to `bytesMax`, so that they survive a
+   * kill of the process. Processes that write to the same database can share the folder. Default: rows wait in memory
+   * only.
    */
   disk?: { folder: string; bytesMax: number } | undefined;
   /** Rows in memory before `isFull`: 20,000 take about 20 MB. Absent: only `queueBytesMax` applies. */
   queueRowsMax?: number;
-  /** The same limit for their memory, in case metadata is large. Default 64 MiB. */
+  /** The limit for their memory, in case metadata is large. Default 64 MiB. */
   queueBytesMax?: number;
   /** A group is written when it has this many rows (default 64) … */
   groupRowsMin?: number;
@@ -68,7 +69,10 @@ export type RequestLogDeps = {
    * has a fixed cost here and in Postgres, so a busy process should write fewer and larger ones.
    */
   groupIntervalMs?: number;
-  /** The most rows per group; rows are sealed 64 at a time, and a group consists of whole seals. Default 512, so that a slow database can catch up. */
+  /**
+   * The maximum of rows per group. Rows are sealed 64 at a time, and a group consists of whole seals. Default 512, so
+   * that a slow database can catch up.
+   */
   groupRowsMax?: number;
   /** Wait before the next attempt while the database is unavailable, doubled each time up to 20 times this. Default 100 ms. */
   retryDelayMs?: number;
@@ -76,7 +80,7 @@ export type RequestLogDeps = {
   stopDeadlineMs?: number;
   /** How often the process reports its progress to the database. Default 15 s. */
   heartbeatMs?: number;
-  /** Is told of each entry that is recorded, as it will be written. Must not throw. */
+  /** Called with each entry that is recorded, as it will be written. Must not throw. */
   observe?: (entry: RequestLogEntry) => void;
   /** For tests. */
   copyRows?: CopyRows;
@@ -88,16 +92,17 @@ export type RequestLogDeps = {
 const partitionCheckMs = 3_600_000;
 /** How often rows are moved to disk while the database is unavailable. */
 const keepMs = 250;
-/** How often it looks for rows that stopped processes left on disk. */
+/** How often the process looks for rows that stopped processes left on disk. */
 const adoptMs = 60_000;
 
 /**
- * The writer of the request log, one per process. Entries are written in groups after the answer, one write at a time, in the
- * order of `sequence`, which counts from 1 without gaps: a gap among a process's rows means a lost row. Rows missing at the
- * end show in `request_log_process`, where the process reports its progress (`sluice logs --check` reads both).
+ * The writer of the request log, one per process. Entries are written in groups after the answer, one write at a time,
+ * in the order of `sequence`, which counts from 1 without gaps: a gap among a process's rows means a lost row. Rows
+ * missing at the end show in `request_log_process`, where the process reports its progress (`sluice logs --check` reads
+ * both).
  *
- * While the database is unavailable, rows wait on disk, or in memory if the disk is full. Once `queueRowsMax` rows wait in
- * memory, `isFull` tells the process to start no new call. A row that Postgres rejects does not keep out its group: it is
+ * While the database is unavailable, rows wait on disk, or in memory if the disk is full. Once `queueRowsMax` rows wait
+ * in memory, `isFull` makes the process reject new calls. A row that Postgres rejects does not block its group: it is
  * written cleaned, or logged.
  */
 export function createRequestLog(deps: RequestLogDeps): RequestLog {
@@ -174,7 +179,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     if (ending !== undefined) await ending;
   }
 
-  /** Given up, but on disk, from where another process will write it. */
+  /** The rows were given up, but they are on disk, from where another process will write them. */
   const isLeft = (): boolean => givenUp.signal.aborted && writer.isAway() && waiting.isGroupKept();
 
   async function flush(): Promise<void> {
@@ -185,7 +190,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     }
   }
 
-  /** Rows are moved to disk from when the database is unavailable, or behind, until it is not. */
+  /** Rows are moved to disk while the database is unavailable or behind. */
   let keeping: Promise<void> | undefined;
   const isKeeping = (): boolean => writer.isAway() || waiting.memory().rows > queueRowsMax / 2;
   const startKeeping = (): void => {
@@ -199,7 +204,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     }
   };
 
-  /** Stops waiting: what is not on disk by then is lost. */
+  /** Stops waiting. Rows that are not on disk by then are lost. */
   const giveUp = async (): Promise<void> => {
     await waiting.keep();
     givenUp.abort();
@@ -232,7 +237,8 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       await writer.prepareDay(today);
       await writer.prepareDay(nextDay(today));
     } catch (error) {
-      logger.warn({ err: error }, 'partitions of the request log not prepared'); // the first write makes its own
+      // The first write creates the partition.
+      logger.warn({ err: error }, 'partitions of the request log not prepared');
     }
   };
 
@@ -303,5 +309,5 @@ const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): 
   sequence,
 });
 
-// Measurements are not more precise, and 1.6622750000024098 would only look so.
+// Measurements are not more precise. 1.6622750000024098 would only suggest so.
 const toMicroseconds = (ms: number): number => Math.round(ms * 1_000) / 1_000;

@@ -17,7 +17,7 @@ export type RowFile = {
    * a disk error is logged, once until a write succeeds again, and counts as no room.
    */
   append(seals: readonly SealedRows[]): Promise<number>;
-  /** The oldest, up to `rowsMax` rows but at least one seal. Rejects if the disk cannot be read. */
+  /** Reads the oldest seals: up to `rowsMax` rows, but at least one seal. Rejects if the disk cannot be read. */
   first(rowsMax: number): Promise<SealedRows[]>;
   /** Forgets the oldest `seals`. The file is removed with the last one. */
   drop(seals: number): Promise<void>;
@@ -31,10 +31,10 @@ type Frame = { at: number; sizeBytes: number; rows: number };
 
 export const rowFileSuffix = '.rows';
 export const frameHeadBytes = 4;
-/** Of a CopyData message: its letter and its length field. */
+/** The head of a CopyData message: its letter and its length field. */
 export const messageHeadBytes = 5;
 
-/** The most bytes written at once. */
+/** The maximum bytes of one write. */
 const pieceBytes = 4_194_304;
 
 /** The file of one process in `folder`, which is created. The file is only opened when rows are appended. */
@@ -61,7 +61,7 @@ export function createRowFile(options: {
     return opened;
   };
 
-  /** Those of the seals that have room, as frames with their bytes. */
+  /** The seals for which there is room, as frames with their bytes. */
   const fit = (seals: readonly SealedRows[]): { added: Frame[]; pieces: Buffer[] } => {
     const added: Frame[] = [];
     const pieces: Buffer[] = [];
@@ -127,7 +127,7 @@ export function createRowFile(options: {
       handle = undefined;
       endAt = 0;
       await empty?.close();
-      await unlink(file).catch(() => {}); // another process may have been faster (adopt-rows.ts)
+      await unlink(file).catch(() => {}); // Another process may have removed it first (adopt-rows.ts).
     },
     async touch() {
       const now = new Date();

@@ -4,9 +4,9 @@ import type { Column } from '../columns.ts';
 import { logColumns, rowColumns, type LogRow } from '../row/log-entry.ts';
 
 /**
- * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to reach the old
- * generation, which cost more than everything else. `copyData` is a CopyData message of all of them (PostgreSQL
- * documentation, "Message Flow"), or null if one of the rows cannot be written as text.
+ * Rows on their way into the log, outside of V8's heap. As objects, thousands of them would live just long enough to
+ * reach the old generation, which cost more than everything else. `copyData` is a CopyData message of all of them
+ * (PostgreSQL documentation, "Message Flow"), or null if one of the rows cannot be written as text.
  */
 export type SealedRows = {
   readonly count: number;
@@ -14,14 +14,14 @@ export type SealedRows = {
   readonly sizeBytes: number;
   /** `YYYY-MM-DD` of each partition that they belong to. */
   readonly days: readonly string[];
-  /** The ids of the rows that were recorded first and last. */
+  /** The lowest and the highest ID of the rows. */
   readonly ids: IdRange;
   readonly copyData: Buffer | null;
-  /** The rows as objects, for everything that is not a COPY. */
+  /** The rows as objects, for all other uses than COPY. */
   readonly rows: () => LogRow[];
 };
 
-/** Seals rows that hold `openBytes` as they are. Never throws. */
+/** Seals rows that take `openBytes` as objects. Never throws. */
 export function sealRows(rows: readonly LogRow[], processId: string, openBytes: number): SealedRows {
   const copyData = toCopyData(rows, processId);
   const kept = copyData === null ? [...rows] : null;
@@ -35,7 +35,7 @@ export function sealRows(rows: readonly LogRow[], processId: string, openBytes: 
   };
 }
 
-/** Rows that were sealed before, by this or another process, from their `copyData`. */
+/** Restores rows from the `copyData` of an earlier seal, by this or another process. */
 export function unsealRows(copyData: Buffer): SealedRows {
   const lines = copyData.toString('utf8', headBytes).split('\n').slice(0, -1);
   return {
@@ -73,7 +73,7 @@ function encodeRows(rows: readonly LogRow[], processId: string): string | null {
       text += '\n';
     }
   } catch {
-    return null; // a value that JSON does not know either; the INSERT says which
+    return null; // This value cannot be represented in JSON either. The INSERT will report it.
   }
   return text;
 }
@@ -97,7 +97,7 @@ function escapeText(text: string): string {
 
 const unescapeText = (text: string): string => text.replace(/\\[\\tnr]/g, (pair) => unescapes[pair] ?? pair);
 
-/** The rows that `encodeRows` wrote; half a character in a text has become U+FFFD. */
+/** The rows that `encodeRows` wrote. Half a character in a text has become U+FFFD. */
 function decodeRows(text: string): LogRow[] {
   return text
     .slice(0, -1)
@@ -111,7 +111,7 @@ function decodeRows(text: string): LogRow[] {
 
 function decodeField({ type, isRequired }: Column, field: string): unknown {
   const isNumber = type === 'integer' || type === 'float';
-  // A number that is never null was not finite. Whoever cleans the row decides what becomes of it.
+  // A number that is never null was not finite. The code that cleans the row replaces it.
   if (field === '\\N') return isNumber && isRequired === true ? Number.NaN : null;
   if (isNumber) return Number(field);
   if (type === 'boolean') return field === 't';

@@ -5,24 +5,29 @@ import { sealRows, type SealedRows } from './sealed-rows.ts';
 /** The group that is being written to the database. */
 type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
 
-/** Rows on their way to the database, oldest first: the group being written, those on disk, those in memory. */
+/**
+ * Rows on their way to the database, oldest first: the group being written, then those on disk, then those in memory.
+ */
 export type WaitingRows = {
   add(row: LogRow, sizeBytes: number): void;
-  /** Takes the next group, of whole seals; it stays counted until `done`. Null if nothing waits. One group at a time. */
+  /**
+   * Takes the next group, of whole seals. It stays counted until `done`. null if no row waits. Only one group can be
+   * taken at a time.
+   */
   take(): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null>;
   /** The group was written, or lost. */
   done(): void | Promise<void>;
-  /** Moves rows from memory to disk as far as it has room, those of the group being written first. */
+  /** Moves rows from memory to disk while it has room, starting with those of the group being written. */
   keep(): Promise<void>;
   /** Leaves the rows on disk to another process. */
   leave(): Promise<void>;
   /** Whether the group being written is on disk. */
   isGroupKept(): boolean;
-  /** Rows of no group, in memory or on disk. */
+  /** Rows that belong to no group, in memory or on disk. */
   waitingRows(): number;
   /** All rows that have not been written. */
   unwrittenRows(): number;
-  /** Those of them that are on disk. */
+  /** The number of unwritten rows that are on disk. */
   keptRows(): number;
   /** Number and bytes of the rows in memory, including the group. */
   memory(): { rows: number; bytes: number };
@@ -30,13 +35,16 @@ export type WaitingRows = {
   inMemory(): LogRow[];
 };
 
-// As objects rows live for a few milliseconds under full load, and are as many as one write to Postgres takes well.
+// Under full load, rows are objects for only a few milliseconds at this size, and it suits one write to Postgres.
 const sealedRowsMax = 64;
 
-/** `file` is null where no rows are kept on the disk. `readFailed` is told when the disk does not give rows back: they are lost. */
+/**
+ * `file` is null if rows are never stored on disk. `readFailed` is called when the disk cannot return rows, which are
+ * lost.
+ */
 export function createWaitingRows(options: {
   processId: string;
-  /** Of one group; a group holds at least one seal. */
+  /** The maximum of one group. A group has at least one seal. */
   groupRowsMax: number;
   file: RowFile | null;
   readFailed: (error: unknown, rows: number) => void;
@@ -58,7 +66,7 @@ export function createWaitingRows(options: {
     last = done;
     return done;
   };
-  /** Nearly always true; then nothing has to be waited for. */
+  /** This is nearly always true and avoids waiting. */
   const isInMemoryOnly = (): boolean => steps === 0 && (file === null || file.rows() === 0);
 
   const seal = (): void => {
@@ -142,7 +150,8 @@ export function createWaitingRows(options: {
       inTurn(async () => {
         if (file === null) return;
         if (group !== null && !group.isOnDisk) {
-          // Nothing is on the disk then; and half a group there would be counted twice.
+          // The file is empty at this point. Unless the whole group fits, its part is dropped again, because half a
+          // group would be counted twice.
           const kept = await appendAll(file, group.seals);
           if (kept < group.seals.length) return await file.drop(kept);
           group.isOnDisk = true;
