@@ -19,7 +19,7 @@ import { newestLogs } from '#libs/request-log/read/read-log.ts';
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { Kysely } from 'kysely';
-import type { Platform } from '../platform/compose.ts';
+import type { Platform } from '../platform/platform.ts';
 import type { ApiConfig } from './config.ts';
 import type { Callers } from './organisation/compose-callers.ts';
 import { simulatorOf } from './organisation/first-key.ts';

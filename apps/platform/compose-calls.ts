@@ -12,7 +12,7 @@ import { createObjectOwners } from '#libs/calls/protect/stored-objects/object-ow
 import { createStoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
 import { createResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
-import type { Platform, PlatformConfig } from './compose.ts';
+import type { Platform, PlatformConfig } from './platform.ts';
 
 // Each takes at most a quarter of a second, so the last one starts after some seconds.
 const checksWaitingMax = { ofGroup: 32, ofAll: 512 };

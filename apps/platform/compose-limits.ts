@@ -12,7 +12,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
 import { alertWebhookOf } from './config.ts';
-import type { Platform, PlatformConfig } from './compose.ts';
+import type { Platform, PlatformConfig } from './platform.ts';
 
 /** Composes prices, and the budgets and rates that admit calls. */
 export function composeLimits(

@@ -6,7 +6,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSend } from '#libs/secret-managers/send.ts';
-import type { PlatformConfig } from './compose.ts';
+import type { PlatformConfig } from './platform.ts';
 
 /** Composes the secrets that are kept elsewhere: their managers, and a cache of the values that were fetched. */
 export function composeSecrets(config: PlatformConfig, egress: Egress, logger: Logger) {

@@ -6,7 +6,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createReadinessCheck, type Phase } from '../platform/operations/check-readiness.ts';
-import type { Platform } from '../platform/compose.ts';
+import type { Platform } from '../platform/platform.ts';
 import { registerPlatformMetrics } from '../platform/operations/metrics.ts';
 import { createOperationsListener } from '../platform/operations/operations-listener.ts';
 

@@ -3,7 +3,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sessionKind } from '#libs/people/sessions.ts';
-import type { Platform } from '../../platform/compose.ts';
+import type { Platform } from '../../platform/platform.ts';
 import type { ApiConfig } from '../config.ts';
 import { createBrowserSessions, type BrowserSessions } from './browser-sessions.ts';
 import { createKeyGuard, type KeyGuard } from './guard-keys.ts';

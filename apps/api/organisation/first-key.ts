@@ -2,7 +2,7 @@ import { bootstrap } from '#libs/people/bootstrap.ts';
 import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
-import type { Platform } from '../../platform/compose.ts';
+import type { Platform } from '../../platform/platform.ts';
 import type { ApiConfig } from '../config.ts';
 
 type Simulator = Parameters<typeof keepVirtualKey>[2];

@@ -5,7 +5,7 @@ import { listSubscribers, type SubscriberState } from '#libs/event-log/subscribe
 import { listProcesses } from '#libs/request-log/write/process-record.ts';
 import { killedWithinMs } from '#libs/request-log/audit/report-killed.ts';
 import { createBoundedRead } from '../bounded-read.ts';
-import type { Platform } from '../compose.ts';
+import type { Platform } from '../platform.ts';
 import { subscribers } from '../subscribers.ts';
 
 /**

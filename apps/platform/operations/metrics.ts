@@ -2,7 +2,7 @@ import { Counter, Gauge, type Registry } from 'prom-client';
 import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
 import { version } from '#libs/kernel/version.ts';
-import type { Platform } from '../compose.ts';
+import type { Platform } from '../platform.ts';
 import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
 
 /**

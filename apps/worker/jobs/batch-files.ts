@@ -16,7 +16,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
-import type { Platform } from '../../platform/compose.ts';
+import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
 
 // How many input files are validated, and how many batches are finalised, at once. Those with millions of lines take

@@ -7,7 +7,7 @@ import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { Platform } from '../../platform/compose.ts';
+import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
 
 // A job waits for its provider most of the time, so a few at once are enough for hundreds of jobs.
