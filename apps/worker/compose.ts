@@ -1,16 +1,13 @@
-import { sql } from 'kysely';
 import { createAccessListener } from '#libs/identity/access-listener.ts';
 import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
-import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
-import { createCallLine } from '#libs/batches/lines/call-line.ts';
+import { createCallLine, type CallLine } from '#libs/batches/lines/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { closeBatch } from '#libs/batches/results/close-batch.ts';
 import { createDispatcher } from '#libs/batches/chunks/dispatch-chunks.ts';
 import { createFinishSmallBatch } from '#libs/batches/results/finish-small-batch.ts';
 import { createChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
-import { dropOldResults } from '#libs/batches/results/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
 import { wakeSnoozedChunksOf } from '#libs/batches/chunks/snooze-chunk.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
@@ -23,31 +20,17 @@ import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
-import { sweepUploads } from '#libs/files/uploads.ts';
-import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
-import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
-import { sweepCounters } from '#libs/limits/counter-store.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { traceparentOf } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
-import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
-import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
-import {
-  logExportQueue,
-  runLogExport,
-  sweepLogExports,
-  workedOnExports,
-} from '#libs/request-log/read/run-log-export.ts';
-import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
-import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
-import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
+import { logExportQueue, runLogExport, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
+import type { Platform } from '../platform/platform.ts';
 import { inlineModels } from '../platform/models.ts';
 import { modelCheckQueue } from '../platform/queues.ts';
 import { subscribers } from '../platform/subscribers.ts';
@@ -57,8 +40,9 @@ import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { checkReadModels } from './jobs/check-read-models.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
+import { maintenanceTasks } from './jobs/maintenance-tasks.ts';
 import { logBatchLine } from './log-batch-line.ts';
-import { createWorkerOperations } from './operations.ts';
+import { createWorkerOperations, type WorkerOperations } from './operations.ts';
 
 /** Composes the worker process. Its parts are in start order. */
 export async function composeWorker(
@@ -66,9 +50,50 @@ export async function composeWorker(
   logger: Logger,
   options: { believedAfterMs?: number } = {},
 ): Promise<{ parts: Part[] }> {
+  const platform = await composePlatform(config, options, logger);
+  const { db, queue, databaseClock: clock } = platform;
+  const engine = composeBatchEngine(config, platform, logger);
+  const maintenance = createMaintenance(maintenanceTasks(config, platform, logger), { db, queue, clock, logger });
+  const stopping = new AbortController();
+  const jobs: Part = {
+    name: 'jobs',
+    async start() {
+      await engine.work(stopping.signal);
+      await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
+      await workOnReports(config, platform, { stopping: stopping.signal, logger });
+      await maintenance.work(stopping.signal);
+    },
+    stop() {
+      engine.drain();
+      // Validation of a long file starts again in another worker. It has cost nothing yet.
+      stopping.abort();
+    },
+  };
+  const otherWork = [workedOnFineTuningJobs, workedOnExports];
+  return {
+    parts: [
+      engine.operations.listener,
+      ...platform.parts,
+      ...engine.parts,
+      platform.queuePart,
+      engine.dispatcher,
+      createHousekeeping({ db, queue, clock, otherWork, logger }),
+      ...projectionParts(config, platform, logger),
+      jobs,
+      maintenance,
+      engine.operations.readiness,
+    ],
+  };
+}
+
+async function composePlatform(
+  config: WorkerConfig,
+  options: { believedAfterMs?: number },
+  logger: Logger,
+): Promise<Platform> {
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
-  const platform = await createPlatform(
+  const platform: Platform = await createPlatform(
     config,
     {
       name: 'worker',
@@ -83,7 +108,12 @@ export async function composeWorker(
     },
     logger,
   );
-  const { db, databaseClock, eventLog, queue, blobs, access, files, calls, requestLog, costs, memory } = platform;
+  return platform;
+}
+
+/** Composes what validates batches, runs their chunks and ends them. */
+function composeBatchEngine(config: WorkerConfig, platform: Platform, logger: Logger) {
+  const { db, databaseClock, eventLog, queue, blobs, access, files, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
@@ -124,31 +154,7 @@ export async function composeWorker(
     port,
     host,
   });
-  const policy = (batch: BatchRow): RetryPolicy => ({
-    attemptsMax: config.SLUICE_LINE_ATTEMPTS,
-    baseDelayMs: config.SLUICE_RETRY_BASE,
-    maxDelayMs: config.SLUICE_RETRY_MAX,
-    deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
-  });
-  const { batchTargets } = access;
-  const { telemetry } = platform;
-  const callLine = createCallLine({
-    calls,
-    planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
-    resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
-    renderLine: createRenderLine(access.prompts),
-    policy,
-    onCalled: (called) => {
-      operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
-      return logBatchLine({ requestLog, costs, telemetry }, called);
-    },
-    now: Date.now,
-    clock: steadyClock,
-    traceparentOf:
-      telemetry === null
-        ? undefined
-        : (traceId, requestId) => traceparentOf(traceId, requestId, telemetry.isSampled(traceId, null)),
-  });
+  const callLine = composeCallLine(config, platform, operations);
   const batchFiles = createBatchFileJobs({
     config,
     platform,
@@ -184,152 +190,100 @@ export async function composeWorker(
     onSettled: (results) => operations.countSettle(results),
     logger,
   });
-  const maintenance = createMaintenance(
-    [
-      {
-        name: 'report killed processes',
-        everySeconds: 30,
-        run: createKilledReport({ db, logger }),
-        ignoresClock: true,
-      },
-      { name: 'expire files', everySeconds: 60, run: () => files.expire() },
-      { name: 'record due key rotations', everySeconds: 60, run: () => recordDueRotations({ db, eventLog }) },
-      { name: 'forget command results', everySeconds: 3_600, run: () => forgetCommandResults() },
-      {
-        name: 'drop old results',
-        everySeconds: 3_600,
-        run: () => dropOldResults(db, new Date(databaseClock.now() - config.SLUICE_RESULTS_RETENTION)),
-      },
-      {
-        name: 'drop old request log',
-        everySeconds: 3_600,
-        run: () =>
-          dropRequestLogPartitions(
-            db,
-            Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000),
-            databaseClock.now(),
-          ),
-      },
-      {
-        name: 'drop old rollups',
-        everySeconds: 3_600,
-        run: () =>
-          sweepRollups(db, {
-            retention: {
-              minute: config.SLUICE_ANALYTICS_MINUTES,
-              hour: config.SLUICE_ANALYTICS_HOURS,
-              day: config.SLUICE_ANALYTICS_DAYS,
-            },
-            logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
-            nowMs: databaseClock.now(),
-          }),
-      },
-      { name: 'drop uploads that were not completed', everySeconds: 600, run: () => sweepUploads(db, blobs) },
-      { name: 'drop old recorded bodies', everySeconds: 600, run: () => sweepRecordedBodies(db, blobs) },
-      {
-        name: 'drop old log exports',
-        everySeconds: 3_600,
-        run: () => sweepLogExports(db, config.SLUICE_EXPORT_RETENTION),
-      },
-      {
-        name: 'sweep response cache',
-        everySeconds: 60,
-        run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
-      },
-      { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
-      { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
-      { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
-      {
-        name: 'sweep blobs',
-        everySeconds: 3_600,
-        run: () => blobs.sweep({ olderThanMs: 86_400_000, findReferenced: (names) => findReferencedBlobs(db, names) }),
-      },
+  return {
+    operations,
+    dispatcher,
+    parts: [
+      { name: 'validation threads', stop: () => validator.stop() },
+      watch,
+      waits,
+      createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
     ],
-    { db, queue, clock: databaseClock, logger },
-  );
-  /** Idempotency keys are valid for at least a day. */
-  async function forgetCommandResults(): Promise<void> {
-    await db
-      .deleteFrom('command_result')
-      .where('recorded_at', '<', sql<Date>`clock_timestamp() - interval '48 hours'`)
-      .execute();
-  }
-
-  const stopping = new AbortController();
-  const jobs: Part = {
-    name: 'jobs',
-    async start() {
-      await batchFiles.work(stopping.signal);
+    /** Stops taking chunks; calls have some time to end. */
+    drain: () => runner.drain(config.SLUICE_DRAIN),
+    async work(stopping: AbortSignal): Promise<void> {
+      await batchFiles.work(stopping);
       await queue.work(closeQueue, { concurrency: 1, retryOutages: true }, async (job) => {
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
       const limits = { concurrency: chunksTotal, concurrencyOfGroup: chunksOfBatch };
       chunkWorker = queue.workInGroups(chunkQueue, limits, (job) => runner.run(job));
-      await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
-      await queue.work(logExportQueue, { concurrency: config.SLUICE_EXPORTS_AT_ONCE, retryOutages: true }, (job) =>
-        runLogExport(
-          { db, eventLog, blobs, logger, secrets: access.secrets, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
-          job.payload.export_id,
-          AbortSignal.any([job.signal, stopping.signal]),
-        ),
-      );
-      const { alertWebhook: webhook, egress } = platform;
-      if (webhook !== null) {
-        await queue.work(alertQueue, { concurrency: 2, retryOutages: true }, (job) =>
-          deliverAlert({ db, egress, webhook, now: () => databaseClock.now() }, job),
-        );
-      }
-      await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
-        checkReadModels(
-          { db, connectionString: config.DATABASE_URL, logger },
-          AbortSignal.any([job.signal, stopping.signal]),
-        ),
-      );
-      await maintenance.work(stopping.signal);
-    },
-    stop() {
-      runner.drain(config.SLUICE_DRAIN);
-      // Validation of a long file starts again in another worker. It has cost nothing yet.
-      stopping.abort();
     },
   };
+}
 
+/** Composes how a line is called, retried and logged. */
+function composeCallLine(
+  config: WorkerConfig,
+  { access, calls, costs, databaseClock, requestLog, telemetry }: Platform,
+  operations: WorkerOperations,
+): CallLine {
+  const policy = (batch: BatchRow): RetryPolicy => ({
+    attemptsMax: config.SLUICE_LINE_ATTEMPTS,
+    baseDelayMs: config.SLUICE_RETRY_BASE,
+    maxDelayMs: config.SLUICE_RETRY_MAX,
+    deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
+  });
+  const { batchTargets } = access;
+  return createCallLine({
+    calls,
+    planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
+    resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
+    renderLine: createRenderLine(access.prompts),
+    policy,
+    onCalled: (called) => {
+      operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
+      return logBatchLine({ requestLog, costs, telemetry }, called);
+    },
+    now: Date.now,
+    clock: steadyClock,
+    traceparentOf:
+      telemetry === null
+        ? undefined
+        : (traceId, requestId) => traceparentOf(traceId, requestId, telemetry.isSampled(traceId, null)),
+  });
+}
+
+/** Composes what follows the event log and the request log. */
+function projectionParts(config: WorkerConfig, { db, databaseClock }: Platform, logger: Logger): Part[] {
   const subscriberRunner = createSubscriberRunner({ db, subscribers, upcasts: upcastsOf(inlineModels), logger });
+  return [
+    subscriberRunner,
+    createRollUpRunner({
+      db,
+      now: () => databaseClock.now(),
+      logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
+      intervalMs: config.SLUICE_ANALYTICS_INTERVAL,
+      logger,
+    }),
+    // Changes of keys and configs are announced; other events are found by the next poll.
+    createAccessListener({
+      connectionString: config.DATABASE_URL,
+      onChange: () => subscriberRunner.wake(),
+      logger,
+    }),
+  ];
+}
 
-  return {
-    parts: [
-      operations.listener,
-      ...platform.parts,
-      { name: 'validation threads', stop: () => validator.stop() },
-      watch,
-      waits,
-      createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
-      platform.queuePart,
-      dispatcher,
-      createHousekeeping({
-        db,
-        queue,
-        clock: databaseClock,
-        otherWork: [workedOnFineTuningJobs, workedOnExports],
-        logger,
-      }),
-      subscriberRunner,
-      createRollUpRunner({
-        db,
-        now: () => databaseClock.now(),
-        logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
-        intervalMs: config.SLUICE_ANALYTICS_INTERVAL,
-        logger,
-      }),
-      // Changes of keys and configs are announced; other events are found by the next poll.
-      createAccessListener({
-        connectionString: config.DATABASE_URL,
-        onChange: () => subscriberRunner.wake(),
-        logger,
-      }),
-      jobs,
-      maintenance,
-      operations.readiness,
-    ],
-  };
+/** Works on log exports, alerts and checks of the read models. */
+async function workOnReports(
+  config: WorkerConfig,
+  { db, queue, eventLog, blobs, access, alertWebhook: webhook, egress, databaseClock }: Platform,
+  { stopping, logger }: { stopping: AbortSignal; logger: Logger },
+): Promise<void> {
+  await queue.work(logExportQueue, { concurrency: config.SLUICE_EXPORTS_AT_ONCE, retryOutages: true }, (job) =>
+    runLogExport(
+      { db, eventLog, blobs, logger, secrets: access.secrets, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
+      job.payload.export_id,
+      AbortSignal.any([job.signal, stopping]),
+    ),
+  );
+  if (webhook !== null) {
+    await queue.work(alertQueue, { concurrency: 2, retryOutages: true }, (job) =>
+      deliverAlert({ db, egress, webhook, now: () => databaseClock.now() }, job),
+    );
+  }
+  await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
+    checkReadModels({ db, connectionString: config.DATABASE_URL, logger }, AbortSignal.any([job.signal, stopping])),
+  );
 }
