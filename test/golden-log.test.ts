@@ -4,14 +4,23 @@ import { eventTypes } from '#apps/api/events/event-types.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { canonicalForm } from '#libs/event-log/canonical-form.ts';
 import { foldEvent, nounsOf, upcastsOf, type AnyInlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { currentVersion, upcast } from '#libs/event-log/upcast.ts';
 import { readGoldenLog, readGoldenRows } from './golden-log.ts';
 
 const golden = readGoldenLog();
 const upcasts = upcastsOf(inlineModels);
 
-test('the golden log has every event type, in every schema version', () => {
-  const versions = eventTypes.flatMap((type) =>
+/** The kit folds it for every kind of record alike, so the events of one kind are enough. */
+function isFoldedByKit(type: string): boolean {
+  const [noun, verb = ''] = type.split('.');
+  const kind = resourceKinds.find((each) => each.noun === noun);
+  return kind !== undefined && !kind.lookup && !kind.upcasts && kind.events?.[verb] === undefined;
+}
+
+test('the golden log has every event type that is folded in its own way, in every schema version', () => {
+  const own = eventTypes.filter((type) => !isFoldedByKit(type));
+  const versions = own.flatMap((type) =>
     Array.from({ length: currentVersion(upcasts, type) }, (_value, index) => `${type} ${index + 1}`),
   );
   const present = new Set(golden.map(({ event }) => `${event.type} ${event.schemaVersion}`));

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import '#libs/resources/resource-kinds.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { scopesOfRole, scopesWithin, workspaceRoleOf } from './roles.ts';
 

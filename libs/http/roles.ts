@@ -41,28 +41,27 @@ const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Re
   },
 };
 
-function scopesBy(role: Exclude<WorkspaceRole, 'admin'>): ReadonlySet<string> {
+const computed = new Map<WorkspaceRole, { known: number; held: ReadonlySet<string> }>();
+
+/** Returns the scopes that a role gives in a workspace. They are computed again when a kind of record has added scopes. */
+export function scopesOfRole(role: WorkspaceRole): ReadonlySet<string> | 'all' {
+  if (role === 'admin') return 'all';
+  const before = computed.get(role);
+  if (before?.known === scopes.length) return before.held;
   const { others, areas } = rights[role];
   const allows = (scope: string): boolean => {
     const [area = '', access] = scope.split('.');
     const right = areas[area] ?? others;
     return right === 'write' || (right === 'read' && access === 'read');
   };
-  return new Set(scopes.filter(allows));
+  const held = new Set(scopes.filter(allows));
+  computed.set(role, { known: scopes.length, held });
+  return held;
 }
-
-const scopesByRole: Record<WorkspaceRole, ReadonlySet<string> | 'all'> = {
-  admin: 'all',
-  manager: scopesBy('manager'),
-  member: scopesBy('member'),
-};
-
-/** Returns the scopes that a role gives in a workspace. */
-export const scopesOfRole = (role: WorkspaceRole): ReadonlySet<string> | 'all' => scopesByRole[role];
 
 /** Returns what a user with this role may do with a key that has these scopes: what both allow. */
 export function scopesWithin(role: WorkspaceRole, held: ReadonlySet<string> | 'all'): ReadonlySet<string> | 'all' {
-  const given = scopesByRole[role];
+  const given = scopesOfRole(role);
   if (given === 'all') return held;
   return held === 'all' ? given : given.intersection(held);
 }

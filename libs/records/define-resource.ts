@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
+import { addScopes } from '#libs/contracts/people/api-keys.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import type { Kysely, RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
@@ -70,9 +71,9 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   path: `/v1/${string}`;
   /**
    * For people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one kind of
-   * each heading has.
+   * each heading has. `command`: its group of commands on the command line; default: the end of the path.
    */
-  names: { one: string; many: string; tag: string; about?: string };
+  names: { one: string; many: string; tag: string; about?: string; command?: string };
   /** How its routes are described, in addition to the texts that hold for every kind. */
   texts?: Partial<Record<'create' | 'list' | 'retrieve' | 'update' | 'delete' | 'publish', RouteText>>;
   /**
@@ -245,10 +246,11 @@ export type RouteKit = {
 // oxlint-disable-next-line typescript/no-explicit-any
 export type AnyResource = ResourceDefinition<any, any, unknown>;
 
-/** Names the types of a definition once, where it is made. */
+/** Names the types of a definition once, where it is made, and adds its scopes to those that keys can have. */
 export function defineResource<Shape extends z.ZodRawShape, Data extends object, Entry = never>(
   definition: ResourceDefinition<Shape, Data, Entry>,
 ): ResourceDefinition<Shape, Data, Entry> {
+  addScopes(definition.area);
   return definition;
 }
 

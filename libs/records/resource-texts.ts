@@ -15,6 +15,10 @@ export function withTexts(kind: AnyResource, action: Action, route: Route): Rout
   return { ...route, ...own, description, errors: { ...own.errors, ...common.errors } };
 }
 
+/** The descriptions of the headings that kinds have in the documentation. */
+export const tagsOf = (kinds: readonly AnyResource[]): Record<string, string> =>
+  Object.fromEntries(kinds.flatMap(({ names: { tag, about } }) => (about === undefined ? [] : [[tag, about]])));
+
 /** How the records of every kind are listed, found, created, changed and deleted, and the errors of each. */
 function commonTexts(kind: AnyResource): Record<Action, RouteText> {
   const name = kind.slug ? 'slug or ID' : 'ID';

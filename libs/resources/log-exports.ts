@@ -47,6 +47,7 @@ export const logExportKind = defineResource<typeof logExportFields, LogExportDat
   names: {
     one: 'log export',
     many: 'log exports',
+    command: 'log-exports',
     tag: 'Log exports',
     about: 'Files with records of the request log, written by a worker.',
   },

@@ -4,7 +4,7 @@ import { allowedNetworks, timestamp } from './access-fields.ts';
 import { keyRateLimits, usageLimit } from './limits.ts';
 import { anyObject, integer, metadata, text } from '../scalars.ts';
 
-const scopeAreas = [
+const known = [
   'chat',
   'completions',
   'embeddings',
@@ -12,33 +12,29 @@ const scopeAreas = [
   'batches',
   'files',
   'fine_tuning',
-  'virtual_keys',
-  'api_keys',
-  'configs',
-  'guardrails',
   'logs',
   'bodies',
   'analytics',
   'feedback',
   'audit',
-  'workspaces',
-  'policies',
-  'users',
   'members',
-  'providers',
-  'integrations',
-  'secret_references',
-  'prompts',
-  'collections',
-  'labels',
-  'prices',
   ...relayAreas,
-] as const;
+].flatMap(scopesOf);
 
-type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
+function scopesOf(area: string): string[] {
+  return [`${area}.read`, `${area}.write`];
+}
 
 /** Names of scopes: `<area>.<read|write>`. A key can be given those that a route of the route table has. */
-export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
+export const scopes: readonly string[] = known;
+
+/** Adds the scopes of a kind of record, as part of its definition. Several kinds can share an area. */
+export function addScopes(area: string): void {
+  if (!known.includes(`${area}.read`)) known.push(...scopesOf(area));
+}
+
+/** The maximum in a request. */
+export const scopesMax = 200;
 
 /** A scope in a request. Whether it exists is checked when the key is created (libs/http/rights.ts). */
 export const ScopeText = z.string().min(1).max(100);
@@ -69,7 +65,7 @@ export const apiKeyFields = {
   type: ApiKeyType.optional(),
   organisation_id: text({ min: 1, max: 200 }).optional(),
   user_id: text({ min: 1, max: 200 }).optional(),
-  scopes: z.array(ScopeText).min(1).max(scopes.length).nullish(),
+  scopes: z.array(ScopeText).min(1).max(scopesMax).nullish(),
   expires_at: timestamp().nullish(),
   defaults: z
     .strictObject({

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { scopes, ScopeText } from './api-keys.ts';
+import { scopesMax, ScopeText } from './api-keys.ts';
 import { text } from '../scalars.ts';
 
 /** A user's in the organisation. Owners and admins have every right in every workspace; a member has those of memberships. */
@@ -53,7 +53,7 @@ export const inviteFields = {
     .default([]),
   /** A key of the new user for each of the workspaces, shown once to whoever accepts. */
   workspace_api_key_details: z
-    .strictObject({ name: recordName().optional(), scopes: z.array(ScopeText).min(1).max(scopes.length) })
+    .strictObject({ name: recordName().optional(), scopes: z.array(ScopeText).min(1).max(scopesMax) })
     .nullish(),
 };
 

@@ -56,6 +56,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   names: {
     one: 'API key',
     many: 'API keys',
+    command: 'keys',
     tag: 'API keys',
     about: 'Keys that clients send, with their scopes and limits.',
   },

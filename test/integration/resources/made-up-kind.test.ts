@@ -5,6 +5,8 @@ import { z } from 'zod';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
+import { recordKindOf } from '#apps/cli/client/record-kinds.ts';
+import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { text } from '#libs/contracts/scalars.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
@@ -13,13 +15,15 @@ import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.
 import type { Caller } from '#libs/http/caller.ts';
 import { authenticateForTest, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
+import { scopesOfRole } from '#libs/http/roles.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { listResources } from '#libs/records/lists/list-resources.ts';
-import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
+import { eventTypesOf, resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
 import { resourceRoutes } from '#libs/records/resource-routes.ts';
+import { tagsOf } from '#libs/records/resource-texts.ts';
 import { testPeople } from '#test/people-options.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
@@ -40,7 +44,8 @@ const recipe = defineResource<typeof fields, Recipe, LiveRecipe>({
   idPrefix: 'recipe_',
   area: 'recipes',
   path: '/v1/recipes',
-  names: { one: 'recipe', many: 'recipes', tag: 'Recipes' },
+  names: { one: 'recipe', many: 'recipes', tag: 'Recipes', about: 'What is cooked.' },
+  texts: { create: { description: 'Stores a recipe.', example: { name: 'Soup', kitchen: 'hot' } } },
   fields,
   immutable: ['kitchen'],
   slug: true,
@@ -313,6 +318,17 @@ test('creating and deleting one may change others, or be refused, in the same tr
   });
 });
 
+test('keys and roles get its scopes, and the command line its commands', () => {
+  expect(scopes).toEqual(expect.arrayContaining(['recipes.read', 'recipes.write', 'badges.write']));
+  const held = ['manager', 'member'].map((role) => scopesOfRole(role as 'manager') as ReadonlySet<string>);
+  expect(held.map((of) => [of.has('recipes.read'), of.has('recipes.write')])).toEqual([
+    [true, true],
+    [true, false],
+  ]);
+  expect(kinds.map(recordKindOf)[0]).toMatchObject({ kind: 'recipe', command: 'recipes', path: '/v1/recipes' });
+  expect(kinds.flatMap(eventTypesOf)).toContain('draft.version_published');
+});
+
 test('its routes need the scopes of its area', async () => {
   const reader = { authorization: 'Bearer recipes.read' };
   expect((await ask('GET', '/v1/recipes', undefined, reader)).status).toBe(200);
@@ -383,7 +399,13 @@ test('versions are numbered, keep what they were, and are put into use by an eve
 });
 
 test('the documentation has all of its operations, and names what they take', () => {
-  const document = toOpenApi(routesOf(), { title: 't', description: 'd', baseUrl: 'http://x' });
+  const options = { title: 't', description: 'd', baseUrl: 'http://x', tags: tagsOf(kinds) };
+  const document = toOpenApi(routesOf(), options);
+  expect(document.tags).toContainEqual({ name: 'Recipes', description: 'What is cooked.' });
+  const create = document.paths['/v1/recipes']?.['post'];
+  expect(create).toMatchObject({ tags: ['Recipes'], 'x-scope': 'recipes.write' });
+  expect(create?.['description']).toContain('Stores a recipe.');
+  expect(JSON.stringify(create?.['requestBody'])).toContain('"example":{"name":"Soup"');
   const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((one) => one['operationId']));
   expect(ids).toEqual(
     expect.arrayContaining(['listUnpublishedDrafts', 'createRecipe', 'listRecipes', 'updateRecipe', 'deleteRecipe']),
