@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { recordKindOf } from './cli/client/record-kinds.ts';
+import { recordKindOf } from './cli/records/record-kinds.ts';
 import { configurationToMarkdown } from './describe-configuration.ts';
 
 // Part of `npm run generate`.

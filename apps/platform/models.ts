@@ -5,7 +5,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceModel, resourceVersionModel } from '#libs/records/resource-model.ts';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
-/** All inline read models, which `sluice rebuild` folds the log into. */
+/** All inline read models, which `sluice check records` compares with the log. */
 export const inlineModels = [
   fileModel,
   batchModel,

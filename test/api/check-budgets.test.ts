@@ -1,9 +1,8 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { checkPolicies, describePolicies } from '#apps/cli/checks/policies.ts';
-import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { runCheck } from '#test/run-check.ts';
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -25,8 +24,7 @@ async function post(
   return (await response.json()) as Record<string, unknown>;
 }
 
-const check = (repair = false) =>
-  checkPolicies({ connectionString: platform.database.connectionString, repair }, createTestLogger().logger);
+const check = (repair = false) => runCheck(platform.database, 'budgets', { repair });
 
 const callAs = (team: string) =>
   post(
@@ -34,6 +32,17 @@ const callAs = (team: string) =>
     { model: '@simulator/sim-small', max_tokens: 20, messages: [{ role: 'user', content: 'x' }] },
     { 'x-gateway-metadata': JSON.stringify({ team }) },
   );
+
+type Counter = { used: number; unconfirmed: number; leases: Record<string, { amount: string }> };
+
+async function readCounter(valueKey: string): Promise<Counter> {
+  const { rows } = await sql<Counter>`
+    select used::float8 as used, unconfirmed::float8 as unconfirmed, leases
+    from limit_counter where value_key = ${valueKey}`.execute(platform.database.db);
+  return rows[0] ?? { used: 0, unconfirmed: 0, leases: {} };
+}
+
+const isSettled = ({ leases }: Counter): boolean => Object.values(leases).every(({ amount }) => Number(amount) === 0);
 
 test('budgets equal the log, a repair raises those that lack calls, and takes nothing back', async () => {
   const key = await post('/api-keys', { name: 'limited', usage_limits: { credit_limit: 1_000_000, type: 'tokens' } });
@@ -47,55 +56,61 @@ test('budgets equal the log, a repair raises those that lack calls, and takes no
   await callAs('red');
   await callAs('red');
   await callAs('blue');
-  const equal = await eventually(
-    () => check(),
-    (checks) =>
-      checks.length === 2 &&
-      checks.every(({ counted, logged, leased }) => counted.eq(logged) && counted.gt(0) && leased.eq(0)),
+  const team = (name: string) => readCounter(`metadata.team=${name}`);
+  await eventually(
+    async () => [await team('red'), await team('blue'), await check()] as const,
+    ([red, blue, { counts, findings }]) =>
+      red.used > 0 &&
+      blue.used > 0 &&
+      isSettled(red) &&
+      isSettled(blue) &&
+      counts['counters'] === 2 &&
+      findings.length === 0,
   );
-  expect(equal.map(({ valueKey }) => valueKey).toSorted()).toEqual(['metadata.team=blue', 'metadata.team=red']);
-  expect(describePolicies(equal)).toEqual(['checked 2 counters of budgets: all equal to the request log']);
   expect(key).toHaveProperty('id');
 
   const ofRed = async (change: ReturnType<typeof sql>) =>
     await sql`update limit_counter set ${change} where value_key = 'metadata.team=red'`.execute(platform.database.db);
-  const red = async (repair = false) =>
-    (await check(repair)).find(({ valueKey }) => valueKey === 'metadata.team=red') ?? equal[0]!;
-  const { counted } = await red();
+  const { used } = await team('red');
 
   // A process was killed with 27 tokens under way, and 30 tokens were reserved for answers that were lost.
   await ofRed(sql`used = used + 57, assumed = 27, unconfirmed = 30`);
-  const kept = counted.plus(57);
   for (const repair of [false, true, true]) {
-    expect(describePolicies(await check(repair))).toEqual([
-      expect.stringMatching(
-        /metadata\.team=red: counted \d+ tokens, logged \d+ \(27 of it held by killed processes; 30 of it for calls whose answers were lost\)$/,
-      ),
-      'checked 2 counters of budgets: 1 differ, 0 without explanation',
-      expect.stringContaining('reset the counter'),
-    ]);
-    expect((await red()).counted.toFixed()).toBe(kept.toFixed());
+    expect(await check(repair)).toMatchObject({
+      ok: true,
+      counts: { counters: 2, different_counters: 1 },
+      findings: [
+        {
+          state: 'note',
+          subject: expect.stringContaining('metadata.team=red'),
+          message: expect.stringMatching(
+            /^counted \d+ tokens, logged \d+; 27 of it held by killed processes; 30 of it for calls whose answers were lost; .+reset it/,
+          ),
+        },
+      ],
+    });
+    expect((await team('red')).used).toBe(used + 57);
   }
   // Its calls may be in the log as well as in what it held: any sum between the two is explained.
   await ofRed(sql`used = used - 20`);
-  expect(describePolicies(await check(true)).at(-2)).toBe(
-    'checked 2 counters of budgets: 1 differ, 0 without explanation',
-  );
-  expect((await red()).counted.toFixed()).toBe(kept.minus(20).toFixed());
+  expect(await check(true)).toMatchObject({ ok: true, findings: [{ state: 'note' }] });
+  expect((await team('red')).used).toBe(used + 37);
 
   // More than the log explains may still have been charged.
   await ofRed(sql`used = used + 500`);
-  expect(describePolicies(await check(true)).at(-2)).toBe(
-    'checked 2 counters of budgets: 1 differ, 1 without explanation',
-  );
-  expect((await red()).counted.toFixed()).toBe(kept.plus(480).toFixed());
+  expect(await check(true)).toMatchObject({ ok: false, findings: [{ state: 'problem' }] });
+  expect((await team('red')).used).toBe(used + 537);
 
   // A counter of an older backup lacks calls that the log has.
   await ofRed(sql`used = 3, assumed = 0, unconfirmed = 2`);
-  expect(describePolicies(await check(true)).at(-2)).toBe(
-    'checked 2 counters of budgets: 1 differ, 0 without explanation, 1 raised to the log',
-  );
-  expect((await red()).counted.toFixed()).toBe(counted.plus(2).toFixed());
+  expect(await check()).toMatchObject({ ok: false, findings: [{ state: 'problem' }] });
+  expect(await check(true)).toMatchObject({ ok: true, findings: [{ state: 'repaired' }] });
+  expect((await team('red')).used).toBe(used + 2);
   await callAs('red');
-  await eventually(red, (one) => one.counted.eq(one.logged.plus(2)) && one.leased.eq(0) && one.counted.gt(counted));
+  const grown = await eventually(
+    () => team('red'),
+    (counter) => counter.used > used + 2 && isSettled(counter),
+  );
+  expect(grown.unconfirmed).toBe(2);
+  await eventually(check, ({ ok, findings }) => ok && findings.length === 1);
 });

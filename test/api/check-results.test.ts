@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { startPlatform } from '#test/platform.ts';
@@ -19,10 +19,10 @@ test('the files of a batch are checked against the roots in its events', async (
     await createBatch(sdk, client, [...chatLines(70), wrong, ...chatLines(150).slice(70)]),
   );
   expect(batch.request_counts).toMatchObject({ completed: 150, failed: 1 });
-  const check = async (id = batch.id) =>
+  const check = async () =>
     await new Promise<{ code: unknown; stdout: string; stderr: string }>((resolve) => {
       const env = { ...process.env, ...platform.environment };
-      const args = ['apps/cli/main.ts', 'check-results', id, '--json'];
+      const args = ['apps/cli/main.ts', 'check', 'results', '--json'];
       execFile(process.execPath, args, { cwd: folder, env }, (error, stdout, stderr) =>
         resolve({ code: error?.code ?? 0, stdout, stderr }),
       );
@@ -30,13 +30,14 @@ test('the files of a batch are checked against the roots in its events', async (
   const checked = await check();
   expect({ code: checked.code, ...JSON.parse(checked.stdout) }).toEqual({
     code: 0,
-    equal: true,
-    batch_id: batch.id,
-    lines: 151,
-    settles: expect.any(Number),
-    violations: [],
+    check: 'results',
+    ok: true,
+    counts: { batches: 1, lines: 151, events: expect.any(Number) },
+    findings: [],
+    omitted: 0,
+    duration_ms: expect.any(Number),
   });
-  expect(JSON.parse(checked.stdout).settles).toBeGreaterThan(0);
+  expect(JSON.parse(checked.stdout).counts.events).toBeGreaterThan(0);
 
   const { rows } = await platform.database.pool.query('select blob from file where id = $1', [batch.output_file_id]);
   const blob = String(rows[0].blob);
@@ -49,15 +50,25 @@ test('the files of a batch are checked against the roots in its events', async (
   await writeFile(file, changed);
   const altered = await check();
   expect(altered.code).toBe(1);
-  expect(JSON.parse(altered.stdout).violations).toEqual([
-    expect.stringMatching(/^event \d+: results_root is not that of its lines$/),
+  expect(JSON.parse(altered.stdout).findings).toEqual([
+    {
+      state: 'problem',
+      subject: batch.id,
+      message: expect.stringMatching(/^event \d+: results_root is not that of its lines$/),
+    },
   ]);
 
   await writeFile(file, bytes.subarray(bytes.indexOf(0x0a) + 1));
   const shortened = await check();
-  expect(JSON.parse(shortened.stdout).violations[0]).toBe('line 1 is in neither file, or not in its place');
+  expect(JSON.parse(shortened.stdout).findings[0].message).toBe('line 1 is in neither file, or not in its place');
   expect(shortened.code).toBe(1);
 
-  const unknown = await check('batch_unknown');
-  expect(unknown).toMatchObject({ code: 1, stderr: expect.stringContaining('no batch batch_unknown that has ended') });
+  await rm(file);
+  const lost = await check();
+  expect(JSON.parse(lost.stdout).findings[0].message).toBe('a result file has lost its content');
+  expect(lost.code).toBe(1);
+
+  await client.files.delete(batch.output_file_id ?? '');
+  const deleted = await check();
+  expect(JSON.parse(deleted.stdout)).toMatchObject({ ok: true, counts: { batches: 0 } });
 });

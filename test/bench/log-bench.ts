@@ -24,7 +24,7 @@ const writers = 8;
 const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 
 /**
- * Appends to a log, with streams of its own for each writer, and then lets `sluice rebuild --check` fold and compare
+ * Appends to a log, with streams of its own for each writer, and then lets `sluice check records` fold and compare
  * all of it. Throws when the replay differs from the live rows.
  */
 export async function measureLog(
@@ -94,9 +94,9 @@ async function runReplay(
   directory: string,
 ): Promise<{ events: number; durationMs: number; peakBytes: number }> {
   const replay = await startProcess({
-    name: 'sluice rebuild --check',
+    name: 'sluice check records',
     script: 'apps/cli/main.ts',
-    args: ['rebuild', '--check', '--json'],
+    args: ['check', 'records', '--json'],
     environment: { DATABASE_URL: connectionString },
     logFile: path.join(directory, 'replay.log'),
   });
@@ -111,9 +111,9 @@ async function runReplay(
   }, 10);
   try {
     const [text] = await replay.waitForLog(/^\{"check":.*\}$/m);
-    const report = JSON.parse(text) as { equal: boolean; events: number; duration_ms: number };
-    if (!report.equal) throw new Error(`the replay differs: ${text}`);
-    return { events: report.events, durationMs: report.duration_ms, peakBytes };
+    const report = JSON.parse(text) as { ok: boolean; counts: { events: number }; duration_ms: number };
+    if (!report.ok) throw new Error(`the replay differs: ${text}`);
+    return { events: report.counts.events, durationMs: report.duration_ms, peakBytes };
   } finally {
     clearInterval(sampler);
     await replay.stop();

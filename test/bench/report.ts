@@ -245,7 +245,7 @@ export function logRows(figures: LogFigures): Row[] {
       mark: '≥ 50,000 events/s',
       reached: figures.replayedPerSecond >= 50_000,
     },
-    memoryRow(section, 'peak memory, sluice rebuild --check', figures.replayPeakBytes),
+    memoryRow(section, 'peak memory, sluice check records', figures.replayPeakBytes),
   ];
 }
 

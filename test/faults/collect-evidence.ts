@@ -1,15 +1,13 @@
 import { sql } from 'kysely';
-import { rebuild } from '#apps/cli/checks/rebuild.ts';
+import { inlineModels } from '#apps/platform/models.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { BatchEvidence } from './check-batch.ts';
 import type { LoggedEvent } from './check-calls.ts';
 import type { Rig } from './rig/start-rig.ts';
 import { loseHeartbeats } from './strike.ts';
-
-const logger = createLogger({ name: 'faults', level: 'silent' });
 
 /** The files and the log of a batch that has ended. */
 export async function collectEvidence(
@@ -30,8 +28,7 @@ export async function collectEvidence(
 
 /** HOLD-4: every read model is what the log says. */
 export async function checkModels(rig: Rig): Promise<string[]> {
-  const options = { connectionString: rig.databaseUrl, check: true, onProgress: () => {} };
-  const { difference } = await rebuild(options, logger);
+  const { difference } = await checkInlineModels(rig.pool, inlineModels);
   if (!difference) return [];
   const { model, id, live, folded } = difference;
   return [`${model} ${id} is ${JSON.stringify(live)}, the log says ${JSON.stringify(folded)}`];

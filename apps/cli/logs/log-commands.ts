@@ -97,7 +97,7 @@ const tailPage = 100;
 
 /** Adds `sluice logs search|get|tail|export`. */
 export function addLogCommands(program: Command): void {
-  const logs = groupOf(program, 'logs', 'the request log: search, follow, export; --check: is it complete?');
+  const logs = groupOf(program, 'logs', 'the request log: search, follow, export');
 
   withFilters(clientCommand(logs, 'search', 'list calls, newest first'))
     .option('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)

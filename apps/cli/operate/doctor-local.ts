@@ -15,7 +15,7 @@ import { openDatabaseUrl } from './database-url.ts';
 import { readMasterKeys } from './keys.ts';
 
 /** One thing that `sluice doctor` looked at, here or on the server. `hint` says what to do about it. */
-export type Check = { check: string; state: 'ok' | 'warning' | 'problem'; message: string; hint?: string };
+export type Diagnosis = { check: string; state: 'ok' | 'warning' | 'problem'; message: string; hint?: string };
 
 /** Room for the results of a large batch. */
 const freeBytesMin = 2 * 1_073_741_824;
@@ -28,7 +28,7 @@ const lagSecondsMax = 60;
  * Checks a server on its own machine: the folder of its files, limits of the system, the database and what is in it. It
  * changes nothing. The processes of the server are expected to have the same environment.
  */
-export async function* checkLocal(): AsyncGenerator<Check> {
+export async function* checkLocal(): AsyncGenerator<Diagnosis> {
   yield await attempt(
     'files',
     checkBlobs,
@@ -99,7 +99,7 @@ export async function* checkLocal(): AsyncGenerator<Check> {
   }
 }
 
-async function attempt(check: string, look: () => Promise<string>, hint: string): Promise<Check> {
+async function attempt(check: string, look: () => Promise<string>, hint: string): Promise<Diagnosis> {
   try {
     return { check, state: 'ok', message: await look() };
   } catch (error) {

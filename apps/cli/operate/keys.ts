@@ -1,4 +1,5 @@
 import path from 'node:path';
+import type { Kysely } from 'kysely';
 import { createAdminKey } from '#libs/people/create-admin-key.ts';
 import {
   checkMasterKeys,
@@ -10,16 +11,14 @@ import {
 } from '#libs/secrets/master-key.ts';
 import { rewrapSecrets, type RewrapReport } from '#libs/secrets/rewrap-secrets.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
-import { createDatabase } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
 import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { assertAlone } from './running-processes.ts';
 import { readKeyFile } from '../../standalone/files/key-file.ts';
 import { CliConfig } from './config.ts';
-import { withMigratedPool } from './migrated-pool.ts';
 
 /** The master keys of SLUICE_MASTER_KEY, or of `master.key` in the data directory. Throws ConfigurationError without one. */
 export async function readMasterKeys(): Promise<MasterKeys> {
@@ -34,16 +33,10 @@ export async function readMasterKeys(): Promise<MasterKeys> {
  * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the one
  * that the database was set up with.
  */
-export async function rewrapKeys(
-  { connectionString, onProgress }: { connectionString: string; onProgress: (rewrapped: number) => void },
-  logger: Logger,
-): Promise<RewrapReport> {
+export async function rewrapKeys(db: Kysely<Database>, onProgress: (rewrapped: number) => void): Promise<RewrapReport> {
   const masterKeys = await readMasterKeys();
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-keys' }, logger, async (pool) => {
-    const db = createDatabase(pool);
-    await checkMasterKeys(db, masterKeys);
-    return await rewrapSecrets({ db, secrets: createSecrets({ masterKeys }), masterKeys, onProgress });
-  });
+  await checkMasterKeys(db, masterKeys);
+  return await rewrapSecrets({ db, secrets: createSecrets({ masterKeys }), masterKeys, onProgress });
 }
 
 /** The result of a rewrap as text, one line each. */
@@ -59,28 +52,28 @@ export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
 }
 
 /**
- * Lets the database accept another master key, because the one before is lost. Returns how many secrets nobody can read then,
- * by the id of the key that they need. Throws ConfigurationError while a process of Sluice runs: it still has the key.
+ * Lets the database accept another master key, because the previous one is lost. Returns how many secrets can no longer be
+ * read, by the ID of the key that they need. Throws ConfigurationError while a process of Sluice runs: it still has the key.
  */
-export async function forgetMasterKey(connectionString: string, logger: Logger): Promise<SecretsByMasterKey> {
-  const applicationName = 'sluice-keys';
-  return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
-    const db = createDatabase(pool);
-    await assertAlone(db, applicationName);
-    await forgetMasterKeyCheck(db);
-    return await countSecrets(db);
-  });
+export async function forgetMasterKey(db: Kysely<Database>, applicationName: string): Promise<SecretsByMasterKey> {
+  await assertAlone(db, applicationName);
+  await forgetMasterKeyCheck(db);
+  return await countSecrets(db);
 }
 
-/** Creates an admin key for a workspace, given by id or name; null means the only one. */
+export const describeUnreadable = (unreadable: SecretsByMasterKey): string[] => [
+  'the next process that starts can use another master key',
+  ...Object.entries(unreadable).map(
+    ([id, count]) => `  ${count} secrets need the lost key ${id}; store their credentials again`,
+  ),
+];
+
+/** Creates an admin key for a workspace, given by ID or name; null means the only one. */
 export async function makeAdminKey(
-  { connectionString, workspace, name }: { connectionString: string; workspace: string | null; name: string },
-  logger: Logger,
+  db: Kysely<Database>,
+  { workspace, name }: { workspace: string | null; name: string },
 ): Promise<{ id: string; workspaceId: string; key: Secret }> {
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-keys' }, logger, async (pool) => {
-    const db = createDatabase(pool);
-    await raiseEpochAfterRestore(db); // it may be what runs first after a restore
-    const metadata = { actor: { type: 'system' as const, id: 'cli' } };
-    return await createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
-  });
+  await raiseEpochAfterRestore(db); // this command may be the first to run after a restore
+  const metadata = { actor: { type: 'system' as const, id: 'cli' } };
+  return await createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
 }

@@ -5,17 +5,17 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
 /**
- * Runs `work` with a pool of one connection, which has no statement timeout because the work reads whole tables.
+ * Runs `work` with a small pool without a statement timeout, because the work reads whole tables.
  * Throws ConfigurationError if migrations are pending or the database needs a newer release: its tables would not be the
  * ones that this code reads.
  */
 export async function withMigratedPool<Result>(
-  options: { connectionString: string; applicationName: string; max?: number },
+  options: { connectionString: string; applicationName: string },
   logger: Logger,
   work: (pool: Pool) => Promise<Result>,
 ): Promise<Result> {
   const unlimited = { statementTimeoutMs: 0, transactionTimeoutMs: 0 };
-  const pool = createPool({ max: 1, ...options, ...unlimited }, logger);
+  const pool = createPool({ max: 4, ...options, ...unlimited }, logger);
   try {
     const db = createDatabase(pool);
     const required = await missingRequirement(db);

@@ -1,56 +1,43 @@
 import { readFile, stat } from 'node:fs/promises';
+import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { createDatabase } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { diffPriceTables, type PriceChange } from '#libs/prices/diff-price-tables.ts';
 import { createPriceTable, PriceTableDocument, type ModelRow, type PriceTable } from '#libs/prices/price-table.ts';
 import { priceTableKind, priceTableModel, readCurrentPriceTable } from '#libs/resources/price-tables.ts';
-import { withMigratedPool } from './migrated-pool.ts';
 import { CliError } from '../server/cli-error.ts';
 import { cannotRead } from '../terminal/file-problem.ts';
 
 /** Far more than a table of all models of all providers. */
 const fileBytesMax = 8_388_608;
 
-export async function readPrices(
-  { connectionString }: { connectionString: string },
-  logger: Logger,
-): Promise<PriceTable> {
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-prices' }, logger, (pool) =>
-    readCurrentPriceTable(createDatabase(pool)),
-  );
-}
-
 export type Refresh = { before: string; after: string; changes: PriceChange[]; stored: boolean };
 
 /**
- * Makes the table in a file the one in use; running processes take it within a second. With `isDryRun`, or if it is in use
- * already, nothing is stored. Throws CliError with what is wrong with the file.
+ * Makes the table in a file the current one; running processes use it within a second. With `isDryRun`, or if it is
+ * current already, it is not stored. Throws CliError if the file is invalid.
  */
 export async function refreshPrices(
-  { connectionString, file, isDryRun }: { connectionString: string; file: string; isDryRun: boolean },
-  logger: Logger,
+  db: Kysely<Database>,
+  { file, isDryRun }: { file: string; isDryRun: boolean },
 ): Promise<Refresh> {
   const table = await readTable(file);
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-prices' }, logger, async (pool) => {
-    const db = createDatabase(pool);
-    const current = await readCurrentPriceTable(db);
-    const changes = diffPriceTables(current.document, table.document);
-    const stored = !isDryRun && table.version !== current.version;
-    if (stored) {
-      const id = newId(priceTableKind.idPrefix);
-      const metadata = { actor: { type: 'system' as const, id: 'cli' } };
-      await createEventLog(db).transact({ workspaceId: organisationId, streams: [id], metadata }, async (unit) => {
-        await unit.append(priceTableModel, id, [{ type: 'price_table.created', data: { table: table.document } }]);
-        await announceAccessChange(unit);
-      });
-    }
-    return { before: current.version, after: table.version, changes, stored };
-  });
+  const current = await readCurrentPriceTable(db);
+  const changes = diffPriceTables(current.document, table.document);
+  const stored = !isDryRun && table.version !== current.version;
+  if (stored) {
+    const id = newId(priceTableKind.idPrefix);
+    const metadata = { actor: { type: 'system' as const, id: 'cli' } };
+    await createEventLog(db).transact({ workspaceId: organisationId, streams: [id], metadata }, async (unit) => {
+      await unit.append(priceTableModel, id, [{ type: 'price_table.created', data: { table: table.document } }]);
+      await announceAccessChange(unit);
+    });
+  }
+  return { before: current.version, after: table.version, changes, stored };
 }
 
 async function readTable(file: string): Promise<PriceTable> {

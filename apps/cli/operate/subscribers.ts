@@ -1,56 +1,29 @@
-import { createDatabase } from '#libs/database/pool.ts';
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
-import {
-  eventsBehindMax,
-  listSubscribers,
-  rebuildSubscriber,
-  retryNow,
-  type SubscriberState,
-} from '#libs/event-log/subscriber.ts';
-import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { eventsBehindMax, rebuildSubscriber, retryNow, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { subscribers } from '../../platform/subscribers.ts';
-import { withMigratedPool } from './migrated-pool.ts';
-
-const applicationName = 'sluice-subscribers';
-
-/** All subscribers that the database knows. Throws ConfigurationError if migrations are pending, as the others here. */
-export async function readSubscribers(
-  { connectionString }: { connectionString: string },
-  logger: Logger,
-): Promise<SubscriberState[]> {
-  return await withMigratedPool({ connectionString, applicationName }, logger, (pool) =>
-    listSubscribers(createDatabase(pool)),
-  );
-}
 
 /** Throws ConfigurationError for an unknown name. */
-export async function restartSubscriber(
-  { connectionString, name }: { connectionString: string; name: string },
-  logger: Logger,
-): Promise<void> {
-  const isKnown = await withMigratedPool({ connectionString, applicationName }, logger, (pool) =>
-    retryNow(createDatabase(pool), name),
-  );
-  if (!isKnown) throw unknown(name);
+export async function restartSubscriber(db: Kysely<Database>, name: string): Promise<void> {
+  if (!(await retryNow(db, name))) throw unknown(name);
 }
 
-/** Returns the number of events applied here; workers that run apply some of them. Throws ConfigurationError for an unknown name. */
+/** Returns the number of events applied here; running workers apply some of them. Throws ConfigurationError for an unknown name. */
 export async function rebuildFromLog(
-  options: { connectionString: string; name: string; onProgress: (events: number) => void },
-  logger: Logger,
+  db: Kysely<Database>,
+  name: string,
+  onProgress: (events: number) => void,
 ): Promise<number> {
-  const { connectionString, name, onProgress } = options;
   const subscriber = subscribers.find((each) => each.name === name);
   if (!subscriber) throw unknown(name);
-  return await withMigratedPool({ connectionString, applicationName }, logger, (pool) =>
-    rebuildSubscriber(createDatabase(pool), subscriber, upcastsOf(inlineModels), onProgress),
-  );
+  return await rebuildSubscriber(db, subscriber, upcastsOf(inlineModels), onProgress);
 }
 
 const unknown = (name: string): ConfigurationError =>
-  new ConfigurationError(`There is no subscriber ${name}: sluice subscribers list shows their names.`);
+  new ConfigurationError(`There is no subscriber ${name}. To list them: sluice subscribers list`);
 
 /** One line of text. */
 export function describeSubscriber(state: SubscriberState): string {
@@ -61,10 +34,10 @@ export function describeSubscriber(state: SubscriberState): string {
   return `${name}: ${lag}; failed ${failures} times, next try ${retryAt?.toISOString() ?? 'now'}: ${lastError}`;
 }
 
-/** One line of JSON. */
-export function subscriberToJson(state: SubscriberState): string {
+/** For JSON. */
+export function subscriberToJson(state: SubscriberState) {
   const { epoch, transactionId, position } = state.checkpoint;
-  return JSON.stringify({
+  return {
     name: state.name,
     checkpoint: { epoch, transaction_id: transactionId, position },
     events_behind: state.eventsBehind,
@@ -73,5 +46,5 @@ export function subscriberToJson(state: SubscriberState): string {
     last_error: state.lastError,
     retry_at: state.retryAt,
     moved_at: state.movedAt,
-  });
+  };
 }

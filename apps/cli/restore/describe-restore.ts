@@ -1,3 +1,4 @@
+import { describeCounts, describeFinding } from '../checks/check.ts';
 import { describeSessions } from '../operate/running-processes.ts';
 import type { RestoreReport } from './restore.ts';
 import { findingToJson } from './inspect-blobs.ts';
@@ -41,7 +42,7 @@ function describeEnd({ newest, heardAt }: RestoreReport): string[] {
   ];
 }
 
-function doneOf({ migrations, epoch, jobs, blobs, models, digests }: RestoreReport): string[] {
+function doneOf({ migrations, epoch, jobs, blobs, checks }: RestoreReport): string[] {
   const lines = [
     epoch.isNew
       ? `the event log has the new epoch ${epoch.epoch}`
@@ -62,7 +63,7 @@ function doneOf({ migrations, epoch, jobs, blobs, models, digests }: RestoreRepo
   );
   if (jobs.surplus > 0) lines.push(`jobs of batches that have ended or do not exist are deleted: ${jobs.surplus}`);
   lines.push(`compared ${blobs.checked} rows and blobs in ${blobs.folder}`);
-  lines.push(`compared the read models with ${models.events} events, and the digests of ${digests.checked} of them`);
+  for (const { check, counts } of checks) lines.push(`checked ${check}: ${describeCounts(counts)}`);
   return lines;
 }
 
@@ -89,7 +90,7 @@ function nextOf({ jobs, open, blobs }: RestoreReport): string[] {
   return lines;
 }
 
-function problemsOf({ masterKeyProblem, isIsolated, blobs, models, digests, survivors }: RestoreReport): string[] {
+function problemsOf({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
   const problems: string[] = [];
   const { missing, wrongSize, stuckBatches, first } = blobs;
   if (masterKeyProblem !== null) problems.push(masterKeyProblem);
@@ -108,18 +109,9 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, models, digests, surv
       `Open batches that cannot read their input: ${stuckBatches.batches}. Cancel them, if you do not find it: ${listOf(stuckBatches.first, stuckBatches.batches)}`,
     );
   }
-  const { difference, failed } = models;
-  if (failed !== null) problems.push(`The read models cannot be compared with the event log: ${failed}`);
-  if (difference !== null) {
-    problems.push(
-      `The read models differ from the event log, first in the row ${difference.id} of ${difference.model}. Run: sluice rebuild`,
-    );
-  }
-  if (digests.wrong > 0) {
-    const { first: ids, wrong } = digests;
-    problems.push(
-      `Events that are not what their digests say, so that somebody has changed them: ${wrong}: ${listOf(ids, wrong)}`,
-    );
+  for (const { check, findings } of checks.filter(({ ok }) => !ok)) {
+    const lines = findings.map((finding) => `\n${describeFinding(finding)}`);
+    problems.push(`The check ${check} failed. To repeat it: sluice check ${check}${lines.join('')}`);
   }
   if (!isIsolated) {
     problems.push(
@@ -137,11 +129,11 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, models, digests, surv
 
 const listOf = (ids: readonly string[], count: number): string => `${ids.join(', ')}${count > ids.length ? ', …' : ''}`;
 
-/** The report as one line of JSON. */
-export function restoreToJson(report: RestoreReport): string {
-  const { migrations, newest, heardAt, epoch, masterKeyProblem, isIsolated, jobs, open, blobs, models, survivors } =
+/** The report for JSON. */
+export function restoreToJson(report: RestoreReport) {
+  const { migrations, newest, heardAt, epoch, masterKeyProblem, isIsolated, jobs, open, blobs, checks, survivors } =
     report;
-  return JSON.stringify({
+  return {
     ok: isAlright(report),
     last_event: newest && { position: newest.position, recorded_at: newest.recordedAt },
     last_heard_at: heardAt,
@@ -173,14 +165,8 @@ export function restoreToJson(report: RestoreReport): string {
       stuck_batches: blobs.stuckBatches,
       rows_on_disk: blobs.rowsOnDisk,
     },
-    read_models: {
-      equal: models.difference === null && models.failed === null,
-      events: models.events,
-      difference: models.difference,
-      failed: models.failed,
-    },
-    digests: report.digests,
+    checks,
     survivors,
     problems: problemsOf(report),
-  });
+  };
 }

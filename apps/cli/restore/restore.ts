@@ -1,17 +1,13 @@
 import { sql, type Kysely } from 'kysely';
-import type { Pool } from 'pg';
 import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
 import type { ConnectedSession } from '#libs/database/connected-processes.ts';
-import { isTransient } from '#libs/database/database-error.ts';
 import { holdStarts } from '#libs/database/hold-starts.ts';
 import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { checkDigests, type DigestCheck } from '#libs/event-log/check-digests.ts';
 import { startEpoch } from '#libs/event-log/epoch.ts';
 import { newestEvent } from '#libs/event-log/read-events.ts';
-import { checkInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import { countOpenFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
@@ -19,7 +15,8 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { lastHeardAt } from '#libs/request-log/write/process-record.ts';
 import { countRunningExports } from '#libs/request-log/read/run-log-export.ts';
 import { compareMasterKeys } from '#libs/secrets/master-key.ts';
-import { inlineModels } from '../../platform/models.ts';
+import { runChecks, type CheckReport } from '../checks/check.ts';
+import { checks } from '../checks/checks.ts';
 import { readMasterKeys } from '../operate/keys.ts';
 import { assertAlone, listRunning } from '../operate/running-processes.ts';
 import { withMigratedPool } from '../operate/migrated-pool.ts';
@@ -42,7 +39,6 @@ export type RestoreReport = {
   newest: { position: number; recordedAt: Date } | null;
   /** When a process last reported its progress, which it does every 15 s; null if none ever did. */
   heardAt: Date | null;
-  digests: DigestCheck;
   epoch: { epoch: number; isNew: boolean };
   /** Null if the keys fit. */
   masterKeyProblem: string | null;
@@ -51,13 +47,14 @@ export type RestoreReport = {
   /** What had not ended when the backup was made. Lines that were called after it are called again. */
   open: OpenBatches & { fineTuningJobs: number; logExports: number };
   blobs: BlobReport;
-  models: ModelsReport;
+  /** Of the checks in `restoreChecks`. */
+  checks: CheckReport[];
   /** Processes that were connected while nothing could start, so they may have run since before the restore. */
   survivors: ConnectedSession[];
 };
 
-/** `failed`: why the log cannot be folded at all, in words. */
-export type ModelsReport = Pick<CheckReport, 'events' | 'difference'> & { failed: string | null };
+/** These compare the parts of the dump with each other. */
+const restoreChecks = checks.filter(({ name }) => name === 'records' || name === 'digests');
 
 const applicationName = 'sluice-restore';
 
@@ -78,7 +75,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
   const migrations = await migrate({ connectionString, logger });
   return await holdStarts({ connectionString, applicationName }, logger, async () => {
     const heldSinceMs = performance.now();
-    return await withMigratedPool({ connectionString, applicationName, max: 4 }, logger, async (pool) => {
+    return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
       const db = createDatabase(pool);
       await assertAlone(db, applicationName);
       const blobs = await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: true });
@@ -86,7 +83,6 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       const epoch = await startEpoch(db);
       const newest = await newestEvent(db);
       const heardAt = await lastHeardAt(db);
-      const digests = await checkDigests(db);
       const masterKeyProblem = await findMasterKeyProblem(db);
       const isIsolated = await mayTakeRole(db);
       onProgress('jobs');
@@ -97,22 +93,20 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
         logExports: await countRunningExports(db),
       };
       const blobReport = await inspectBlobs({ db, blobs }, options);
-      onProgress('read models');
-      const models = await checkModels(pool, onProgress);
+      const reports = await runChecks(restoreChecks, { pool, db, logger, onProgress }, { repair: false });
       await sleep(watchMs - (performance.now() - heldSinceMs));
       const survivors = await listRunning(db, applicationName);
       return {
         migrations,
         newest,
         heardAt,
-        digests,
         epoch,
         masterKeyProblem,
         isIsolated,
         jobs,
         open,
         blobs: blobReport,
-        models,
+        checks: reports,
         survivors,
       };
     });
@@ -132,20 +126,6 @@ async function assertRestorable(options: RestoreOptions, logger: Logger): Promis
     await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: false });
   } finally {
     await pool.end();
-  }
-}
-
-/** An event that cannot be read must not hide the rest of the report. */
-async function checkModels(pool: Pool, onProgress: (text: string) => void): Promise<ModelsReport> {
-  let events = 0;
-  try {
-    const report = await checkInlineModels(pool, inlineModels, (count) =>
-      onProgress(`read models: ${(events = count)} events`),
-    );
-    return { events: report.events, difference: report.difference, failed: null };
-  } catch (error) {
-    if (isTransient(error)) throw error;
-    return { events, difference: null, failed: error instanceof Error ? error.message : String(error) };
   }
 }
 

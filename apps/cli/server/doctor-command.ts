@@ -7,7 +7,7 @@ import { CliError } from './cli-error.ts';
 import { clientCommand, type ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { findConnection, type Connection } from './connection.ts';
-import type { Check } from '../operate/doctor-local.ts';
+import type { Diagnosis } from '../operate/doctor-local.ts';
 import { createClient } from './http-client.ts';
 import { sessionOf } from './login-commands.ts';
 import { print, showsTable } from '../terminal/output.ts';
@@ -23,7 +23,7 @@ export function addDoctorCommand(program: Command): void {
     .option('--local', 'check the server of this machine instead: database, files, keys, limits')
     .action(async (options: ClientOptions & { local?: boolean }) => {
       let problems = 0;
-      const report = (check: Check): void => {
+      const report = (check: Diagnosis): void => {
         if (check.state === 'problem') problems += 1;
         show(check, options);
       };
@@ -35,7 +35,7 @@ export function addDoctorCommand(program: Command): void {
     });
 }
 
-function show(check: Check, options: ClientOptions): void {
+function show(check: Diagnosis, options: ClientOptions): void {
   if (!showsTable(options)) {
     print(JSON.stringify(check));
     return;
@@ -47,7 +47,7 @@ function show(check: Check, options: ClientOptions): void {
   if (check.hint !== undefined) print(`${' '.repeat(22)}${printable(check.hint)}`);
 }
 
-async function* checkClient(options: ClientOptions): AsyncGenerator<Check> {
+async function* checkClient(options: ClientOptions): AsyncGenerator<Diagnosis> {
   const file = path.join(readClientVariables().configFolder, 'profiles.json');
   const found = await stat(file).catch(() => null);
   if (found !== null && (found.mode & 0o077) !== 0) {
@@ -114,18 +114,18 @@ async function* checkClient(options: ClientOptions): AsyncGenerator<Check> {
 }
 
 /** What an error says, as a check. Throws it again if it is a bug. */
-function problem(check: string, error: unknown): Check {
+function problem(check: string, error: unknown): Diagnosis {
   if (!(error instanceof CliError)) throw error;
   return { check, state: 'problem', message: error.message, ...(error.hint === null ? {} : { hint: error.hint }) };
 }
 
-function checkClock(skewMs: number): Check {
+function checkClock(skewMs: number): Diagnosis {
   if (Math.abs(skewMs) <= skewMaxMs) return { check: 'clock', state: 'ok', message: 'agrees with that of the server' };
   const message = `the clocks differ by ${durationOf(Math.abs(skewMs) / 1_000)}`;
   return { check: 'clock', state: 'warning', message, hint: 'Set both by NTP: tokens and links expire by the clock.' };
 }
 
-function checkExpiry(expiresAt: string): Check {
+function checkExpiry(expiresAt: string): Diagnosis {
   const seconds = (Date.parse(expiresAt) - Date.now()) / 1_000;
   const state = seconds < 7 * 86_400 ? 'warning' : 'ok';
   return { check: 'expiry', state, message: `the key expires in ${durationOf(seconds)}` };

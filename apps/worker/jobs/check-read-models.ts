@@ -10,7 +10,7 @@ import { inlineModels } from '../../platform/models.ts';
 const noteEveryMs = 1_000;
 
 /**
- * Compares the read models with the event log, as `sluice rebuild --check` does, and keeps how far it is for whoever asked.
+ * Compares the read models with the event log, as `sluice check records` does, and stores its progress for the console.
  * With sessions of its own, because it takes as long as the log is. Rethrows what ends it, so that the job is tried again.
  */
 export async function checkReadModels(

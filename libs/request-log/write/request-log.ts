@@ -96,10 +96,9 @@ const keepMs = 250;
 const adoptMs = 60_000;
 
 /**
- * The writer of the request log, one per process. Entries are written in groups after the answer, one write at a time,
- * in the order of `sequence`, which counts from 1 without gaps: a gap among a process's rows means a lost row. Rows
- * missing at the end show in `request_log_process`, where the process reports its progress (`sluice logs --check` reads
- * both).
+ * The writer of the request log, one per process. Entries are written in groups after the answer, one write at a time, in the
+ * order of `sequence`, which counts from 1 without gaps: a gap among a process's rows means a lost row. Rows missing at the
+ * end show in `request_log_process`, where the process reports its progress (`sluice check logs` reads both).
  *
  * While the database is unavailable, rows wait on disk, or in memory if the disk is full. Once `queueRowsMax` rows wait
  * in memory, `isFull` makes the process reject new calls. A row that Postgres rejects does not block its group: it is

@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { Kysely } from 'kysely';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import type { Pool } from 'pg';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
@@ -29,7 +30,7 @@ export type Rig = {
   workerOrigins: readonly string[];
   /** The rig's own connection to the database. Queries fail while Postgres is down. */
   db: Kysely<Database>;
-  databaseUrl: string;
+  pool: Pool;
   /** Unexpected ends of processes since the last call. */
   takeCrashes(): string[];
   /** How many calls of each `user` the simulator has received since the last reset. */
@@ -124,7 +125,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     workerOrigins: workerPorts.map((port) => `http://127.0.0.1:${port}`),
     client: createRigClient({ baseUrl: `${baseUrl}/v1`, key, simulatorUrl }),
     db,
-    databaseUrl,
+    pool,
     takeCrashes: () => crashes.splice(0),
     async calls() {
       const response = await fetch(`${simulatorUrl}/stats`);

@@ -1,6 +1,5 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { describeRollupCheck } from '#apps/cli/checks/analytics.ts';
 import { checkRollups, rebuildRollups } from '#libs/analytics/rollups/check-rollups.ts';
 import { hasWork, rollUp } from '#libs/analytics/rollups/roll-up.ts';
 import { createRollUpRunner, readRollupLag } from '#libs/analytics/rollups/run-roll-up.ts';
@@ -8,6 +7,7 @@ import { sweepRollups } from '#libs/analytics/rollups/sweep-rollups.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
+import { runCheck } from '#test/run-check.ts';
 import { dayMs, hourMs, logRetentionMs, minuteMs, rollUpAll, writeCalls } from './log-kit.ts';
 
 let database: TestDatabase;
@@ -151,19 +151,24 @@ test('days that the log does not have any more stay in the rollups, also when a 
   expect(await counts()).toMatchObject({ minute: 1, day: 1 });
 });
 
-test('a check finds what differs from the log, and a rebuild makes it equal', async () => {
+test('the check finds rollups that differ from the log, and its repair makes them equal', async () => {
   const { db } = database;
   await closeUntilNow();
   await writeCalls(db, [{ at: now - 30 * hourMs }, { at: now - 30 * hourMs }]);
   await rollUpAll(db, now);
-  expect(describeRollupCheck(await check()).at(-1)).toBe('equal');
+  expect(await runCheck(database, 'analytics')).toMatchObject({ ok: true, findings: [] });
   await sql`update call_rollup set requests = requests + 1 where grain = 'day'`.execute(db);
-  const found = await check();
-  // The row that is there, and the one that should be.
-  expect(found.different).toBe(2);
-  expect(describeRollupCheck(found).at(-1)).toBe('different: run sluice analytics rebuild');
-  await rebuildRollups(db, { nowMs: now, logRetentionMs, onProgress: () => {} });
-  expect((await check()).different).toBe(0);
+  // The existing row, and the one that is expected.
+  const message = '2 rows differ from the request log';
+  const subject = new Date(now - 30 * hourMs).toISOString().slice(0, 10);
+  expect(await runCheck(database, 'analytics')).toMatchObject({
+    ok: false,
+    counts: { different_rows: 2 },
+    findings: [{ state: 'problem', subject, message }],
+  });
+  const repaired = await runCheck(database, 'analytics', { repair: true });
+  expect(repaired).toMatchObject({ ok: true, findings: [{ state: 'repaired', subject, message }] });
+  expect(await runCheck(database, 'analytics')).toMatchObject({ ok: true, findings: [] });
 });
 
 test('a check finds rows of one value that differ, or that were never made, and a rebuild makes them', async () => {

@@ -5,7 +5,6 @@ import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { checkLogs, describeLogCheck, logCheckToJson } from '#apps/cli/checks/check-logs.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/audit/check-log.ts';
@@ -15,6 +14,7 @@ import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/re
 import { eventually } from '#test/eventually.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
+import { runCheck } from '#test/run-check.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';
 import { run, standaloneEnvironment } from '../standalone/npm-start.ts';
 
@@ -51,16 +51,11 @@ async function remove(log: RequestLog, ...sequences: number[]): Promise<void> {
 /** The command itself, as an operator runs it. */
 async function runCommand(...args: string[]) {
   const env = standaloneEnvironment('/nonexistent', { DATABASE_URL: database.connectionString });
-  return await run(['apps/cli/main.ts', 'logs', '--check', ...args], env);
+  return await run(['apps/cli/main.ts', 'check', 'logs', ...args], env);
 }
 
-/** What the command would print, and whether it would fail; without the second that its process takes. */
-async function runCheck(since?: string) {
-  const { connectionString } = database;
-  const found = await checkLogs({ connectionString, since, onDay: () => {} }, createTestLogger().logger);
-  const text = describeLogCheck(found).map((line) => `${line}\n`);
-  return { code: found.missing > 0 ? 1 : 0, stdout: text.join(''), json: JSON.parse(logCheckToJson(found)) as unknown };
-}
+/** What the command would report, without the second that its process takes. */
+const report = (since?: string) => runCheck(database, 'logs', { since });
 
 /** As if the last that was heard of any process was two minutes ago. */
 const passTwoMinutes = () =>
@@ -82,10 +77,8 @@ test('after an orderly stop every row is there, and the command says so', async 
   });
   const { code, stdout } = await runCommand();
   expect(code).toBe(0);
-  expect(stdout).toContain(`api ${log.processId}, `);
-  expect(stdout).toContain(': stopped cleanly after 100 rows, all found\n');
   expect(stdout).toMatch(
-    /\nchecked 100 rows of 1 process in \d days, from .+; 1 more process recorded nothing\ncomplete: .+\n$/,
+    /^CHECK +RESULT +COMPARED\nlogs +ok +days: \d, rows: 100, stopped processes: 1, idle processes: 1\n$/,
   );
 });
 
@@ -110,17 +103,12 @@ test('rows that were deleted show as gaps, with exit status 1', async () => {
       },
     ],
   });
-  const text = await runCommand();
-  expect(text.code).toBe(1);
-  expect(text.stdout).toContain(
-    ': stopped cleanly after 100 rows, 5 missing\n  missing: 5 rows: 1, 40, 50 to 51, 100\n',
-  );
-  expect(text.stdout).toMatch(/\nincomplete: 5 rows missing\n$/);
-  expect((await runCheck()).json).toMatchObject({
-    complete: false,
-    missing: 5,
-    processes: [{ process_id: log.processId, app: 'api', state: 'ended', last_sequence: 100, missing: 5 }],
-  });
+  const { code, stdout } = await runCommand();
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/\nlogs +failed +days: \d, rows: 95, missing rows: 5, stopped processes: 1\n\n/);
+  expect(stdout).toContain(`\nproblem  logs: api ${log.processId}: missing 5 rows: 1, 40, 50 to 51, 100\n`);
+  const json = await runCommand('--json');
+  expect(JSON.parse(json.stdout)).toMatchObject({ check: 'logs', ok: false, counts: { rows: 95, missing_rows: 5 } });
 });
 
 test('of very many gaps the first are named, and all are counted', async () => {
@@ -150,23 +138,27 @@ test('a process that is killed leaves rows that were recorded and are not there'
   );
   expect(silent).toMatchObject({ missing: 5, processes: [{ processId, rows: 128, missing: 5, gaps: [[129, 133]] }] });
   await passTwoMinutes();
-  const { code, stdout } = await runCheck();
-  expect(code).toBe(1);
-  expect(stdout).toMatch(
-    /worker .+: was killed, so what it recorded last may be missing; had recorded 133 rows by .+Z\n/,
-  );
-  expect(stdout).toContain('  rows 1 to 128 found\n  missing: 5 rows: 129 to 133\n');
-  expect(stdout).toMatch(/\nunknown: the last rows of 1 process that did not stop cleanly\n$/);
+  const subject = `worker ${processId}`;
+  expect(await report()).toMatchObject({
+    ok: false,
+    counts: { killed_processes: 1 },
+    findings: [
+      { state: 'problem', subject, message: 'missing 5 rows: 129 to 133' },
+      {
+        state: 'note',
+        subject,
+        message: expect.stringMatching(/^killed; it last reported 133 rows at .+Z, and later rows may be lost$/),
+      },
+    ],
+  });
 });
 
-test('a process that is running has no missing rows, and the command says how far it is', async () => {
+test('a process that is running has no missing rows', async () => {
   const { log } = createLog();
   await log.start?.();
   record(log, 70);
   await log.flush();
-  const { code, stdout } = await runCheck();
-  expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining(': running; had recorded ') });
-  expect(stdout).toContain('  rows 1 to 70 found, without gaps\n');
+  expect(await report()).toMatchObject({ ok: true, counts: { rows: 70, running_processes: 1 }, findings: [] });
   await remove(log, 7);
   expect((await check()).processes).toMatchObject([{ state: 'running', missing: 1, gaps: [[7, 7]] }]);
   await log.stop?.();
@@ -182,9 +174,10 @@ test('rows that Postgres refused are missing, and told of', async () => {
   expect((await check()).processes).toMatchObject([
     { state: 'ended', rows: 20, missing: 1, gaps: [[11, 11]], said: { last_sequence: 21, lost_rows: 1 } },
   ]);
-  const { code, stdout } = await runCheck();
-  expect(code).toBe(1);
-  expect(stdout).toContain('  missing: 1 row: 11\n  1 row rejected by Postgres or not written before it stopped');
+  expect((await report()).findings.map(({ message }) => message)).toEqual([
+    'missing 1 row: 11',
+    '1 row rejected by Postgres or not written before it stopped; see its log',
+  ]);
 });
 
 test('rows of a process that never said a word are compared among each other', async () => {
@@ -233,9 +226,7 @@ describe('over several days', () => {
       missing: 0,
       processes: [{ state: 'ended', first: 11, last: 20, earlierRows: 10 }],
     });
-    const { code, stdout } = await runCheck();
-    expect(code).toBe(0);
-    expect(stdout).toContain(': stopped cleanly after 20 rows, 11 to 20 all found\n  rows 1 to 10 are older than ');
+    expect(await report()).toMatchObject({ ok: true, findings: [] });
     await remove(log, 11, 20);
     expect((await check()).processes).toMatchObject([
       {
@@ -251,11 +242,11 @@ describe('over several days', () => {
   test('--since reads later days only', async () => {
     const log = await writeThreeDays();
     await remove(log, 3);
-    expect((await runCheck()).code).toBe(1);
+    expect((await report()).ok).toBe(false);
     const later = await runCommand('--since', dayAt(-1), '--json');
     expect(later.code).toBe(0);
-    expect(JSON.parse(later.stdout)).toMatchObject({ first_day: dayAt(-1), rows: 10, missing: 0 });
-    expect((await runCheck(dayAt(30))).json).toMatchObject({ first_day: dayAt(30), days: 0, rows: 0, processes: [] });
+    expect(JSON.parse(later.stdout)).toMatchObject({ ok: true, counts: { rows: 10, missing_rows: 0 } });
+    expect(await report(dayAt(30))).toMatchObject({ ok: true, counts: { days: 0, rows: 0 }, findings: [] });
     expect((await runCommand('--since', '2026-02-30')).code).toBe(2);
   });
 

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
-import { recordKindOf } from '#apps/cli/client/record-kinds.ts';
+import { recordKindOf } from '#apps/cli/records/record-kinds.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { text } from '#libs/contracts/scalars.ts';
 import type { Database } from '#libs/database/schema.ts';

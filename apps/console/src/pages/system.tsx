@@ -244,7 +244,7 @@ const checkTexts = {
   failed: ['bad', 'failed'],
 } as const;
 
-/** What `sluice rebuild --check` does, by a worker. */
+/** Runs `sluice check records` in a worker. */
 function ModelCheck({ check }: { check: SystemState['read_model_check'] }) {
   const mayAsk = useMay('workspaces.write');
   const ask = useChange<void, unknown>(['system'], () => answerOf(api.POST('/v1/admin/system/checks')));
@@ -264,7 +264,9 @@ function ModelCheck({ check }: { check: SystemState['read_model_check'] }) {
       {check?.problem ? (
         <div className="note-box bad">
           {check.problem}
-          {check.state === 'different' ? ' To rebuild the tables from the log, run: sluice rebuild.' : null}
+          {check.state === 'different'
+            ? ' To rebuild the tables from the log, run: sluice check records --repair.'
+            : null}
         </div>
       ) : null}
       {ask.error === null ? null : <ErrorNote error={ask.error} />}

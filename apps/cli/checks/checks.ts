@@ -1,0 +1,118 @@
+import { existsSync } from 'node:fs';
+import type { Check, Finding } from './check.ts';
+
+// The help lists these checks, so this file loads what a check needs only when it runs.
+
+const records: Check = {
+  name: 'records',
+  summary: 'the tables that the API reads match the event log',
+  canRepair: true,
+  async run({ pool, db, onProgress }, { repair }) {
+    const { checkInlineModels, rebuildInlineModels } = await import('#libs/event-log/rebuild.ts');
+    const { announceAccessChange } = await import('#libs/identity/access-change.ts');
+    const { inlineModels } = await import('../../platform/models.ts');
+    const showEvents = (count: number): void => onProgress(`${count} events`);
+    const { events, rows, difference } = await checkInlineModels(pool, inlineModels, showEvents);
+    const counts = { events, rows: Object.values(rows).reduce((sum, count) => sum + count, 0) };
+    if (difference === null) return { counts, findings: [] };
+    if (repair) {
+      await rebuildInlineModels(pool, inlineModels, showEvents);
+      // Running processes must read the repaired keys again.
+      await db.transaction().execute(async (tx) => await announceAccessChange({ tx }));
+    }
+    const { model, id, live, folded } = difference;
+    const message = `the row is ${JSON.stringify(live)}, but its events give ${JSON.stringify(folded)}`;
+    // The comparison stops at the first difference of each table.
+    return { counts, findings: [{ state: repair ? 'repaired' : 'problem', subject: `${model} ${id}`, message }] };
+  },
+};
+
+const digests: Check = {
+  name: 'digests',
+  summary: 'every event has the SHA-256 that was stored with it',
+  canRepair: false,
+  async run({ db }) {
+    const { checkDigests } = await import('#libs/event-log/check-digests.ts');
+    const { checked, wrong, first } = await checkDigests(db);
+    const message = 'the event was changed after it was recorded';
+    return {
+      counts: { events: checked, changed_events: wrong },
+      findings: first.map((id) => ({ state: 'problem', subject: id, message })),
+    };
+  },
+};
+
+const logs: Check = {
+  name: 'logs',
+  summary: 'the request log has every row that the processes recorded',
+  canRepair: false,
+  run: async (context, options) => await (await import('./logs.ts')).checkLogs(context, options),
+};
+
+const analytics: Check = {
+  name: 'analytics',
+  summary: 'the rollups of analytics match the request log',
+  canRepair: true,
+  async run({ db, onProgress }, { repair }) {
+    const { checkRollups, rebuildRollups } = await import('#libs/analytics/rollups/check-rollups.ts');
+    const { readEnv } = await import('#libs/kernel/read-env.ts');
+    const { CliConfig } = await import('../operate/config.ts');
+    const { days, different, waiting } = await checkRollups(db, onProgress);
+    if (repair && different > 0) {
+      const logRetentionMs = readEnv(CliConfig).SLUICE_REQUEST_LOG_RETENTION;
+      const showMinutes = (minutes: number): void => onProgress(`${minutes} minutes rolled up`);
+      await rebuildRollups(db, { nowMs: Date.now(), logRetentionMs, onProgress: showMinutes });
+    }
+    const rows = days.reduce((sum, day) => sum + day.rows, 0);
+    return {
+      counts: { days: days.length, rows, different_rows: different, changes_not_rolled_up_yet: waiting },
+      findings: days
+        .filter((day) => day.different > 0)
+        .map((day) => ({
+          state: repair ? 'repaired' : 'problem',
+          subject: day.day,
+          message: `${day.different} rows differ from the request log`,
+        })),
+    };
+  },
+};
+
+const budgets: Check = {
+  name: 'budgets',
+  summary: 'the counters of budgets match the request log',
+  canRepair: true,
+  run: async (context, options) => await (await import('./budgets.ts')).checkBudgetCounters(context, options),
+};
+
+const results: Check = {
+  name: 'results',
+  summary: 'the result files of ended batches match the digests in their events',
+  canRepair: false,
+  async run({ db, onProgress }) {
+    const { checkResults } = await import('#libs/batches/results/check-results.ts');
+    const { createDiskBlobStore } = await import('#libs/blobs/disk-blob-store.ts');
+    const { createEventLog } = await import('#libs/event-log/event-log.ts');
+    const { createFiles } = await import('#libs/files/files.ts');
+    const { ConfigurationError, readEnv } = await import('#libs/kernel/read-env.ts');
+    const { blobFolder } = await import('../../platform/config.ts');
+    const { CliConfig } = await import('../operate/config.ts');
+    const folder = blobFolder(readEnv(CliConfig));
+    if (!existsSync(folder))
+      throw new ConfigurationError(`There are no files in ${folder}. Set SLUICE_BLOBS or SLUICE_DATA_DIR.`);
+    const blobs = await createDiskBlobStore({ folder });
+    const files = createFiles({ db, eventLog: createEventLog(db), blobs });
+    const counts = { batches: 0, lines: 0, events: 0 };
+    const findings: Finding[] = [];
+    for await (const check of checkResults({ db, files, blobs })) {
+      counts.batches += 1;
+      counts.lines += check.lines;
+      counts.events += check.settles;
+      for (const message of check.violations) findings.push({ state: 'problem', subject: check.batchId, message });
+      onProgress(`${counts.batches} batches`);
+    }
+    return { counts, findings };
+  },
+};
+
+/** All checks of `sluice check`, in the order in which they run. */
+export const checks: readonly Check[] = [records, digests, logs, analytics, budgets, results];

@@ -1,0 +1,78 @@
+import type { Command } from 'commander';
+import type { Kysely } from 'kysely';
+import type { Pool } from 'pg';
+import type { Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { print } from '../terminal/output.ts';
+
+// Maintenance commands use the database. They load their code when they run, so that the commands that only speak HTTP
+// start quickly.
+
+/** What a command prints: `text` lines or, with `--json`, `json` values, of which texts are JSON already. If `ok` is false, it exits with status 1. */
+export type Outcome = { text: readonly string[]; json: readonly unknown[]; ok?: boolean };
+
+type Work<Options> = {
+  args: readonly string[];
+  options: Options;
+  connectionString: string;
+  logger: Logger;
+  onProgress: (text: string) => void;
+};
+type DatabaseWork<Options> = Work<Options> & { pool: Pool; db: Kysely<Database>; applicationName: string };
+
+type Texts = { description: string; json: string };
+
+const toLine = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+
+/** Adds a command that works on the migrated database. It sets no time limits, because it may read whole tables. */
+export function databaseCommand<Options = object>(
+  parent: Command,
+  usage: string,
+  texts: Texts,
+  run: (work: DatabaseWork<Options>) => Promise<Outcome>,
+): Command {
+  const [name = ''] = (parent.parent === null ? usage : parent.name()).split(' ');
+  return operatorCommand<Options>(parent, usage, texts, async (work) => {
+    const { withMigratedPool } = await import('./migrated-pool.ts');
+    const { createDatabase } = await import('#libs/database/pool.ts');
+    const { connectionString, logger } = work;
+    const applicationName = `sluice-${name}`;
+    return await withMigratedPool({ connectionString, applicationName }, logger, (pool) =>
+      run({ ...work, pool, db: createDatabase(pool), applicationName }),
+    );
+  });
+}
+
+/** Adds a command that opens the database itself. With `mayCreate`, an embedded database is created if there is none. */
+export function operatorCommand<Options = object>(
+  parent: Command,
+  usage: string,
+  { description, json }: Texts,
+  run: (work: Work<Options>) => Promise<Outcome>,
+  { mayCreate = false } = {},
+): Command {
+  const command = parent.command(usage).description(description).option('--json', json);
+  return command.action(async () => {
+    const { createLogDestination } = await import('#libs/kernel/logging/log-destination.ts');
+    const { createLogger } = await import('#libs/kernel/logging/logger.ts');
+    const { limitHeapGrowth } = await import('#libs/kernel/heap-growth.ts');
+    const { openDatabaseUrl } = await import('./database-url.ts');
+    limitHeapGrowth();
+    const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
+    const { url, close } = await openDatabaseUrl({ mayCreate }, logger);
+    const draw = (text: string): void => {
+      if (process.stderr.isTTY) process.stderr.write(`\r\u001b[K${text}`);
+    };
+    try {
+      const options = command.opts<Options & { json?: boolean }>();
+      const outcome = await run({ args: command.args, options, connectionString: url, logger, onProgress: draw });
+      draw('');
+      const { text, ok = true } = outcome;
+      const lines = options.json === true ? outcome.json.map(toLine) : text;
+      for (const line of lines) print(line);
+      if (!ok) process.exitCode = 1;
+    } finally {
+      await close();
+    }
+  });
+}
