@@ -46,7 +46,7 @@ export type SuperviseOptions = {
   backoff?: { firstMs: number; maxMs: number; resetAfterMs: number };
 };
 
-const projectFolder = fileURLToPath(new URL('../../', import.meta.url));
+const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 const lastOutputMs = 3_000;
 const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
