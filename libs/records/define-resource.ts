@@ -159,10 +159,10 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** The same of a deletion. */
   onRemove?: FollowUp<Data, ResourceRow<Data>>;
   /**
-   * `verb`: of the deleting event, when it is not `deleted`. `query` and `answer`: further members of the query and the
-   * answer of DELETE, for `onRemove`.
+   * `verb`: of the deleting event, when it is not `deleted`. `query`: further members of the query of DELETE, for
+   * `onRemove`.
    */
-  removal?: { verb?: string; query?: z.ZodRawShape; answer?: z.ZodRawShape };
+  removal?: { verb?: string; query?: z.ZodRawShape };
   /** Deleted records are archived: lists and GET show them, and them alone, with `status=archived`. */
   isArchived?: boolean;
   /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
@@ -214,9 +214,7 @@ export type FollowUp<Data, Subject> = {
     workspaceId: string,
     query: Record<string, unknown>,
   ): Promise<readonly string[]> | readonly string[];
-  /**
-   * Throws GatewayError to refuse. `locked` is what `streams` returned. What a deletion returns are members of its answer.
-   */
+  /** Throws GatewayError to refuse. `locked` is what `streams` returned. */
   run(
     unit: UnitOfWork,
     subject: Subject,
@@ -226,7 +224,7 @@ export type FollowUp<Data, Subject> = {
       locked: readonly string[];
       query: Record<string, unknown>;
     },
-  ): Promise<object | void>;
+  ): Promise<void>;
 };
 
 /** What a kind's own routes share with the usual ones. */
@@ -343,14 +341,8 @@ export type ResourceStore<Data> = {
   ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
   /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
   update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
-  /**
-   * Deletes a record and its secrets, and frees its slug. `answer`: what `onRemove` made of the query. Throws not_found.
-   */
-  remove(
-    name: RecordName,
-    actor: Actor,
-    query?: Record<string, unknown>,
-  ): Promise<{ row: ResourceRow<Data>; answer: object }>;
+  /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
+  remove(name: RecordName, actor: Actor, query?: Record<string, unknown>): Promise<ResourceRow<Data>>;
   /** Throws not_found, also for a record of another workspace. */
   get(name: RecordName): Promise<ResourceRow<Data>>;
   /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */

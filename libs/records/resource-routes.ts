@@ -190,16 +190,15 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
           object: z.literal(objectOf(kind)),
           ...(kind.slug ? { slug: z.string() } : {}),
           deleted: z.literal(true),
-          ...kind.removal?.answer,
         }),
       },
     },
     ...withInput({ params, query: place.extend(kind.removal?.query ?? {}) }, async ({ query }, request, response) => {
       const record = await recordOf(request, query);
       await refuseForeignWrite(request, record);
-      const { row, answer } = await store.remove(record, actorOf(request), query);
+      const row = await store.remove(record, actorOf(request), query);
       const slug = kind.slug ? { slug: row.slug } : {};
-      response.json({ id: row.id, object: objectOf(kind), ...slug, deleted: true, ...answer });
+      response.json({ id: row.id, object: objectOf(kind), ...slug, deleted: true });
     }),
   };
 

@@ -194,12 +194,11 @@ export function createResourceStore<Data extends object>(
         return [{ type: `${noun}.updated`, data: { ...data, updated_by: caller.principal.id } }];
       }),
 
-    async remove(name, { caller, metadata }, query = {}) {
+    remove(name, { caller, metadata }, query = {}) {
       let locked: readonly string[] = [];
-      let answer: object = {};
       const end = async (unit: UnitOfWork, row: ResourceRow<Data>): Promise<ResourceEvent[]> => {
         await definition.checkRemoval?.(row, caller, unit);
-        answer = (await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked, query })) ?? {};
+        await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked, query });
         const { last_version: last } = row;
         // Where a change does not publish, the versions before keep their secrets.
         const first = versioned?.publish === 'on_request' ? 1 : (last ?? 1);
@@ -210,7 +209,7 @@ export function createResourceStore<Data extends object>(
       };
       const lock = async (row: ResourceRow<Data>): Promise<readonly string[]> =>
         (locked = (await definition.onRemove?.streams(row, deps, row.workspace_id, query)) ?? []);
-      return { row: await changeWith(name, metadata, end, lock), answer };
+      return changeWith(name, metadata, end, lock);
     },
 
     publish: (name, metadata, number) =>

@@ -43,4 +43,4 @@ export const createdKeyErrors = {
 };
 
 export const serviceKeysText =
-  '`service_keys` lists the service keys that the user created; they keep working unless `revoke_keys` is true.';
+  'The service keys that the user created (`GET /v1/api-keys?created_by=…`) keep working unless `revoke_keys` is true.';

@@ -315,7 +315,7 @@ test('a key of a user does what the role allows, follows it, and ends with the m
   expect((await ask('GET', '/configs', undefined, other.key)).status).toBe(401);
 });
 
-test('the removal of a person lists the service keys that the person made, and revokes them if asked to', async () => {
+test('the removal of a person revokes the service keys that the person made if asked to', async () => {
   const [one, two] = [await makeWorkspace('made-one'), await makeWorkspace('made-two')];
   const workspaces = [one, two].map((id) => ({ id, role: 'admin' }));
   const { id, key } = await join(ask, { workspaces, scopes: ['api_keys.read', 'api_keys.write'] });
@@ -341,9 +341,6 @@ test('the removal of a person lists the service keys that the person made, and r
     workspace_id: one,
     scopes: ['api_keys.read', 'api_keys.write'],
   });
-  const shown = (made: { id: string }, name: string, revoked: boolean) => {
-    return { id: made.id, name, workspace_id: one, scopes: ['api_keys.read', 'api_keys.write'], revoked };
-  };
   const listed = await ask('GET', `/api-keys?workspace_id=${one}&created_by=${id}`);
   expect(listed.body.data.map((record) => record['name'])).toEqual(['later', 'indirect']);
 
@@ -354,20 +351,17 @@ test('the removal of a person lists the service keys that the person made, and r
   expect(known.body.data.map((record) => record['name'])).toEqual(['of somebody else', 'later', 'indirect']);
   expect((await ask('DELETE', `/api-keys/${foreign['id']}?workspace_id=${one}`)).status).toBe(200);
 
-  // What the caller may not revoke or read itself, it cannot revoke or read in this way.
+  // What the caller may not revoke itself, it cannot revoke in this way.
   const member = `/admin/workspaces/${one}/users/${id}`;
   const refused = await ask('DELETE', `/admin/users/${id}?revoke_keys=true`, undefined, people['key']);
   expect(refused).toMatchObject({ status: 403, body: { error: { code: 'missing_scope' } } });
   expect((await ask('GET', member)).status).toBe(200);
-  const other = await ask('DELETE', `/admin/users/${otherId}`, undefined, people['key']);
-  expect(other).toMatchObject({ status: 200, body: { service_keys: null, has_more_service_keys: false } });
+  expect((await ask('DELETE', `/admin/users/${otherId}`, undefined, people['key'])).status).toBe(200);
 
-  const left = await ask('DELETE', member);
-  expect(left.body).toMatchObject({ service_keys: [shown(later, 'later', false), shown(indirect, 'indirect', false)] });
+  expect((await ask('DELETE', member)).status).toBe(200);
   expect((await ask('GET', '/api-keys', undefined, later.key)).status).toBe(200);
   const removed = await ask('DELETE', `/admin/users/${id}?revoke_keys=true`);
-  const ended = [shown(later, 'later', true), shown(indirect, 'indirect', true)];
-  expect(removed.body).toMatchObject({ deleted: true, service_keys: ended, has_more_service_keys: false });
+  expect(removed).toMatchObject({ status: 200, body: { deleted: true } });
   for (const made of [later, indirect]) expect((await ask('GET', '/api-keys', undefined, made.key)).status).toBe(401);
 });
 

@@ -26,7 +26,7 @@ import type { FollowUp, PeopleOptions, StoreDeps } from '#libs/records/define-re
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
-import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
+import { createdKeysQuery, createdKeyStreams, revokeCreatedKeys } from './created-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
 import { isEmail, peopleLock, userModel, type UserData } from './users.ts';
 import { createdKeyErrors, memberErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
@@ -368,26 +368,24 @@ export function memberRoutes(deps: StoreDeps): Route[] {
             object: z.literal('workspace-user'),
             workspace_id: z.string(),
             deleted: z.literal(true),
-            ...madeKeysAnswer,
           }),
         },
       },
-      ...withInput({ ...one, query: z.object(madeKeysQuery) }, async ({ query }, request, response) => {
+      ...withInput({ ...one, query: z.object(createdKeysQuery) }, async ({ query }, request, response) => {
         let ownKeys: readonly string[] = [];
-        let answer: object = {};
         const streams = async (workspaceId: string, userId: string): Promise<string[]> => {
           ownKeys = await keysOfUser(db, userId, workspaceId);
-          return [...ownKeys, ...(await madeKeyStreams(db, { userId, workspaceId }, query))];
+          return [...ownKeys, ...(await createdKeyStreams(db, { userId, workspaceId }, query))];
         };
         const { workspaceId, userId } = await changeMember(request, streams, async (unit, place) => {
-          const made = { userId: place.row.id, workspaceId: place.workspaceId };
+          const creator = { userId: place.row.id, workspaceId: place.workspaceId };
           refuseHigherWorkspaceRole(place.caller, place.role);
           await append(unit, place.row.id, [leftEvent(place.workspaceId)]);
-          answer = await endOfMadeKeys(unit, made, { ...place, query });
+          await revokeCreatedKeys(unit, creator, { ...place, query });
           // An owner or admin of the organisation needs no membership, and keeps the keys.
           if (place.row.data.role === 'member') await revokeKeys(unit, ownKeys);
         });
-        response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true, ...answer });
+        response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true });
       }),
     },
   ];

@@ -15,7 +15,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from '#libs/records/define-resource.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
-import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
+import { createdKeysQuery, createdKeyStreams, revokeCreatedKeys } from './created-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
 import { createdKeyErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
 
@@ -85,18 +85,17 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
     return { data: role === undefined ? names : { ...names, role } };
   },
 
-  removal: { query: madeKeysQuery, answer: madeKeysAnswer },
+  removal: { query: createdKeysQuery },
   onRemove: {
     streams: async ({ id: userId }, { db }, _workspaceId, query) => [
       ...(await keysOfUser(db, userId, null)),
-      ...(await madeKeyStreams(db, { userId, workspaceId: null }, query)),
+      ...(await createdKeyStreams(db, { userId, workspaceId: null }, query)),
     ],
     async run(unit, user, { caller, locked, query }) {
       refuseHigherOrganisationRole(caller, user.data.role);
       await refuseLastOwner(unit, user);
-      const answer = await endOfMadeKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
+      await revokeCreatedKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
       await revokeKeys(unit, locked);
-      return answer;
     },
   },
 

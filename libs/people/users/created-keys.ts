@@ -1,0 +1,79 @@
+import { sql, type Kysely, type RawBuilder } from 'kysely';
+import { z } from 'zod';
+import type { Database } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { requireScope } from '#libs/http/require-scope.ts';
+import { refuseStronger } from '#libs/identity/key-rights.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { isMadeBy, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
+import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { revokeKeys } from './user-keys.ts';
+
+/** How many service keys one removal revokes. Their streams are locked together, which Postgres bounds. */
+const createdKeysMax = 500;
+
+/** Members of the query of a request that removes a person. */
+export const createdKeysQuery = {
+  revoke_keys: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('true: also revoke the service keys that the person created or rotated. Otherwise they keep working'),
+};
+
+/** Whose keys: of all workspaces, or (`workspaceId`) of one alone. */
+type Creator = { userId: string; workspaceId: string | null };
+type Query = { revoke_keys?: unknown };
+
+/** The streams to lock for `revokeCreatedKeys`. */
+export const createdKeyStreams = async (db: Kysely<Database>, creator: Creator, query: Query): Promise<string[]> =>
+  query.revoke_keys === 'true' ? findCreatedKeys(db, creator) : [];
+
+/**
+ * Revokes the service keys whose value a removed person has seen, if the query asks for it. Throws forbidden for a caller
+ * who cannot revoke one of them, and conflict if there are too many, or one that is not `locked` because it is new.
+ */
+export async function revokeCreatedKeys(
+  unit: UnitOfWork,
+  creator: Creator,
+  { caller, locked, query }: { caller: Caller; locked: readonly string[]; query: Query },
+): Promise<void> {
+  if (query.revoke_keys !== 'true') return;
+  requireScope(caller, 'api_keys.write');
+  const ids = await findCreatedKeys(unit.tx, creator);
+  if (ids.length > createdKeysMax) throw tooMany(creator);
+  if (ids.some((id) => !locked.includes(id))) throw createdMeanwhile();
+  for (const id of ids) {
+    const row = (await unit.load(apiKeyModel, id)) as ResourceRow<ApiKeyData>;
+    refuseStronger(caller, { id, ...row.data }, 'revoke');
+  }
+  await revokeKeys(unit, ids);
+}
+
+/** Those that work, at most one more than a removal revokes. */
+async function findCreatedKeys(db: Kysely<Database>, { userId, workspaceId }: Creator): Promise<string[]> {
+  const isThere: RawBuilder<unknown> = workspaceId === null ? sql`true` : sql`workspace_id = ${workspaceId}`;
+  const { rows } = await sql<{ id: string }>`
+    select id from resource
+    where kind = 'api_key' and deleted_at is null and data ->> 'user_id' is null and ${isThere} and ${isMadeBy(userId)}
+      and coalesce((data ->> 'expires_at')::timestamptz > clock_timestamp(), true)
+    order by created_at desc, id desc limit ${createdKeysMax + 1}`.execute(db);
+  return rows.map(({ id }) => id);
+}
+
+const tooMany = ({ userId }: Creator): GatewayError =>
+  new GatewayError(
+    'conflict',
+    'too_many_keys',
+    `The user created more than ${createdKeysMax} service keys, the maximum that one request revokes. Revoke some of ` +
+      `GET /v1/api-keys?created_by=${userId} first (DELETE /v1/api-keys/{id}), or omit 'revoke_keys'.`,
+    { param: 'revoke_keys' },
+  );
+
+const createdMeanwhile = (): GatewayError =>
+  new GatewayError(
+    'conflict',
+    'keys_changed',
+    'A service key of the user was created at the same moment. Send the request again.',
+  );
