@@ -148,7 +148,7 @@ export const ApiConfig = z.object({
   SLUICE_INVITE_URL: z
     .url({ protocol: /^https?$/ })
     .optional()
-    .meta({ fallback: 'a page of the API' })
+    .meta({ fallback: 'a page of the console' })
     .describe('Your own page for invites. It receives the token as `?token=…`.'),
   SLUICE_SESSION_TTL: duration('12h', { minMs: 1_000, maxMs: 30 * 86_400_000 }).describe(
     'How long a browser stays signed in to the console.',

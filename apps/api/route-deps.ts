@@ -186,7 +186,7 @@ function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
 
 /** A page of the operator gets the token in the query. Ours gets it in the fragment, which no server and no proxy sees. */
 function inviteLink(token: string, ownPage: string | undefined, publicUrl: string): string {
-  if (ownPage === undefined) return `${publicUrl}/v1/admin/users/invites/accept#token=${token}`;
+  if (ownPage === undefined) return `${publicUrl}/console/invite#token=${token}`;
   const url = new URL(ownPage);
   url.searchParams.set('token', token);
   return url.href;

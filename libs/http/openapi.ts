@@ -131,8 +131,7 @@ function toRequestBody({ request, example }: Route, schemas: Json): Json | null 
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
   const isMultipart = request.body === 'multipart' || request.isForm === true;
-  const ofWebPage = request.isForm === 'urlencoded' ? 'application/x-www-form-urlencoded' : 'application/json';
-  const contentType = isMultipart ? 'multipart/form-data' : ofWebPage;
+  const contentType = isMultipart ? 'multipart/form-data' : 'application/json';
   return {
     // The provider decides whether a relayed body is valid.
     required: request.body !== 'relayed' && !isOptional(request.body),

@@ -22,8 +22,8 @@ export type RouteRequest = {
   bodySchema?: ZodType;
   /** The contract by which threads check a large body. Without one, the handler checks it. */
   contract?: string;
-  /** For the document: a relayed body is a form instead of JSON; `urlencoded`: one of a web page. */
-  isForm?: boolean | 'urlencoded';
+  /** For the document: a relayed body is a form instead of JSON. */
+  isForm?: boolean;
   /**
    * Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document. `metadata` is only
    * read and checked if it is listed here.

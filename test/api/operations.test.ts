@@ -184,7 +184,6 @@ const promised = [
 /** Operations that take another secret than a key, in their body or in the link, and their status without it. */
 const withOtherSecrets = new Map([
   ['/v1/admin/users/invites/accept', 400],
-  ['/v1/admin/users/invites/accept/form', 400],
   ['/v1/api-keys/leaked', 400],
   ['/v1/logs/exports/{id}/content', 403],
   // No file has the name that is asked for here.
@@ -221,11 +220,7 @@ test('what the OpenAPI document names is what answers: no operation is an unknow
       const response = await fetch(url, { method });
       const body = await response.text();
       const isPublic = !path.startsWith('/v1/');
-      // The page of an invite is the same for everybody; its form needs the token.
-      const isPage = method === 'GET' && path === '/v1/admin/users/invites/accept';
-      const withoutKey = isPage
-        ? 200
-        : (withOtherSecrets.get(path) ?? (isPublic || isSignOut(method, path) ? 200 : 401));
+      const withoutKey = withOtherSecrets.get(path) ?? (isPublic || isSignOut(method, path) ? 200 : 401);
       const expected = allowed.includes(method) ? withoutKey : 405;
       expect(`${method} ${path} ${response.status}`).toBe(`${method} ${path} ${expected}`);
       const names = allowed.flatMap((name) => (name === 'GET' ? ['GET', 'HEAD'] : [name]));

@@ -220,41 +220,6 @@ test('an invite expires, and is good again when it is resent', async () => {
   expect(await accept(resent.body['invite_link'])).toMatchObject({ status: 200, body: { email: 'late@example.org' } });
 });
 
-test('the link of an invite is a page for browsers, whose form accepts it', async () => {
-  const workspaceId = await makeWorkspace('paged');
-  const { body } = await ask('POST', '/admin/users/invites', {
-    email: 'page@example.org',
-    role: 'member',
-    workspaces: [{ id: workspaceId, role: 'member' }],
-    workspace_api_key_details: { scopes: ['chat.write'] },
-  });
-  const link = body['invite_link'] ?? '';
-  const opened = await fetch(link);
-  const page = await opened.text();
-  expect([opened.status, opened.headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
-  expect(opened.headers.get('content-security-policy')).toMatch(
-    /^default-src 'none'; style-src 'sha256-[^;]+; script-src 'sha256-[^;]+; form-action 'self'/,
-  );
-  expect(opened.headers.get('referrer-policy')).toBe('no-referrer');
-  expect(page).not.toMatch(/<script src|http:|https:/);
-  // The token is in no request that opens the page, so the page has not got it either.
-  expect(page).not.toContain(tokenOf(link));
-  const action = new URL(/action="([^"]+)"/.exec(page)?.[1] ?? '', link);
-  expect(action.search).toBe('');
-  const token = tokenOf(link);
-  const submit = async (fields: Record<string, string>) => {
-    const answer = await fetch(action, { method: 'POST', body: new URLSearchParams(fields) });
-    return { status: answer.status, text: await answer.text() };
-  };
-  expect(await submit({ first_name: 'Pa' })).toMatchObject({ status: 400, text: expect.stringContaining('token') });
-  const accepted = await submit({ token, first_name: 'Pa', last_name: 'Ge' });
-  expect(accepted).toMatchObject({ status: 200, text: expect.stringContaining('page@example.org') });
-  const [key] = /slk_[\w-]+/.exec(accepted.text) ?? [];
-  const chat = { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] };
-  expect(await ask('POST', '/chat/completions', chat, key)).toMatchObject({ status: 200 });
-  expect(await submit({ token })).toMatchObject({ status: 409, text: expect.stringContaining('accepted already') });
-});
-
 test('whoever is a user already gets the workspaces of an invite and nothing else', async () => {
   const [one, two] = [await makeWorkspace('one'), await makeWorkspace('two')];
   const { id } = await join(ask, {

@@ -3,6 +3,7 @@ import { RouterProvider } from '@tanstack/react-router';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { ApiError } from './api/client.ts';
+import { Invite } from './pages/invite.tsx';
 import { router } from './router.tsx';
 import { checkSession, SignedIn } from './session.tsx';
 import './styles.css';
@@ -31,9 +32,13 @@ if (root === null) throw new Error('the page has no element to render the consol
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={queries}>
-      <SignedIn>
-        <RouterProvider router={router} />
-      </SignedIn>
+      {location.pathname === '/console/invite' ? (
+        <Invite />
+      ) : (
+        <SignedIn>
+          <RouterProvider router={router} />
+        </SignedIn>
+      )}
     </QueryClientProvider>
   </StrictMode>,
 );

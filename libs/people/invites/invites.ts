@@ -30,7 +30,6 @@ import {
   type InviteData,
   type InviteRow,
 } from './invite-data.ts';
-import { invitePageRoutes } from './invite-page.ts';
 import { refuseLimited } from '#libs/resources/api-keys/refuse-limited.ts';
 import { findUserByEmail, isEmail, peopleLock } from '#libs/people/users/users.ts';
 import { keyErrors, memberErrors } from '#libs/resources/kind-texts.ts';
@@ -206,7 +205,6 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
         response.json(answer);
       }),
     },
-    ...invitePageRoutes((request, names) => acceptInvite(deps, request, names)),
   ],
 });
 

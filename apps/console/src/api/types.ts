@@ -8,6 +8,7 @@ type Ok<Operation> = Operation extends { responses: { 200: { content: { 'applica
 export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer Operation } ? Ok<Operation> : never;
 
 export type Session = Answer<'/v1/session'>;
+export type AcceptedInvite = Ok<paths['/v1/admin/users/invites/accept']['post']>;
 export type Batch = Answer<'/v1/batches'>['data'][number];
 /** One batch as its own page has it: with why its lines wait. */
 export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits'>;
