@@ -1,10 +1,10 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from './schema.ts';
 
-/** A session of a process of Sluice on this database. `address` is null on a Unix socket. */
+/** A session of a Sluice process on this database. `address` is null on a Unix socket. */
 export type ConnectedSession = { application: string; pid: number; address: string | null; since: Date };
 
-/** Which sessions are listed at most. */
+/** The maximum number of listed sessions. */
 const sessionsMax = 200;
 
 /**

@@ -56,7 +56,7 @@ test('a jump ahead is doubted for two minutes, and not at all once the clock is 
 
   tell(1_000_000 + hourMs);
   expect(clock.jumpedAhead()).toBe(true);
-  // Half an hour is left, as it was before the jump.
+  // Half an hour is left, like before the jump.
   expect(clock.toOwnTime(1_000_000 + at.monotonic + hourMs / 2) - at.own).toBe(hourMs / 2);
   at.monotonic += 60_000;
   tell(1_000_000);

@@ -3,20 +3,21 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Database } from './schema.ts';
 
 /**
- * The clock of the database, as far as this process knows it. All deadlines use it, so that a process with a wrong clock
+ * The clock of the database, as estimated by this process. All deadlines use it, so that a process with a wrong clock
  * neither ends anything early nor keeps it alive.
  */
 export type DatabaseClock = Clock & {
   /**
-   * Takes a time that the database has returned, with the start and end of that query by `performance.now()`. The result of a
-   * query that took more than a second is inaccurate, and is ignored if there is an earlier one.
+   * Sets the clock to a time that the database has returned. The query's start and end are given by
+   * `performance.now()`. The result of a query that took more than a second is inaccurate, and is ignored if there is
+   * an earlier one.
    */
   set(databaseMs: number, askedAtMs: number, answeredAtMs: number): void;
-  /** Converts a time of the database into one of this process's own clock, to compare it with that. */
+  /** Converts a time of the database to this process's own clock, so that the two can be compared. */
   toOwnTime(databaseMs: number): number;
   /**
-   * Whether the clock jumped ahead less than two minutes ago. It may be wrong and be set right again, so nothing is deleted
-   * or expired meanwhile.
+   * Whether the clock jumped ahead less than two minutes ago. It may be wrong and be corrected again, so nothing is
+   * deleted or expired meanwhile.
    */
   jumpedAhead(): boolean;
 };
@@ -29,14 +30,14 @@ const jumpMs = 5_000;
 const believedAfterMs = 120_000;
 
 /**
- * Between two results, and during outages, the clock advances with the monotonic clock. Before the first result it is the
- * process's own clock.
+ * Between two results, and during outages, the clock advances with the monotonic clock. Before the first result it is
+ * the process's own clock.
  */
 export function createDatabaseClock(
   deps: {
     ownTime: () => number;
     monotonicMs: () => number;
-    /** How long a jump ahead is doubted. */
+    /** How long a jump ahead is not trusted. */
     believedAfterMs?: number | undefined;
   } = {
     ownTime: Date.now,
@@ -45,7 +46,7 @@ export function createDatabaseClock(
 ): DatabaseClock {
   /** The database's time at zero of the monotonic clock. */
   let zeroMs: number | undefined;
-  /** Before the last jump ahead, and when that is believed. */
+  /** The clock before the last jump ahead, and the time from which the jump is trusted. */
   let doubted: { zeroMs: number; untilMs: number } | null = null;
 
   const jumpedAhead = (): boolean => doubted !== null && deps.monotonicMs() < doubted.untilMs;
@@ -66,11 +67,12 @@ export function createDatabaseClock(
       const measuredMs = databaseMs - askedAtMs - tookMs / 2;
       if (zeroMs !== undefined && (tookMs > slowAnswerMs || Math.abs(measuredMs - zeroMs) <= toleranceMs + tookMs / 2))
         return;
-      // At the first time, the own clock is all that there is to compare it with.
+      // The first time can only be compared with the process's own clock.
       noteJump(zeroMs ?? deps.ownTime() - answeredAtMs, measuredMs);
       zeroMs = measuredMs;
     },
-    // By what is believed, so that lines are still retried after a jump past the deadline of their batch.
+    // Uses the clock before a jump that is not trusted yet, so that lines are still retried after a jump past the
+    // deadline of their batch.
     toOwnTime: (databaseMs) =>
       databaseMs - (jumpedAhead() ? (doubted?.zeroMs ?? 0) + deps.monotonicMs() : now()) + deps.ownTime(),
     jumpedAhead,

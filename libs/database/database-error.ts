@@ -1,4 +1,5 @@
-// The only place that decides which Postgres errors can be retried. SQLSTATEs: PostgreSQL documentation, appendix A.
+// This is the only place that decides which Postgres errors can be retried. SQLSTATEs: PostgreSQL documentation,
+// appendix A.
 
 /** The session has ended: shutdown, crash, start-up, or an idle timeout that ends the session. */
 const sessionEndedStates = new Set(['57P01', '57P02', '57P03', '57P05', '25P03', '25P04']);
@@ -23,7 +24,7 @@ const lostTexts = ['Connection terminated', 'timeout expired', 'Query read timeo
 const notSentTexts = [
   'Client has encountered a connection error and is not queryable',
   'Client was closed and is not queryable',
-  'Postgres connection has been discarded', // Kysely, after a ROLLBACK that failed
+  'Postgres connection has been discarded', // From Kysely, after a ROLLBACK that failed.
 ];
 const poolBusyText = 'timeout exceeded when trying to connect';
 const connectTimeoutTexts = [poolBusyText, 'timeout expired', 'Connection terminated due to connection timeout'];
@@ -44,7 +45,7 @@ const codeOf = (error: Error): string => ('code' in error && typeof error.code =
 const startsWithAny = (text: string, starts: readonly string[]): boolean =>
   starts.some((start) => text.startsWith(start));
 
-/** The SQLSTATE of an error that Postgres itself reported, else undefined. */
+/** The SQLSTATE of an error that Postgres itself reported; otherwise undefined. */
 export function sqlStateOf(error: unknown): string | undefined {
   for (const cause of causes(error)) if (isReported(cause)) return codeOf(cause);
   return undefined;
@@ -67,9 +68,9 @@ function tellsOfLoss(error: Error): boolean {
 }
 
 /**
- * The whole transaction may succeed if it is repeated from its start: the connection was lost, the server is restarting or
- * full, no connection became free in time, or the transaction lost against another one. It may also have been committed
- * (`isOutcomeUnknown`), so repeat only what recognises its own first attempt.
+ * Whether the whole transaction may succeed if it is repeated from its start: the connection was lost, the server is
+ * restarting or full, no connection became free in time, or the transaction lost against another one. It may also have
+ * been committed (`isOutcomeUnknown`), so only repeat transactions that recognise their own first attempt.
  *
  * Not transient: lock_timeout (55P03) and statement_timeout (57014). The caller set these limits and has to decide.
  */
@@ -82,8 +83,8 @@ export function isTransient(error: unknown): boolean {
 }
 
 /**
- * The database has been waited for and does not answer: it hangs, is unreachable, or has no free connection. Code with a
- * waiting client should not retry.
+ * Whether a wait for the database ended without an answer: it hangs, is unreachable, or has no free connection. Code
+ * with a waiting client should not retry.
  */
 export function hasHung(error: unknown): boolean {
   for (const cause of causes(error)) {
@@ -92,7 +93,10 @@ export function hasHung(error: unknown): boolean {
   return false;
 }
 
-/** For operators: the message, among an error and its causes, that says what happened to the connection; else its own. */
+/**
+ * For operators: the message, among those of an error and its causes, that explains the connection's failure; otherwise
+ * the error's own.
+ */
 export function reasonOf(error: unknown): string {
   for (const cause of causes(error)) {
     if (cause.message !== '' && (tellsOfLoss(cause) || isReported(cause))) return cause.message;

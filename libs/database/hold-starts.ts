@@ -27,6 +27,6 @@ export async function holdStarts<Result>(
       return await work();
     });
   } finally {
-    await db.destroy(); // ends the session and with it the lock
+    await db.destroy(); // This ends the session and releases the lock.
   }
 }

@@ -3,45 +3,47 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sqlStateOf } from './database-error.ts';
 import type { Database } from './schema.ts';
 
-/** What statements of a workspace run as. The application's role owns the tables, so that policies do not apply to it. */
+/** The role for statements of a workspace. The application's role owns the tables, so policies do not apply to it. */
 export const tenantRole = 'sluice_tenant';
 export const workspaceSetting = 'sluice.workspace';
 
 const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)`;
 
 /**
- * Kinds of records of which the organisation has some that every workspace sees (`hasShared`).
+ * Kinds of records that the organisation can share with every workspace (`hasShared`).
+ *
  * @testOnly
  */
 export const sharedKinds = ['guardrail', 'integration', 'label', 'secret_reference'];
 const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((kind) => `'${kind}'`).join(', ')})`;
 
-/** Tables whose rows of the organisation are partly visible to all workspaces; they stay read-only there. */
+/** Tables whose rows of the organisation are partly visible to all workspaces, which cannot write them. */
 const hasSharedRows = new Set(['resource', 'resource_version']);
 
-/** `rows`: those that a workspace has; null where there is nothing of anybody. */
+/** `rows`: those that belong to a workspace; null if the rows belong to no workspace. */
 type Access = { rights: string; rows: string | null };
 
-/** Tables without a workspace that requests reach. All others without one are closed to them. */
+/** Tables without a workspace that requests use. All other tables without one are closed to requests. */
 const otherTables: Readonly<Record<string, Access>> = {
-  // How far the rollups are, and the epochs of the log.
+  // The progress of the rollups, and the epochs of the log.
   rollup_state: { rights: 'select', rows: null },
   event_epoch: { rights: 'select', rows: null },
-  // One number, which commands raise.
+  // A single number, which commands increase.
   access_version: { rights: 'select, update', rows: null },
-  // Their batch is seen through its own policy.
+  // The policy of their batch decides whether they are visible.
   batch_chunk: { rights: 'select, update', rows: 'exists (select from batch where batch.id = batch_id)' },
 };
 
 type Table = { name: string; hasWorkspace: boolean; isGranted: boolean; comment: string | null };
 
 /**
- * Gives every table with a `workspace_id`, and those of `otherTables`, a policy by which `sluice_tenant` sees and writes only
- * rows of the workspace in the setting `sluice.workspace`: without the setting, none. Tables that a migration adds get theirs without being named, and a
- * policy that this release defines otherwise is replaced. Creates the role where it may.
+ * Gives every table with a `workspace_id`, and those of `otherTables`, a policy by which `sluice_tenant` sees and
+ * writes only rows of the workspace in the setting `sluice.workspace`, and no rows without the setting. Tables that a
+ * migration adds get theirs without being listed, and a policy that this release defines differently is replaced.
+ * Creates the role if it has the right to.
  *
- * Runs after the migrations, under their lock, on a session without a transaction. Processes of other releases do not notice: they
- * connect as the owner.
+ * Runs after the migrations, under their lock, on a session without a transaction. Processes of other releases do not
+ * notice, because they connect as the owner.
  */
 export async function isolateWorkspaces(session: Kysely<Database>, logger: Logger): Promise<void> {
   await prepareRole(session, logger);
@@ -52,7 +54,8 @@ export async function isolateWorkspaces(session: Kysely<Database>, logger: Logge
   }
   for (const { name, hasWorkspace, isGranted, comment } of await listTables(session)) {
     const wanted = definitionOf(name, hasWorkspace, hasRole);
-    // A dump has policies and their comments, but not the role: restored elsewhere, the rights are missing.
+    // A dump contains policies and their comments, but not the role. When it is restored elsewhere, the rights are
+    // missing.
     if (comment === wanted.text && isGranted === hasRole) continue;
     await session.transaction().execute(async (tx) => {
       for (const statement of wanted.statements) await sql.raw(statement).execute(tx);
@@ -60,7 +63,7 @@ export async function isolateWorkspaces(session: Kysely<Database>, logger: Logge
   }
 }
 
-/** Everybody may use the schema "public" by default, but some servers and schemas are stricter. */
+/** By default, all roles can use the schema "public", but some servers and schemas are stricter. */
 async function openSchema(session: Kysely<Database>): Promise<void> {
   const { rows } = await sql<{ name: string; isOpen: boolean }>`
     select current_schema() as name, has_schema_privilege(${tenantRole}, current_schema(), 'usage') as "isOpen"`.execute(
@@ -81,7 +84,7 @@ async function openFunctions(session: Kysely<Database>): Promise<void> {
   for (const { name } of rows) await sql.raw(`grant execute on function ${name} to ${tenantRole}`).execute(session);
 }
 
-/** The statements that isolate a table, and the comment by which a later start knows that they ran. */
+/** The statements that isolate a table, and the comment from which a later start recognises that they ran. */
 function definitionOf(
   name: string,
   hasWorkspace: boolean,
@@ -105,7 +108,7 @@ function definitionOf(
 }
 
 const ofWorkspace = (name: string): Access => ({
-  // The log is insert-only for everybody.
+  // The log is insert-only for all roles.
   rights: name === 'event' ? 'select, insert' : 'select, insert, update, delete',
   rows: inWorkspace,
 });
@@ -129,12 +132,15 @@ async function listTables(session: Kysely<Database>): Promise<Table[]> {
 const roleExists = async (session: Kysely<Database>): Promise<boolean> =>
   (await sql`select from pg_roles where rolname = ${tenantRole}`.execute(session)).rows.length > 0;
 
-/** Roles belong to the whole server: several databases of it may be migrated at once, and the role may be there already. */
+/**
+ * Roles belong to the whole server: several databases of it can be migrated concurrently, and the role may exist
+ * already.
+ */
 async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<void> {
   if (await mayTakeRole(session)) return;
   const statements = [
     `create role ${tenantRole} nologin`,
-    // From PostgreSQL 16 on, who creates a role may grant it and not yet take it.
+    // From PostgreSQL 16 on, the creator of a role can grant it but cannot yet assume it.
     `grant ${tenantRole} to current_user`,
   ];
   for (const statement of statements) {
@@ -145,7 +151,7 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
       const isThere = state === '42710' || state === '23505';
       if (isThere) continue;
       if (state !== '42501') throw error;
-      // A role that may not be made cannot be granted either; the API warns at its start.
+      // If the role cannot be created, it cannot be granted either. The API logs a warning at its start.
       logger.debug({ err: error }, 'the role of workspaces cannot be prepared by this role');
       return;
     }
@@ -157,7 +163,7 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
  * the role that Sluice connects as.
  */
 export async function mayTakeRole(db: Kysely<Database>): Promise<boolean> {
-  // "set" is a privilege of PostgreSQL 16 and newer; before, members could always take the role.
+  // "set" is a privilege of PostgreSQL 16 and newer. In older versions, members can always assume the role.
   const { rows } = await sql<{ may: boolean }>`
     select pg_has_role(current_user, oid, case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
       as may from pg_roles where rolname = ${tenantRole}`.execute(db);

@@ -29,18 +29,19 @@ type MigrateOptions = {
 };
 
 /**
- * Applies all pending migrations and returns their names, oldest first. They run in one transaction, so a failure leaves the
- * database unchanged. If several processes start at once, one migrates and the others wait. A migration waits at most 10 s
- * for a table that live traffic holds, because everything else would queue up behind it; then it fails and can be repeated.
- * After them, tables with a workspace_id get the policies that isolate workspaces (isolate-workspaces.ts).
+ * Applies all pending migrations and returns their names, oldest first. They run in one transaction, so a failure
+ * leaves the database unchanged. If several processes start together, one migrates and the others wait. A migration
+ * waits at most 10 s for a table that live traffic holds, because everything else would queue up behind it; then it
+ * fails and can be repeated. Afterwards, tables with a workspace_id get the policies that isolate workspaces
+ * (isolate-workspaces.ts).
  *
- * Migrations of a newer release that the database already has are left alone, so that a process of the previous release can
- * start during a rolling upgrade or after it.
+ * Migrations of a newer release that the database already has are not touched, so that a process of the previous
+ * release can start during a rolling upgrade or after it.
  *
- * Throws ConfigurationError if a newer release has made the database unusable for this one (`missingRequirement`), or if a
- * checkout from before the first migration created it. Throws if a file name is malformed, if an applied migration is
- * missing from the folder, with the error of a failed migration (its name is in the message), or if the signal aborts.
- * After a lost connection it can be called again.
+ * Throws ConfigurationError if a newer release has made the database unusable for this one (`missingRequirement`), or
+ * if a checkout from before the first migration created it. Throws if a file name is malformed, if an applied migration
+ * is missing from the folder, with the error of a failed migration (its name is in the message), or if the signal
+ * aborts. After a lost connection it can be called again.
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { connectionString, logger, folder = projectFolder, waitMs = 600_000, signal } = options;
@@ -65,22 +66,22 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       return applied;
     });
   } catch (error) {
-    signal?.throwIfAborted(); // what a session says that was ended is of no use
+    signal?.throwIfAborted(); // The error of a session that was ended contains no useful information.
     throw error;
   } finally {
     over.abort();
-    await db.destroy(); // ends the session and with it the lock
+    await db.destroy(); // This ends the session and releases the lock.
   }
 }
 
 /**
- * A server notices that a client is gone only when it answers. Without this, a long migration of a stopped process would
- * continue and keep its locks.
+ * A server notices that a client has disconnected only when it answers. Without this, a long migration of a stopped
+ * process would continue and hold its locks.
  */
 async function endSession(connectionString: string, pid: number | undefined, logger: Logger): Promise<void> {
   const pool = createPool({ connectionString, applicationName: 'sluice-migrate', max: 1 }, logger);
   await pool.query('select pg_terminate_backend($1)', [pid]).catch((error: unknown) => {
-    logger.warn({ err: error }, 'the migration under way was not ended'); // its own time limits are all that is left
+    logger.warn({ err: error }, 'the migration under way was not ended'); // Only its own time limits can end it.
   });
   await pool.end();
 }
@@ -138,9 +139,9 @@ export async function pendingMigrations(db: Kysely<Database>, folder: string = p
 const requirementName = 'required_migration';
 
 /**
- * Returns the migration that a process must know to work with this database, if this process does not know it; else null. A
- * migration that breaks earlier releases writes its own name to the row `required_migration` of `installation`. One small
- * query.
+ * Returns the migration that a process must know to work with this database, if this process does not know it;
+ * otherwise null. A migration that breaks earlier releases writes its own name to the row `required_migration` of
+ * `installation`. One small query.
  */
 export async function missingRequirement(db: Kysely<Database>, folder: string = projectFolder): Promise<string | null> {
   const known = await listMigrations(folder);
@@ -152,7 +153,7 @@ export async function missingRequirement(db: Kysely<Database>, folder: string = 
       .executeTakeFirst();
     return row === undefined || known.includes(row.value) ? null : row.value;
   } catch (error) {
-    if (sqlStateOf(error) === '42P01') return null; // no such table: nothing was ever applied
+    if (sqlStateOf(error) === '42P01') return null; // The table does not exist: no migration was ever applied.
     throw error;
   }
 }
@@ -168,7 +169,7 @@ async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {
     const { rows } = await sql<{ name: string }>`select name from kysely_migration`.execute(db);
     return new Set(rows.map((row) => row.name));
   } catch (error) {
-    if (sqlStateOf(error) === '42P01') return new Set(); // no such table: nothing was ever applied
+    if (sqlStateOf(error) === '42P01') return new Set(); // The table does not exist: no migration was ever applied.
     throw error;
   }
 }

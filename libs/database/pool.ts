@@ -10,24 +10,29 @@ import { valueTypes } from './value-types.ts';
 
 export type PoolOptions = {
   connectionString: string;
-  /** Shown in pg_stat_activity, so that an operator can tell processes apart. */
+  /** Shown in pg_stat_activity, so that an operator can distinguish processes. */
   applicationName: string;
-  /** The most connections; further callers wait `connectionTimeoutMs`. Default 10: many short transactions share a few. */
+  /**
+   * The maximum of connections. Further callers wait for `connectionTimeoutMs`. Default 10: many short transactions
+   * share a few.
+   */
   max?: number;
   /** How long a caller waits for a new or free connection before it gets `unavailable`. Default 4 s. */
   connectionTimeoutMs?: number;
   /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY). */
   statementTimeoutMs?: number;
   /**
-   * After this silence of a waiting query, the server is asked over another connection, and the query is given up if that does
-   * not answer either. Default 2 s; no limit if statements have none.
+   * After this silence of a waiting query, the server is queried over another connection, and the query is given up if
+   * that does not answer either. Default 2 s; no limit if statements have none.
    */
   silenceMs?: number;
-  /** How long that other connection may take. Default 1.5 s, so that a client with a timeout of 5 s gets an answer. */
+  /** The timeout of that other connection. Default 1.5 s, so that a client with a timeout of 5 s gets an answer. */
   askMs?: number;
   /** The longest silence of the server while a query waits. Default: statementTimeoutMs plus 5 s; no limit without that. */
   stallTimeoutMs?: number;
-  /** The longest wait for a lock. Default 5 s, after which a repeated command is told to come back later. */
+  /**
+   * The longest wait for a lock. Default 5 s, after which a repeated command gets an error that asks it to retry later.
+   */
   lockTimeoutMs?: number;
   /** The longest pause inside a transaction. Default 15 s: an open transaction stalls every subscriber of the log. */
   idleInTransactionTimeoutMs?: number;
@@ -38,12 +43,12 @@ export type PoolOptions = {
 };
 
 /**
- * A connection pool that survives its server. If Postgres is killed, a session is terminated, or a network drops packets,
- * the queries in flight fail (see database-error.ts) and are logged; the process goes on, and the next query reconnects.
- * Values are converted as in value-types.ts. Sessions use UTC and the time limits of the options.
+ * A connection pool that survives its server. If Postgres is killed, a session is terminated, or a network drops
+ * packets, the queries in flight fail (see database-error.ts) and are logged. The process continues, and the next query
+ * reconnects. Values are converted as in value-types.ts. Sessions use UTC and the time limits of the options.
  *
- * The limits are set by a statement on each new connection and not as startup parameters, because PgBouncer rejects those,
- * and PostgreSQL 15 and 16 reject a session with a setting that they do not know.
+ * The limits are set by a statement on each new connection and not as startup parameters, because PgBouncer rejects
+ * those, and PostgreSQL 15 and 16 reject a session with an unknown setting.
  *
  * Throws ConfigurationError if the connection string is not a postgres:// URL; its message does not quote the string.
  */
@@ -70,8 +75,8 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
     keepAliveInitialDelayMillis: 10_000,
     types: valueTypes,
     onConnect: async (client) => {
-      // pg-pool removes its own listener while a client is checked out. Without this one, a connection that dies between two
-      // queries of a transaction would end the process. The caller learns it from its next query or release.
+      // pg-pool removes its own listener while a client is checked out. Without this one, a connection that dies
+      // between two queries of a transaction would end the process. The caller notices it at its next query or release.
       client.on('error', (error) => logger.warn({ err: error, application: options.applicationName }, 'session lost'));
       if (stallTimeoutMs > 0) watchSilence(client);
       await client.query(settings);
@@ -79,7 +84,7 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
   });
   // pg-pool emits the error of a lost idle client here too, and without a listener the process would end. Already logged.
   pool.on('error', () => {});
-  // Keeps the password out of the printed pool.
+  // Excludes the password from the printed pool.
   Object.defineProperty(pool.options, 'connectionString', { enumerable: false });
   return pool;
 }
@@ -128,9 +133,9 @@ export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
 }
 
 /**
- * Kysely on the pool. If the connection is lost during COMMIT, the transaction fails with CommitOutcomeUnknownError. If it
- * is lost earlier, the transaction fails with that first error and not with the error of the ROLLBACK after it.
- * `destroy()` ends the pool. `createDriver` makes another driver than that.
+ * Kysely on the pool. If the connection is lost during COMMIT, the transaction fails with CommitOutcomeUnknownError. If
+ * it is lost earlier, the transaction fails with that first error and not with the error of the ROLLBACK after it.
+ * `destroy()` ends the pool. `createDriver` can replace the driver.
  */
 export function createDatabase(
   pool: pg.Pool,
@@ -145,7 +150,7 @@ export function createDatabase(
   return new Kysely<Database>({ dialect });
 }
 
-/** Kysely's driver, which tells whether a transaction is known to have failed. */
+/** Kysely's driver, extended by whether a transaction is known to have failed. */
 export class OutcomeAwareDriver extends PostgresDriver {
   override async commitTransaction(connection: Parameters<PostgresDriver['commitTransaction']>[0]): Promise<void> {
     try {
@@ -158,7 +163,7 @@ export class OutcomeAwareDriver extends PostgresDriver {
 
   override async rollbackTransaction(connection: Parameters<PostgresDriver['rollbackTransaction']>[0]): Promise<void> {
     try {
-      await super.rollbackTransaction(connection); // on failure it also marks the connection for discarding
+      await super.rollbackTransaction(connection); // On failure, this also marks the connection to be discarded.
     } catch (error) {
       // Kysely would report this error instead of the original one. The server rolls back a session that has ended.
       if (!isConnectionLost(error)) throw error;

@@ -25,7 +25,7 @@ export type EventTable = {
   sha256: Buffer;
 };
 
-/** What every inline read model holds: one row folds exactly one stream, and `version` is the stream's. */
+/** The columns of every inline read model: one row folds exactly one stream, and `version` is the stream's. */
 type StreamFold = { id: string; workspace_id: string; version: number; updated_at: Date };
 
 /** `allow_config_override` is absent for true. */
@@ -34,7 +34,7 @@ export type ApiKeyDefaults = {
   metadata?: Record<string, string>;
   locked_metadata?: Record<string, string>;
   allow_config_override?: false;
-  /** Absent: as the workspace says. */
+  /** Absent: the setting of the workspace applies. */
   record_bodies?: boolean;
 };
 
@@ -42,7 +42,7 @@ export type ApiKeyDefaults = {
 export type ResourceTable = StreamFold & {
   kind: string;
   slug: string | null;
-  /** What a record is found by in all workspaces, such as the digest of a key; unique in its kind. */
+  /** The value by which a record is found in all workspaces, such as the digest of a key; unique within its kind. */
   lookup: string | null;
   data: Json<Record<string, unknown>>;
   /** The newest version; null for a kind without versions. */
@@ -94,8 +94,8 @@ export type BatchStatus =
 export type BatchError = { code: string; message: string; param: string | null; line: number | null };
 
 /**
- * The credential of a batch. `none`: each line names its virtual key. `settings` are the provider's own.
- * `secret_id` holds the key and the secret settings.
+ * The credential of a batch. `none`: each line names its virtual key. `settings` are the provider's own. `secret_id`
+ * refers to the key and the secret settings.
  */
 export type BatchCredential =
   | { type: 'none' }
@@ -109,9 +109,9 @@ export type BatchCredential =
     };
 
 /**
- * What a batch may use for its whole life. With a config, `caller` is what its targets
- * without credentials take: a stored config stays at the version of the batch's creation, one that came with the call is
- * kept whole, its secrets encrypted.
+ * The target that a batch uses for its whole life. With a config, `caller` is for targets without their own
+ * credentials. A stored config stays at the version of the batch's creation. One that came with the call is stored
+ * whole, with its secrets encrypted.
  */
 export type BatchTarget =
   | BatchCredential
@@ -123,7 +123,7 @@ export type BatchUsage = {
   cached_tokens: number;
   output_tokens: number;
   reasoning_tokens: number;
-  /** US cents as a decimal. Absent: nothing has a cost yet. */
+  /** US cents as a decimal. Absent: no line has a cost yet. */
   cost?: string;
   unpriced_lines?: number;
 };
@@ -176,7 +176,7 @@ export type BatchChunkTable = {
   enqueue_order: ColumnType<Date, Date | undefined, never>;
 };
 
-/** Lines of one batch in one worker that wait for the same. Times in epoch milliseconds. */
+/** Lines of one batch in one worker that wait for the same reason. Times in epoch milliseconds. */
 export type LineWait = {
   reason: string;
   label: string | null;
@@ -207,12 +207,14 @@ export type FineTuningStatus =
   | 'failed'
   | 'cancelled';
 
-/** What a job was created with, as it goes to the provider; files and metadata are put in when it does. */
+/**
+ * The request that a job was created with, in the form for the provider. Files and metadata are added when it is sent.
+ */
 export type FineTuningRequest = {
-  /** As the provider is asked for it; `sent_model` is how the caller named it where that differs (`@slug/model`). */
+  /** The model in the provider's form; `sent_model` is the name that the caller used, if it differs (`@slug/model`). */
   model: string;
   sent_model?: string;
-  /** The slug of the virtual key that the job goes by. */
+  /** The slug of the virtual key that the job uses. */
   virtual_key?: string;
   seed: number;
   suffix?: string;
@@ -230,9 +232,9 @@ export type FineTuningJobTable = StreamFold & {
   metadata: NullableJson<Record<string, string>>;
   target: Json<BatchTarget>;
   status: FineTuningStatus;
-  /** Accepted here and not yet answered by the provider. */
+  /** Accepted here, but not yet confirmed by the provider. */
   requested: 'cancel' | 'pause' | 'resume' | null;
-  /** The provider's ids; once the files' are there, a create call may have been sent. */
+  /** The provider's IDs. Once those of the files exist, a create call may have been sent. */
   provider_training_file_id: string | null;
   provider_validation_file_id: string | null;
   provider_job_id: string | null;
@@ -249,7 +251,7 @@ export type FineTuningJobTable = StreamFold & {
   finished_at: Date | null;
 };
 
-/** What a process said of its rows in the request log, at `heard_at` for the last time (libs/request-log). */
+/** The last report of a process about its rows in the request log, from `heard_at` (libs/request-log). */
 export type RequestLogProcessTable = {
   process_id: string;
   app: string;
@@ -271,7 +273,7 @@ export type RecordedBodiesTable = {
   id: string;
   workspace_id: string;
   blob: string;
-  /** Where each call's bodies begin in the blob, and its end. */
+  /** The start of each call's bodies in the blob, and the end of the last. */
   offsets: number[];
   key_owner: string;
   size_bytes: number;
@@ -286,9 +288,9 @@ export type UploadTable = {
   purpose: string;
   mime_type: string;
   bytes: number;
-  /** 64 hex digits; null: the client did not say it. */
+  /** 64 hex digits; null: the client did not send it. */
   sha256: string | null;
-  /** Of the file, in seconds from its creation; null: never. */
+  /** The lifetime of the file, in seconds from its creation; null: it never expires. */
   expires_after: number | null;
   status: 'pending' | 'completed' | 'cancelled';
   file_id: string | null;
@@ -320,7 +322,7 @@ export type LogExportPartTable = {
   created_at: Generated<Date>;
 };
 
-/** What users of the API, and guardrails, say of a trace (libs/analytics). Primary data, in no event. */
+/** Feedback of API users and guardrails on a trace (libs/analytics). Primary data, not derived from events. */
 export type FeedbackTable = {
   id: string;
   workspace_id: string;
@@ -335,7 +337,7 @@ export type FeedbackTable = {
   updated_at: Date;
 };
 
-/** Calls of one minute, hour or day with the same values of all that analytics filters by (libs/analytics). */
+/** Calls of one minute, hour or day with the same values of all columns that analytics filters by (libs/analytics). */
 type CallRollupTable = {
   grain: 'minute' | 'ten_minutes' | 'hour' | 'day';
   bucket: Date;
@@ -343,7 +345,7 @@ type CallRollupTable = {
   requests: number;
 };
 
-/** How far the rollups are, and the lease of the process that writes them. */
+/** The progress of the rollups, and the lease of the process that writes them. */
 type RollupStateTable = {
   id: Generated<boolean>;
   minutes_from: Date;
@@ -356,7 +358,7 @@ type RollupStateTable = {
   tens_until: Generated<Date>;
 };
 
-/** The metadata keys of which a workspace has rollups (libs/analytics/rollups/rollup-keys.ts). */
+/** The metadata keys for which a workspace has rollups (libs/analytics/rollups/rollup-keys.ts). */
 type RollupKeyTable = { workspace_id: string; key: string; from_at: Date; seen_on: string };
 
 export type CommandResultTable = {
@@ -368,11 +370,11 @@ export type CommandResultTable = {
   status: number;
   body: Json<Record<string, unknown>>;
   recorded_at: Date;
-  /** The last try of the call that was answered with it; 0 is the first. */
+  /** The last attempt of the call that was answered with it; 0 is the first. */
   retry_count: ColumnType<number, number | undefined, number>;
 };
 
-/** Kept answers of providers (libs/calls/protect/response-cache); `head` is its EntryHead. */
+/** Cached answers of providers (libs/calls/protect/response-cache); `head` is its EntryHead. */
 export type ResponseCacheTable = {
   workspace_id: string;
   key: Buffer;
@@ -392,7 +394,7 @@ export type CachedAnswerHead = {
   usage: Usage | null;
 };
 
-/** Open circuits, so that every process hears of them (libs/calls/protect/traffic). */
+/** Open circuits, shared by all processes (libs/calls/protect/traffic). */
 export type ProviderCircuitTable = {
   id: string;
   workspace_id: string;
@@ -415,7 +417,7 @@ type StoredObjectTable = {
   created_at: Generated<Date>;
 };
 
-/** Where a subscriber is in the log, and what stopped it (libs/event-log/subscriber.ts). */
+/** The position of a subscriber in the log, and the error that stopped it (libs/event-log/subscriber.ts). */
 type SubscriptionCheckpointTable = {
   name: string;
   epoch: Generated<number>;
@@ -427,7 +429,9 @@ type SubscriptionCheckpointTable = {
   moved_at: Date | null;
 };
 
-/** Who changed what, when, from where; a subscriber's table (libs/activity). `id` is that of the event. */
+/**
+ * Records who changed what, when, and from where. Written by a subscriber (libs/activity). `id` is that of the event.
+ */
 export type ActivityTable = {
   id: string;
   workspace_id: string;
@@ -446,7 +450,7 @@ export type ActivityTable = {
 };
 
 /**
- * What one limit has counted in its period, for one value that it is grouped by (libs/limits/counter.ts). Amounts are
+ * The use of one limit in its period, for one value that it is grouped by (libs/limits/counter.ts). Amounts are
  * decimals as text: US cents, tokens or requests.
  */
 export type LimitCounterTable = {
@@ -455,10 +459,10 @@ export type LimitCounterTable = {
   limit_id: string;
   value_key: string;
   kind: 'budget' | 'rate';
-  /** As of the last change; the limit itself says what counts. */
+  /** The maximum at the last change. The limit itself defines the value that applies. */
   max: string;
   period_start: Date;
-  /** null: the counter never starts again. */
+  /** null: the counter never restarts. */
   period_end: Date | null;
   used: string;
   assumed: string;

@@ -4,13 +4,13 @@ import { connectionSilentCode, sqlStateOf } from './database-error.ts';
 
 type SilenceWatchOptions = {
   connectionString: string;
-  /** Of the watched sessions. */
+  /** The application name of the watched sessions. */
   applicationName: string;
-  /** How long a query may wait without any answer before the server is asked whether it is working on it. */
+  /** How long a query can wait without any answer before the server is queried whether it is working on it. */
   silenceMs: number;
-  /** How long the server may take for that answer. */
+  /** How long the server can take for that answer. */
   askMs: number;
-  /** The longest silence, regardless of what the server says. */
+  /** The longest silence, regardless of the server's answer. */
   silenceMsMax: number;
 };
 
@@ -21,12 +21,12 @@ type SessionStates = Map<number, string | null> | 'away' | 'unknown';
 
 /**
  * Closes connections on which a query waits in vain. The server's own statement_timeout does not help if the server is
- * stopped or the network drops its packets; TCP alone would wait for about 15 minutes. (pg's `query_timeout` does not help
- * either: it leaves the stuck connection in the pool.) A query that is just slow is left alone: after a short silence, the
- * server is asked over a separate connection whether it is working on it.
+ * stopped or the network drops its packets; TCP alone would wait for about 15 minutes. (pg's `query_timeout` does not
+ * help either: it leaves the stuck connection in the pool.) A query that is merely slow is not affected: after a short
+ * silence, the server is queried over a separate connection whether it is working on it.
  *
- * The query then fails with `connectionSilentCode` if the server does not answer at all, and with ECONNRESET if the server
- * never got the query or its answer was lost.
+ * The query then fails with `connectionSilentCode` if the server does not answer at all, and with ECONNRESET if the
+ * server never got the query or its answer was lost.
  */
 export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.ClientBase) => void {
   const { silenceMs, silenceMsMax } = options;
@@ -53,7 +53,7 @@ export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.Cl
         stream.destroy(Object.assign(new Error('The database stopped answering.'), { code: connectionSilentCode }));
       } else if (state === 'idle' || state === 'idle in transaction') {
         stream.destroy(Object.assign(new Error('The query or its answer was lost.'), { code: 'ECONNRESET' }));
-      } else stream.setTimeout(silenceMs); // again: the timer runs once
+      } else stream.setTimeout(silenceMs); // It is set again because the timer runs only once.
     };
     stream.setTimeout(silenceMs);
     stream.on('timeout', () => void judge());

@@ -3,8 +3,8 @@ import pg from 'pg';
 const oid = { int8: 20, int8Array: 1016, date: 1082, dateArray: 1182 } as const;
 
 /**
- * A bigint column as a number. Positions, byte counts and token counts stay far below 2^53. A larger value is a bug, which
- * must show instead of being rounded.
+ * A bigint column as a number. Positions, byte counts and token counts stay far below 2^53. A larger value is a bug,
+ * which must cause an error instead of being rounded.
  */
 function toSafeInteger(text: string): number {
   const value = Number(text);

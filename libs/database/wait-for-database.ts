@@ -11,7 +11,7 @@ import { retryDuringOutage } from './retry-during-outage.ts';
 export type DatabaseWaitOptions = {
   connectionString: string;
   logger: Logger;
-  /** How long all steps of the start together may wait for the database. With 0, a failed step is not repeated. */
+  /** How long all steps of the start together can wait for the database. With 0, a failed step is not repeated. */
   waitMsMax: number;
   /** The first wait between two attempts, doubled each time up to the longest. Default 200 ms and 2 s. */
   backoff?: { firstMs: number; maxMs: number };
@@ -31,18 +31,18 @@ export type DatabaseWait = {
   readonly outlasting: (part: Part) => Part;
 };
 
-/** Documented for DATABASE_URL. */
+/** The minimum that is documented for DATABASE_URL. */
 const serverVersionMin = 15;
 /** Wrong password, user not allowed (pg_hba.conf), no such database: the operator has to change something. */
 const refusedStates = new Set(['28P01', '28000', '3D000']);
 
 /**
- * Makes the start of a process wait for an unavailable database: connections that are refused or lost, a host name that is
- * not known yet, timeouts, a server that is starting, stopping or full. It retries with growing waits, and logs host, port
- * and reason now and then.
+ * Makes the start of a process wait for an unavailable database: connections that are refused or lost, a host name that
+ * is not known yet, timeouts, a server that is starting, stopping or full. It retries with growing waits, and logs
+ * host, port and reason at intervals.
  *
- * A start throws ConfigurationError at once if waiting would not help (a wrong password, no such database, a server that is
- * too old), an Error after `waitMsMax`, and its own error if that is not about the connection.
+ * A start throws ConfigurationError immediately if waiting would not help (a wrong password, no such database, a server
+ * that is too old), an Error after `waitMsMax`, and its own error if that is not about the connection.
  */
 export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
@@ -91,7 +91,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
     try {
       version = await askVersion({ connectionString, logger, timeoutMs: probeTimeoutMs, signal });
     } catch (error) {
-      // Other errors of a first connection (no TLS, an untrusted certificate) would not go away by waiting.
+      // Waiting would not resolve other errors of a first connection (no TLS, an untrusted certificate).
       throw isTransient(error) || signal?.aborted ? error : unusable(error);
     }
     assertNewEnough(version, server);
@@ -103,7 +103,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   };
 }
 
-/** The server's version, read over a separate connection. Throws at once if the signal aborts. */
+/** The server's version, read over a separate connection. Throws immediately if the signal aborts. */
 async function askVersion(options: {
   connectionString: string;
   logger: Logger;

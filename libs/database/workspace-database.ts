@@ -8,12 +8,13 @@ import { boundWorkspace } from './workspace-binding.ts';
 
 /**
  * Kysely on the pool for the handlers of requests: each statement sees and writes only rows of the workspace that the
- * request is bound to (workspace-binding.ts), whatever its `where` says. Postgres enforces that, by the policies of
- * isolate-workspaces.ts. A statement outside of a transaction takes three round trips instead of one, and a transaction no more
- * than elsewhere, as long as all of it is bound to the same workspace. A transaction that begins as the system stays it. `isOn` false: the server has no role for it, and statements run as through `createDatabase`.
+ * request is bound to (workspace-binding.ts), whatever its `where` contains. Postgres enforces that, by the policies of
+ * isolate-workspaces.ts. A statement outside of a transaction takes three round trips instead of one. A transaction
+ * takes no additional ones, as long as all of it is bound to the same workspace. A transaction that begins as the
+ * system remains one. `isOn` false: the server has no role for it, and statements run as through `createDatabase`.
  *
- * Role and workspace are set for a transaction and not for the session, because a pooler such as PgBouncer gives the session
- * to somebody else after it.
+ * Role and workspace are set for a transaction and not for the session, because a pooler such as PgBouncer passes the
+ * session to another client after it.
  */
 export function createWorkspaceDatabase(pool: pg.Pool, isOn: () => boolean): Kysely<Database> {
   return createDatabase(pool, (config) => new BoundDriver(config, isOn));
@@ -51,7 +52,7 @@ class BoundDriver extends OutcomeAwareDriver {
     try {
       await super.beginTransaction(bound, settings);
     } catch (error) {
-      // "begin" may have worked and what follows not; nobody else would end the transaction.
+      // "begin" may have succeeded although the following statement failed. No other code would end the transaction.
       await super.rollbackTransaction(inner as OwnConnection);
       throw error;
     }
@@ -77,12 +78,15 @@ const bindingTo = (workspaceId: string | null): string =>
 
 type OwnConnection = Parameters<OutcomeAwareDriver['rollbackTransaction']>[0];
 
-/** The driver's own connection, which alone it can discard and release. */
+/** The driver's own connection. The driver can only discard and release that one. */
 const ownOf = (connection: DatabaseConnection): OwnConnection =>
   (connection instanceof BoundConnection ? connection.inner : connection) as OwnConnection;
 
 class BoundConnection implements DatabaseConnection {
-  /** Whose rows the statements of the open transaction see; null for all. Undefined outside of a transaction. */
+  /**
+   * The workspace whose rows the statements of the open transaction see; null for all. undefined outside of a
+   * transaction.
+   */
   inTransaction: { boundTo: string | null } | undefined;
   readonly inner: DatabaseConnection;
   readonly workspaceId: string;
@@ -105,13 +109,16 @@ class BoundConnection implements DatabaseConnection {
       await this.#driver.commitTransaction(this);
       return result;
     } catch (error) {
-      // A lost session has nothing to roll back, and the rollback would wait for it.
+      // A lost session has no transaction to roll back, and the rollback would wait for it.
       if (!isConnectionLost(error)) await this.#driver.rollbackTransaction(this);
       throw error;
     }
   };
 
-  /** In a transaction too, a part of the work may be bound otherwise. That costs a round trip at each end of the part. */
+  /**
+   * Inside a transaction, a part of the work can have a different binding. That costs a round trip at each end of the
+   * part.
+   */
   async #follow(transaction: { boundTo: string | null }): Promise<void> {
     const wanted = boundWorkspace();
     if (wanted === transaction.boundTo) return;

@@ -26,7 +26,7 @@ export function canonicalForm(event: RecordedEvent, metadata: EventMetadata): st
 /**
  * Returns a value in the JSON Canonicalization Scheme (RFC 8785): members sorted by UTF-16 code units, no white space,
  * numbers and strings as ECMAScript writes them. As in JSON.stringify, members that are undefined are left out, and a
- * value with `toJSON` is replaced by the result of that method. Throws TypeError for what JSON cannot represent
+ * value with `toJSON` is replaced by the result of that method. Throws TypeError for values that JSON cannot represent
  * exactly: a number that is not finite, half a surrogate pair, a bigint, a function.
  */
 export function canonicalJson(value: unknown): string {

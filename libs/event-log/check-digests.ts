@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 
-/** Events whose stored text does not have the stored SHA-256; `first` holds the ids of some. */
+/** Events whose stored text does not have the stored SHA-256; `first` contains the IDs of some. */
 export type DigestCheck = { checked: number; wrong: number; first: string[] };
 
 const isWrong = sql`sha256 <> sha256(convert_to(canonical, 'UTF8'))`;

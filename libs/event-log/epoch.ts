@@ -15,9 +15,10 @@ export async function raiseEpochAfterRestore(db: Kysely<Database>): Promise<numb
 }
 
 /**
- * Raises the epoch because an operator says that the log was restored, also in the cluster where it was written: events
- * that were recorded after the backup, and are gone, have other coordinates than those that follow now. An epoch without
- * events is kept, so that a repeated call changes nothing. Returns the newest epoch, and whether it is a new one.
+ * Raises the epoch because an operator reports that the log was restored, possibly in the cluster where it was written:
+ * events that were recorded after the backup, and are lost, have other coordinates than the following ones. An epoch
+ * without events stays the current one, so that a repeated call changes nothing. Returns the newest epoch, and whether
+ * it is a new one.
  */
 export async function startEpoch(db: Kysely<Database>): Promise<{ epoch: number; isNew: boolean }> {
   return await withoutAppends(db, async (tx) => {

@@ -8,15 +8,15 @@ export type FoldedRow = StreamRow & Record<string, unknown>;
 /** Some of the rows that a model folds the log into. No row is returned twice. */
 export type FoldedRows = { model: AnyInlineModel; rows: FoldedRow[] };
 
-// What each connection has in memory at a time: events, and folded rows. Higher values are no faster.
+// How many events and folded rows each connection has in memory. Higher values are no faster.
 const pageEvents = 2_000;
 const rowsAtOnce = 500;
 /** Ranges per connection. With several, no connection is idle for long at the end. */
 const rangesPerClient = 4;
 
 /**
- * Folds the whole log, stream by stream, over all of these connections at once. Only some hundred rows are in memory at
- * a time, however many there are. The connections must be in transactions that share a snapshot. `onProgress` gets the
+ * Folds the whole log, stream by stream, over all of these connections concurrently. Only some hundred rows are in
+ * memory, however many there are. The connections must be in transactions that share a snapshot. `onProgress` gets the
  * number of events folded so far. Throws when a stream lacks a version, and when no model folds an event's type.
  */
 export async function* foldLog(

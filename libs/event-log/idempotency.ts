@@ -4,7 +4,7 @@ import { runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Command, EventLog, UnitOfWork } from './event-log.ts';
 
-/** What identifies repeats of a call. */
+/** The identity by which repeats of a call are recognised. */
 export type CallIdentity = {
   workspaceId: string;
   keyId: string;
@@ -40,14 +40,14 @@ export const fingerprintOf = (body: Uint8Array | string): string => createHash('
 
 /**
  * Runs a command that creates something at most once for each identity. The first answer is stored in the command's own
- * transaction and returned to each repeat. A repeat that runs at the same time waits for the first one; after the lock
- * timeout it gets 409. The same key with another body is a `conflict`.
+ * transaction and returned to each repeat. A concurrent repeat waits for the first one; after the lock timeout it gets
+ * 409. The same key with another body is a `conflict`.
  *
  * Without a key, a retry gets the latest answer to the same body that an earlier try of it may have received: one that
  * was recorded after its first try can have begun, and that was so far returned to lower-numbered tries only. (Clients
  * number their tries, so an answer that was returned to a second try belongs to another call than this second try.) If
- * the first try of a call never arrived, shortly after another call with the same body was answered, this cannot be
- * told from a lost answer; `replayed` says that an answer was returned again.
+ * the first try of a call never arrived, shortly after another call with the same body was answered, the two cases
+ * cannot be distinguished; `replayed` reports that an answer was returned again.
  */
 export async function transactOnce<Body extends object>(
   eventLog: EventLog,
@@ -64,7 +64,7 @@ export async function transactOnce<Body extends object>(
   let given: string | null = null;
   try {
     return await eventLog.transact({ ...command, streams: [...command.streams, `call:${lock}`] }, async (unit) => {
-      // A key of the organisation acts in other workspaces too; its answers are kept in its own.
+      // A key of the organisation acts in other workspaces too; its answers are stored in its own.
       const earlier = await runForWorkspace(workspaceId, () => recall(unit, identity, given));
       given = earlier?.idempotency_key ?? null;
       if (earlier) return { status: earlier.status, body: earlier.body as Body, replayed: true };

@@ -22,7 +22,7 @@ type EventQuery = {
   /** The id of the event after which the page begins, or a position in the log; null for the first page. */
   after: string | Checkpoint | null;
   limit: number;
-  /** The most that the events of the page have together, unless its first event has more. */
+  /** The maximum total size of the page's events, unless its first event is larger. */
   bytesMax: number;
   /** Called with the size of each slice. The next one is read when it resolves. */
   spend?: (bytes: number) => Promise<void>;
@@ -53,11 +53,11 @@ type PageRow = Omit<EventRow, 'data'> & {
 };
 
 /**
- * Returns a page of a workspace's events in the order of the log, oldest first, as what `toItem` makes of each in the
- * current shape of its type. Only closed transactions are read, so no event can appear later before one that was returned. A
- * page that is empty or not full may have a next page, when many events of other types came first, or when it has as many
- * bytes as it may. Only one event is parsed at a time, because a parsed value can take twenty times the memory of its text.
- * Throws invalid_request when `after` is not an event of the workspace.
+ * Returns a page of a workspace's events in the order of the log, oldest first, converted by `toItem` from the current
+ * shape of their types. Only closed transactions are read, so no event can appear later before one that was returned. A
+ * page that is empty or not full can have a next page, when many events of other types came first, or when it has
+ * reached its maximum size. Only one event is parsed at a time, because a parsed value can take twenty times the memory
+ * of its text. Throws invalid_request when `after` is not an event of the workspace.
  */
 export async function listEvents<Item>(
   db: Kysely<Database>,
@@ -145,7 +145,7 @@ const toPosition = ({ epoch, transaction_id, position, stream_id, stream_version
   streamVersion: stream_version,
 });
 
-/** What changed after a position, without the data of the events. */
+/** Lists the changes after a position, without the data of the events. */
 export async function listChanges(
   db: Kysely<Database>,
   { workspaceId, after, limit }: { workspaceId: string; after: Checkpoint; limit: number },
@@ -178,7 +178,7 @@ export async function findEvent(db: Kysely<Database>, workspaceId: string, event
 async function versionAt(db: Kysely<Database>, stream: string, at: EventPosition): Promise<number> {
   if (at.streamId === stream && at.streamVersion !== undefined) return at.streamVersion;
   if (at.position === 0) return 0;
-  // Reads backwards, and so only events that come after the position anyway.
+  // Reads backwards, and therefore only events that come after the position anyway.
   const { rows } = await sql<{ version: number }>`
     select stream_version as version from event where stream_id = ${stream} and not ${isAfter(at)}
     order by stream_version desc limit 1`.execute(db);

@@ -33,7 +33,7 @@ export const eventColumnNames =
   'metadata, recorded_at';
 const eventColumns = sql.raw(eventColumnNames);
 
-/** The most that the events of one page have together, unless a single event has more. */
+/** The maximum total size of one page's events, unless a single event is larger. */
 export const pageBytesMax = 4 * 1_048_576;
 
 /** Events are read in slices of about this size. Reading and parsing one takes about 4 ms, in which no other request continues. */
@@ -121,7 +121,10 @@ export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   return Math.max(0, rows[0]?.lag ?? 0);
 }
 
-/** Returns the position of the newest event, which is about how many there are, and when it was recorded; null for an empty log. */
+/**
+ * Returns the position of the newest event, which is approximately the number of events, and when it was recorded; null
+ * for an empty log.
+ */
 export async function newestEvent(db: Kysely<Database>): Promise<{ position: number; recordedAt: Date } | null> {
   const newest = await db
     .selectFrom('event')
@@ -152,7 +155,7 @@ export function toEvent(row: EventRow): PositionedEvent {
   };
 }
 
-/** Returns the newest position that subscribers may read; `logStart` for an empty log. */
+/** Returns the newest position that subscribers can read; `logStart` for an empty log. */
 export async function newestClosed(db: Kysely<Database>): Promise<Checkpoint> {
   const { rows } = await sql<Checkpoint>`
     select epoch, transaction_id as "transactionId", position from event where ${isClosed}
@@ -160,7 +163,7 @@ export async function newestClosed(db: Kysely<Database>): Promise<Checkpoint> {
   return rows[0] ?? logStart;
 }
 
-/** Whose events follow a checkpoint: the workspaces of the next `limit` ones, and the position of the last of these. */
+/** The workspaces of the next `limit` events after a checkpoint, and the position of the last of these. */
 export async function readNews(
   db: Kysely<Database>,
   after: Checkpoint,

@@ -14,9 +14,9 @@ export type CheckReport = {
 
 /**
  * Folds the whole log and compares the result with the live rows, inside one READ ONLY REPEATABLE READ transaction, so
- * that both are read from the same snapshot while writers go on. The transaction writes nothing, not even a temporary
- * table. So it has no transaction id and does not delay subscribers, however long it takes. Returns the first
- * difference by model and id. `onProgress` gets the number of events folded so far.
+ * that both are read from the same snapshot while writers continue. The transaction writes nothing, not even a
+ * temporary table. It therefore has no transaction ID and does not delay subscribers, however long it takes. Returns
+ * the first difference by model and ID. `onProgress` gets the number of events folded so far.
  */
 export async function checkInlineModels(
   pool: Pool,
@@ -69,7 +69,7 @@ export async function rebuildInlineModels(
   const startedAt = performance.now();
   return await withClients(pool, async (client, folders) => {
     await client.query('begin');
-    // Readers go on. Writers wait, because every append upserts one of these rows.
+    // Readers continue. Writers wait, because every append upserts one of these rows.
     await client.query(`lock table ${models.map((model) => model.name).join(', ')} in exclusive mode`);
     await shareSnapshot(client, folders);
     for (const model of models) {
@@ -100,13 +100,14 @@ const foldTable = (model: AnyInlineModel): string => `fold_${model.name}`;
 const recordset = (model: AnyInlineModel): string => `jsonb_populate_recordset(null::${model.name}, $1::jsonb)`;
 
 /**
- * Connections for folding, besides the one that compares or writes. With more, this process's CPU is the bottleneck.
+ * Connections for folding, in addition to the one that compares or writes. With more, this process's CPU is the
+ * bottleneck.
  */
 const foldersMax = 3;
 
 /**
- * Runs work with sessions of its own: one to compare or write with, and the rest of the pool, up to `foldersMax`, to
- * fold with. (If the pool has only one, it does both.) The sessions are closed afterwards, because their settings and
+ * Runs work with separate sessions: one to compare or write with, and the rest of the pool, up to `foldersMax`, to fold
+ * with. (If the pool has only one, it does both.) The sessions are closed afterwards, because their settings and
  * temporary tables must not reach the next user.
  */
 async function withClients<Result>(

@@ -29,9 +29,9 @@ type Deps = {
 };
 
 /**
- * Runs every subscriber in a loop of its own. All worker processes do this. Each page is applied by the process that
- * gets the lease, and if that process is killed, another one continues from the checkpoint. An event that cannot be
- * applied is retried with growing delays, and blocks only its own subscriber.
+ * Runs every subscriber in a separate loop. All worker processes do this. Each page is applied by the process that gets
+ * the lease, and if that process is killed, another one continues from the checkpoint. An event that cannot be applied
+ * is retried with growing delays, and blocks only its own subscriber.
  */
 export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollMs = 1_000 }: Deps): SubscriberRunner {
   const stopping = new AbortController();

@@ -13,8 +13,8 @@ export type Subscriber = {
   tables: readonly (keyof Database)[];
   /**
    * Writes the effect of these events to its tables, in the transaction that also moves the checkpoint, so that each
-   * event is applied exactly once even after a crash. It must have no effect outside the transaction; for that, it
-   * enqueues a job in the transaction.
+   * event is applied exactly once even after a crash. It must have no effect outside the transaction. If it needs one,
+   * it enqueues a job in the transaction.
    */
   apply(tx: Transaction<Database>, events: readonly PositionedEvent[]): Promise<void>;
 };
@@ -27,8 +27,8 @@ type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting' };
 
 /**
  * Applies the next page of at most `limit` events, in one transaction with the checkpoint. The lease is the lock on the
- * checkpoint's row: it is held for one page and ends with the session when the process is killed. Throws what `apply`
- * throws; the page is then not applied.
+ * checkpoint's row: it is held for one page and ends with the session when the process is killed. Throws the errors of
+ * `apply`; the page is not applied in that case.
  */
 export async function applyNextPage(
   db: Kysely<Database>,
@@ -80,7 +80,7 @@ export async function ensureCheckpoint(db: Kysely<Database>, { name }: Pick<Subs
     .execute();
 }
 
-/** Lets a subscriber that failed try again at once. Returns false when there is none of this name. */
+/** Lets a subscriber that failed retry immediately. Returns false when there is none of this name. */
 export async function retryNow(db: Kysely<Database>, name: string): Promise<boolean> {
   const { numUpdatedRows } = await db
     .updateTable('subscription_checkpoint')
@@ -137,7 +137,7 @@ export async function rebuildSubscriber(
     applied += events;
     onProgress(applied);
     if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker: see its last error`);
-    if (state === 'busy') await sleep(20); // a worker is applying a page
+    if (state === 'busy') await sleep(20); // A worker is applying a page.
     else if (!(await hasNextEvent(db, subscriber.name))) return applied;
   }
 }

@@ -2,8 +2,8 @@ import type { RecordedEvent } from './event.ts';
 
 /**
  * For each event type, the functions that convert older schema versions: the first converts version 1 to 2, the second
- * 2 to 3, and so on. So the current version of a type is the number of its functions plus one, and 1 for a type without
- * functions. The functions are pure and are never removed, because the log keeps every version.
+ * 2 to 3, and so on. The current version of a type is therefore the number of its functions plus one, and 1 for a type
+ * without functions. The functions are pure and are never removed, because the log retains every version.
  */
 export type Upcasts = Readonly<Record<string, readonly ((data: never) => object)[]>>;
 

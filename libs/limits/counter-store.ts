@@ -13,24 +13,24 @@ import {
 } from './counter.ts';
 import { periodAt } from './period.ts';
 
-/** One counter of a limit, by the values that its calls are grouped by. */
+/** One counter of a limit, identified by the values that its calls are grouped by. */
 export type CounterName = {
   id: string;
   workspaceId: string;
-  /** Of the record that has the limit, and which of its limits it is. */
+  /** The ID of the record that has the limit, and which of its limits it is. */
   limitId: string;
-  /** Readable; `*` of a limit that groups by nothing. */
+  /** Readable; `*` for a limit without groups. */
   valueKey: string;
   kind: 'budget' | 'rate';
 };
 
 export type RenewalOf = { name: CounterName; terms: LimitTerms; request: LeaseRequest };
 
-/** `too_many`: the limit has as many counters as it may; `stale`: nothing was granted, ask again. */
+/** `too_many`: the limit has reached its maximum of counters; `stale`: nothing was granted, ask again. */
 export type Renewed = { grant: LeaseGrant; isAlertDue: boolean } | 'too_many' | 'stale';
 
 export type CounterStore = {
-  /** Renews leases of several counters in one transaction; results in the order of `renewals`. */
+  /** Renews leases of several counters in one transaction. The results are in the order of `renewals`. */
   renew(renewals: readonly RenewalOf[]): Promise<Renewed[]>;
 };
 
@@ -38,11 +38,17 @@ export type CounterStore = {
 export const counterId = (limitId: string, valueKey: string): string =>
   `entity_${createHash('sha256').update(`${limitId}\n${valueKey}`).digest('hex').slice(0, 32)}`;
 
-/** Reads and writes counters by `renewLease`; the rows are locked in the order of their ids, so that no two wait in a circle. */
+/**
+ * Reads and writes counters by `renewLease`. The rows are locked in the order of their IDs, so that transactions cannot
+ * deadlock.
+ */
 export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimitMax: number }): CounterStore {
   const { db, countersPerLimitMax } = deps;
   const known = new Set<string>();
-  /** Limits that had as many counters as they may, and until when nobody looks whether there is room again. */
+  /**
+   * Limits that had reached their maximum of counters. Until an entry expires, no check is made whether there is room
+   * again.
+   */
   const full = new LRUCache<string, true>({ max: fullMax, ttl: fullMs });
 
   return {
@@ -58,7 +64,7 @@ export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimi
         const changed: { renewal: RenewalOf; counter: Counter; endMs: number }[] = [];
         const results = renewals.map((renewal): Renewed => {
           const row = byId.get(renewal.name.id);
-          // A row that was there has been swept: the next request makes it again.
+          // The row existed before and has been swept. The next request creates it again.
           if (row === undefined) return known.has(renewal.name.id) ? 'stale' : 'too_many';
           const renewed = renewLease(toCounter(row), renewal.terms, renewal.request, row.now.getTime());
           if (renewed === null) return 'stale';
@@ -75,13 +81,13 @@ export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimi
   };
 }
 
-/** Counters whose rows are known to exist; to know fewer costs one more statement. */
+/** Counters whose rows are known to exist. An unknown one costs an additional statement. */
 const knownMax = 100_000;
-/** A caller who sends a new value with each call must not have the counters counted for each of them. */
+/** A caller who sends a new value with each call must not cause a count of the counters for each of them. */
 const fullMs = 1_000;
 const fullMax = 10_000;
 
-/** Makes the rows of new counters, as far as their limits have room; the counters of each limit are counted once. */
+/** Creates the rows of new counters, as far as their limits have room. The counters of each limit are counted once. */
 async function insertCounters(db: Kysely<Database>, renewals: readonly RenewalOf[], max: number): Promise<void> {
   const values = renewals
     .toSorted((a, b) => (a.name.id < b.name.id ? -1 : 1))
@@ -137,7 +143,7 @@ type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported' | 'unco
   unconfirmed: string;
 };
 
-/** A row as `renewLease` takes it. Its dates must be exact to the millisecond. */
+/** Converts a row to the form that `renewLease` expects. Its dates must be exact to the millisecond. */
 export function toCounter(row: Selectable<LimitCounterTable>): Counter {
   const leases = Object.entries(row.leases as Record<string, StoredLease>).map(
     ([holder, lease]) =>
@@ -162,12 +168,18 @@ export function toCounter(row: Selectable<LimitCounterTable>): Counter {
   };
 }
 
-/** What a limit's counters have used in the period of `now`, for people; those of rates come with their last window. */
+/**
+ * The use of a limit's counters in the period of `now`, for people. Counters of rates are listed with their last
+ * window.
+ */
 export type CounterUse = {
   id: string;
   valueKey: string;
   used: Big;
-  /** The part of `used` that no answer confirms: of calls whose answers were lost, and of processes that were killed. */
+  /**
+   * The part of `used` that no answer confirms: the use of calls whose answers were lost, and of processes that were
+   * killed.
+   */
   unconfirmed: Big;
   unpriced: number;
   max: Big;
@@ -176,14 +188,14 @@ export type CounterUse = {
 
 export type CounterQuery = {
   limitId: string;
-  /** `exhausted`: nothing is left. */
+  /** `exhausted`: the limit is used up. */
   status?: 'active' | 'exhausted' | undefined;
   search?: string | undefined;
   skip: number;
   limit: number;
 };
 
-/** The counters of a limit, newest first, and how many there are. A period that is over counts 0. */
+/** Returns the counters of a limit, newest first, and how many there are. A counter whose period is over counts 0. */
 export async function listCounters(
   db: Kysely<Database>,
   terms: Pick<LimitTerms, 'max' | 'reset'>,
@@ -225,7 +237,7 @@ export async function listCounters(
   return { counters, total: counted[0]?.total ?? 0 };
 }
 
-/** The ids of those limits of which a counter has nothing left in the period of `nowMs`, read by one statement. */
+/** Returns the IDs of those limits of which a counter is used up in the period of `nowMs`, with one statement. */
 export async function findExhausted(
   db: Kysely<Database>,
   limits: readonly { limitId: string; terms: Pick<LimitTerms, 'max' | 'reset'> }[],
@@ -247,13 +259,16 @@ export async function findExhausted(
   return new Set(rows.map(({ limit_id: id }) => id));
 }
 
-/** The leases when what was assumed is forgotten: their holders may come back, and each reports a sum from its beginning. */
+/**
+ * The leases after the assumed use is forgotten: their holders may come back, and each reports a sum from its
+ * beginning.
+ */
 const withoutAssumed = sql`coalesce((select jsonb_object_agg(key, case when (value ->> 'isAssumed')::boolean
   then value || '{"amount": "0", "isAssumed": false}' else value end) from jsonb_each(leases)), '{}')`;
 
 /**
- * Sets one counter of a limit to 0, found by its id or value, and returns the value; leases stay, because calls under way go
- * on. null: there is no such counter.
+ * Sets one counter of a limit to 0, found by its ID or value, and returns the value. Leases stay, because running calls
+ * continue. null: there is no such counter.
  */
 export async function resetCounter(
   db: Kysely<Database>,
@@ -272,9 +287,9 @@ export const readCounters = (db: Kysely<Database>, limitId: string): Promise<Sel
   db.selectFrom('limit_counter').selectAll().where('limit_id', '=', limitId).execute();
 
 /**
- * Raises what a counter has used to `used`. Nothing is taken back: neither what killed processes held, nor what lost
- * answers may have cost. False: the counter has changed since `row` was read, and stays. `counter` is the row in its
- * present period.
+ * Raises the use of a counter to `used`. It never lowers it: neither the use that killed processes held, nor the
+ * possible cost of lost answers. false: the counter has changed since `row` was read, and stays unchanged. `counter` is
+ * the row in its present period.
  */
 export async function raiseUsed(
   db: Kysely<Database>,
@@ -292,12 +307,12 @@ export async function raiseUsed(
   return numAffectedRows === 1n;
 }
 
-/** Of counters whose last period ended so long ago; those of budgets are listed with a use of 0 until then. */
+/** How long after its last period a counter is swept. Until then, counters of budgets are listed with a use of 0. */
 const sweptAfter = { budget: '30 days', rate: '1 day' };
 
 /**
- * Deletes counters of periods that ended long ago, and returns how many. They count nothing any more, but would keep their
- * places among those that a limit may have. Counters that are never reset stay.
+ * Deletes counters of periods that ended long ago, and returns how many. They have no effect any more, but would count
+ * towards the limit's maximum of counters. Counters that are never reset stay.
  */
 export async function sweepCounters(db: Kysely<Database>): Promise<number> {
   const { numAffectedRows } = await sql`
@@ -306,7 +321,10 @@ export async function sweepCounters(db: Kysely<Database>): Promise<number> {
   return Number(numAffectedRows ?? 0);
 }
 
-/** Marks the alert of a counter's period as recorded. False: it was already. Part of the transaction that records it. */
+/**
+ * Marks the alert of a counter's period as recorded. false: it was already marked. Part of the transaction that records
+ * it.
+ */
 export async function claimAlert(db: Kysely<Database>, id: string): Promise<boolean> {
   const { rows } = await sql`
     update limit_counter set is_alerted = true where id = ${id} and not is_alerted returning id`.execute(db);

@@ -4,8 +4,8 @@ import { expect, test } from 'vitest';
 import { leaseMs, newCounter, renewLease, type Counter, type LeaseRequest, type LimitTerms } from './counter.ts';
 import { LocalCounter, type Draw } from './local-counter.ts';
 
-// Processes that share one counter, with everything that can happen between them: questions and answers that are lost or
-// late, processes that are killed, and time that passes.
+// Processes that share one counter, with every event that can happen between them: requests and answers that are lost
+// or late, processes that are killed, and time that passes.
 
 const zero = new Big(0);
 const limit = 8;
@@ -13,7 +13,7 @@ const limit = 8;
 type Process = {
   local: LocalCounter;
   open: { draw: Draw; period: number }[];
-  /** On its way to the database; `answers`: on its way back. */
+  /** The request on its way to the database; `answer` is on its way back. */
   asked: LeaseRequest | null;
   answer: ReturnType<typeof renewLease> | undefined;
 };
@@ -25,9 +25,9 @@ class World {
   /** Requests that were given up, and may still arrive. */
   late: LeaseRequest[] = [];
   made = 0;
-  /** What calls have used whose answers were lost. */
+  /** The use of calls whose answers were lost. */
   unconfirmed = zero;
-  /** What calls have really used, by the period that they were drawn in. */
+  /** The actual use of calls, by the period that they were drawn in. */
   spent = new Map<number, Big>();
   readonly terms: LimitTerms;
   readonly periodMs: number;
@@ -46,13 +46,13 @@ class World {
   draw(process: Process, amount: number): boolean {
     const draw = process.local.draw(new Big(amount), this.nowMs);
     if (draw === null) return false;
-    // As the database sees it: a lease is of the period in which it was granted.
+    // From the database's point of view: a lease belongs to the period in which it was granted.
     process.open.push({ draw, period: this.counter.periodStartMs });
     this.spend(this.counter.periodStartMs, draw.amount);
     return true;
   }
 
-  /** Everything that is drawn may be used, so it counts at once; a call that used less gives the rest back. */
+  /** Everything that is drawn can be used, so it counts immediately. A call that used less returns the rest. */
   spend(period: number, amount: Big): void {
     const sum = (this.spent.get(period) ?? zero).plus(amount);
     this.spent.set(period, sum);
@@ -64,7 +64,7 @@ class World {
     if (call === undefined) return;
     const used = call.draw.amount.times(part).div(4).round(0, Big.roundDown);
     this.spend(call.period, used.minus(call.draw.amount));
-    // Every fourth part is of a call whose answer was lost.
+    // Every fourth part belongs to a call whose answer was lost.
     process.local.settle(call.draw, used, false, part === 3 ? used : zero);
     if (part === 3 && call.period === this.counter.periodStartMs) this.unconfirmed = this.unconfirmed.plus(used);
   }
@@ -77,7 +77,7 @@ class World {
   apply(request: LeaseRequest): ReturnType<typeof renewLease> {
     const renewed = renewLease(this.counter, this.terms, request, this.nowMs);
     if (renewed !== null) this.counter = renewed.counter;
-    // As the constraint of the table has it: a negative amount would be a credit for all processes.
+    // The same rule as the constraint of the table: a negative amount would be a credit for all processes.
     const { used, assumed, unconfirmed, unpriced, leases } = this.counter;
     if (unconfirmed.gt(used)) throw new Error('more is unconfirmed than used');
     const amounts = [used, assumed, unconfirmed, ...Object.values(leases).map(({ amount }) => amount)];
@@ -98,7 +98,7 @@ class World {
     process.answer = undefined;
   }
 
-  /** The process gives up waiting; its question may still arrive, later. */
+  /** The process gives up waiting. Its request may still arrive later. */
   giveUp(process: Process): void {
     if (process.asked === null && process.answer === undefined) return;
     if (process.asked !== null) this.late.push(process.asked);
@@ -122,8 +122,8 @@ const stepOf = (...names: string[]) =>
   fc.record({ do: fc.constantFrom(...names), process: fc.nat(3), number: fc.nat(limit) });
 const step = stepOf(...actions);
 /**
- * Also processes that hang for so long that the database forgets them. What they reported just before, without ever hearing the
- * answer, counts twice then: too much, never too little.
+ * This includes processes that hang for so long that the database forgets them. A report just before that, whose answer
+ * they never received, counts twice: too much, never too little.
  */
 const stepOrHang = stepOf(...actions, 'hang');
 
@@ -147,7 +147,7 @@ function run(world: World, steps: readonly Step[], kills: boolean): void {
   }
 }
 
-/** All calls end, all answers arrive, and what is free is returned. */
+/** All calls end, all answers arrive, and the free amount is returned. */
 function quieten(world: World): void {
   for (const process of world.processes) {
     while (process.open.length > 0) world.settle(process, 4);
@@ -211,7 +211,7 @@ test('what a killed process held is not reserved any more when its lease has exp
       const left = never.max.minus(world.counter.used);
       world.sync(fresh, left.toNumber());
       expect(left.lte(0) || world.draw(fresh, left.toNumber())).toBe(true);
-      // All that is counted was used, or was held by a process that is gone.
+      // All counted use is real, or was held by a process that no longer exists.
       expect(world.counter.used.minus(world.counter.assumed).lte(world.spent.get(0) ?? zero)).toBe(true);
     }),
     { numRuns: 1_000 },
@@ -220,7 +220,7 @@ test('what a killed process held is not reserved any more when its lease has exp
 
 const weekly: LimitTerms = { ...never, max: new Big(1_000), reset: { every: 'week' } };
 
-/** Uses `amount` of a lease that is asked for, and reports it. */
+/** Uses `amount` of a lease that it requests, and reports it. */
 function use(world: World, process: Process, amount: number): void {
   world.sync(process, amount);
   world.draw(process, amount);

@@ -5,12 +5,12 @@ import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';
 import { resetOf } from './period.ts';
 
-/** What a call is known by, to limits. Names are those that people write: the slug before the id. */
+/** The properties of a call that limits use. Names are those that people write: the slug before the ID. */
 export type CallFacts = {
   workspaceId: string;
   keyId: string | null;
   metadata: Readonly<Record<string, string>> | null;
-  /** The id of a stored credential, and its slug. */
+  /** The ID of a stored credential, and its slug. */
   credentialId: string | null;
   credential: string;
   provider: string;
@@ -19,10 +19,10 @@ export type CallFacts = {
   prompt: { id: string; slug: string } | null;
 };
 
-/** Which calls of its workspace a limit is asked about at all. */
+/** The calls of its workspace for which a limit is checked at all. */
 type Scope = { of: 'workspace' } | { of: 'api_key' | 'credential'; id: string };
 
-/** One budget or rate, made ready for calls. */
+/** One budget or rate, prepared for calls. */
 export type LimitRule = {
   scope: Scope;
   workspaceId: string;
@@ -30,23 +30,26 @@ export type LimitRule = {
   /** The record that has it, and the noun of that record's events. */
   recordId: string;
   noun: string;
-  /** How messages call it. */
+  /** Its name in messages. */
   label: string;
   kind: 'budget' | 'rate';
   measure: UsageLimitType | RateLimitType;
   terms: LimitTerms;
-  /** A call falls under the limit if it meets all of them. */
+  /** The limit applies to a call that meets all of them. */
   conditions: readonly Condition[];
   groupBy: readonly string[];
-  /** Of a limit that groups by nothing, its only counter. */
+  /** The only counter of a limit without groups. */
   counter: CounterName | null;
-  /** Of the others, by their values: a name has a hash, which costs more than the rest of a call's admission. */
+  /**
+   * The counters of other limits, by their values. A name contains a hash, which costs more than the rest of a call's
+   * admission.
+   */
   names: Map<string, CounterName>;
 };
 
 type Condition = { key: string; value: string };
 
-/** A record with limits, as its kind tells it: the rules that follow from it are `rulesOfRecord` and `ruleOfPolicy`. */
+/** A record with limits, as described by its kind. `rulesOfRecord` and `ruleOfPolicy` derive its rules. */
 type LimitedRecord = {
   id: string;
   noun: string;
@@ -54,17 +57,17 @@ type LimitedRecord = {
   label: string;
   createdAtMs: number;
   scope: Scope;
-  /** When its budgets were last reset by hand. */
+  /** When its budgets were last reset manually. */
   usageResetAtMs?: number;
 };
 
 type PolicyTerms = { conditions: readonly Condition[]; group_by: readonly { key: string }[] };
 
-/** The limits that a record such as an API key has itself: each is a policy for the calls of its scope. */
+/** The limits of a record such as an API key: each is a policy for the calls of its scope. */
 export function rulesOfRecord(
   record: LimitedRecord,
   limits: {
-    /** A list, or one. */
+    /** A list, or a single limit. */
     usage_limits?: readonly UsageLimit[] | UsageLimit | null | undefined;
     rate_limits?: readonly RateLimit[] | null | undefined;
   },
@@ -144,7 +147,7 @@ const nameOf = (
   valueKey: string,
 ): CounterName => ({ id: counterId(limitId, valueKey), workspaceId, limitId, valueKey, kind });
 
-/** Whether a call falls under a limit of its workspace. `*` is met by any value, but not by none. */
+/** Whether a limit of its workspace applies to a call. `*` matches any value, but not a missing one. */
 export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: CallFacts): boolean {
   for (const { key, value } of conditions) {
     const known = valuesOf(call, key);
@@ -157,7 +160,7 @@ export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: Cal
 
 /**
  * The counter of a call: one for each combination of the values that the limit groups by. Calls that lack a value share
- * one, so that leaving out metadata is no way around a limit.
+ * one, so that leaving out metadata does not circumvent a limit.
  */
 export function counterOf(limit: LimitRule, call: CallFacts): CounterName {
   if (limit.counter !== null) return limit.counter;
@@ -180,7 +183,10 @@ const namesMax = 10_000;
 
 const none: readonly string[] = [];
 
-/** What a call has for a key of conditions and of `group_by`: any of these texts names it, and the first is shown. */
+/**
+ * The values of a call for a key of conditions and of `group_by`: any of these texts matches it, and the first is
+ * shown.
+ */
 function valuesOf(call: CallFacts, key: string): readonly string[] {
   switch (key) {
     case 'api_key':

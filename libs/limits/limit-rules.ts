@@ -1,13 +1,13 @@
 import type { LimitRule } from './limit-rule.ts';
 
-/** The limits of one workspace, by the calls that they are asked about. */
+/** The limits of one workspace, by the calls for which they are checked. */
 export type WorkspaceRules = {
   readonly ofWorkspace: readonly LimitRule[];
   readonly byKey: ReadonlyMap<string, readonly LimitRule[]>;
   readonly byCredential: ReadonlyMap<string, readonly LimitRule[]>;
 };
 
-/** The records of one kind in memory; another object after every change of one of them. */
+/** The records of one kind in memory; a new object after every change of one of them. */
 type LiveRecords = ReadonlyMap<string, { limits: readonly LimitRule[] }>;
 
 /**

@@ -8,7 +8,7 @@ import { createLimits } from './limits.ts';
 const terms: LimitTerms = { max: new Big(1_000), reset: { every: 'week' }, alertAt: null };
 const one = new Big(1);
 
-/** Counters in memory, and which of them each transaction renewed. */
+/** Counters in memory, and the list of those that each transaction renewed. */
 function memoryStore() {
   const counters = new Map<string, Counter>();
   const renewed: CounterName[][] = [];
@@ -67,7 +67,7 @@ test('a caller who waits comes before the reports of thousands of counters of th
   const { limits, renewed, time } = start();
   const crowd = Array.from({ length: 1_000 }, (_value, index) => limits.counter(nameOf('a', `value ${index}`), terms));
   for (const counter of crowd) limits.use(counter, one);
-  time.ms += 1_000; // all of them are to be reported
+  time.ms += 1_000; // All of them have something to report.
   const asked = Promise.resolve(limits.draw(limits.counter(nameOf('a', 'late'), terms), one));
   expect(await asked).toHaveProperty('amount');
   expect(renewed[0]?.map(({ valueKey }) => valueKey)).toContain('late');
@@ -87,7 +87,7 @@ test('counters that nobody uses are forgotten, those in use are kept, and a late
   await expect
     .poll(
       () => {
-        time.ms += 10_000; // a minute without a call, as far as the process can tell
+        time.ms += 10_000; // A minute without a call, as far as the process can tell.
         return limits.stats().counters;
       },
       { timeout: 20_000, interval: 100 },

@@ -10,27 +10,33 @@ import type { LeaseGrant, LimitTerms } from './counter.ts';
 import type { CounterName, CounterStore, Renewed } from './counter-store.ts';
 import { LocalCounter, type Draw } from './local-counter.ts';
 
-/** A counter as this process uses it. `terms` may change while it lives. */
+/** A counter as this process uses it. `terms` can change during its lifetime. */
 export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
 
-/** Why a draw was refused: what the database said last. `too_many`: the limit has as many counters as it may. */
+/**
+ * Why a draw was refused, according to the last answer of the database. `too_many`: the limit has reached its maximum
+ * of counters.
+ */
 export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
 
 export type Limits = Part & {
-  /** The counter of this name, with the terms of now. Ask again for each call: it is forgotten when nobody uses it. */
+  /**
+   * Returns the counter of this name, with the current terms. Call it again for each call, because an unused counter is
+   * forgotten.
+   */
   counter(name: CounterName, terms: LimitTerms): CounterHandle;
   /**
-   * Reserves `amount`: at once from this process's lease, which is the usual case, or else a promise, for which the
-   * database is asked. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
+   * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
+   * asks the database. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
    * not answer.
    */
   draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal>;
   /**
-   * Ends a draw with what its call has used, of which `unconfirmed` was only reserved. Counters of budgets
-   * keep it also when their period is over by then.
+   * Ends a draw with the use of its call, of which `unconfirmed` was only reserved. Counters of budgets count it even
+   * if their period is over by then.
    */
   settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void;
-  /** Counts what was used without a draw. */
+  /** Counts use that was not drawn before. */
   use(counter: CounterHandle, used: Big, unconfirmed?: Big): void;
   countUnpriced(counter: CounterHandle): void;
   stats(): { counters: number; waiting: number };
@@ -41,7 +47,7 @@ type Waiter = { amount: Big; resolve: (draw: Draw | Refusal) => void; reject: (e
 type Entry = CounterHandle & {
   local: LocalCounter;
   waiters: Waiter[];
-  /** Until then a call that wants more than this is refused without asking again. */
+  /** Until then, a call that wants more than this is refused without another request. */
   refused: { untilMs: number; free: Big; refusal: Refusal } | null;
   syncedMs: number;
   /** null: active. */
@@ -50,47 +56,47 @@ type Entry = CounterHandle & {
 
 type Deps = {
   store: CounterStore;
-  /** The database's. */
+  /** The database's clock. */
   clock: Clock;
   logger: Logger;
-  /** An alert's threshold was passed; it is recorded elsewhere, once. */
+  /** The threshold of an alert was passed. The receiver records it, once. */
   onAlertDue: (counter: CounterName, terms: LimitTerms, used: Big) => void;
-  /** Counters in this process; beyond it the oldest idle ones are forgotten. Default 50,000. */
+  /** The maximum of counters in this process. Beyond it, the oldest idle ones are forgotten. Default 50,000. */
   countersMax?: number;
   monotonicMs?: () => number;
 };
 
 const tickMs = 100;
-/** How often what was used is reported, while calls come. */
+/** How often use is reported while calls arrive. */
 const reportMs = 250;
-/** How soon a lease is extended that runs low. */
+/** How soon a lease is extended that is nearly used up. */
 const extendMs = 40;
 const renewalsMax = 200;
-/** A question that takes longer has failed: a client waits for it. */
+/** A request that takes longer has failed, because a client waits for it. */
 const answerMsMax = 2_000;
-/** After a failure, callers that have to wait are refused for so long. */
+/** After a failure, callers that have to wait are refused for this long. */
 const awayMs = 500;
-/** How long a refusal stands: shorter while other processes may return something. */
+/** How long a refusal is valid: shorter while other processes may return something. */
 const refusalMs = { usedUp: 1_000, leased: 100 };
 const forgetAfterMs = 60_000;
 
 const zero = new Big(0);
 
 /**
- * The counters that calls of this process draw from. Each holds a lease on a part of its limit, and the leases are renewed
- * in the background, many in one transaction. A call waits only when its counter has no lease yet, or near the end of a
- * limit, where leases shrink to what single calls need.
+ * The counters that calls of this process draw from. Each holds a lease on a part of its limit, and the leases are
+ * renewed in the background, many in one transaction. A call waits only when its counter has no lease yet, or near the
+ * end of a limit, where leases shrink to the needs of single calls.
  */
 export function createLimits(deps: Deps): Limits {
   const { store, clock, logger, onAlertDue, countersMax = 50_000 } = deps;
   const monotonicMs = deps.monotonicMs ?? (() => performance.now());
   const entries = new Map<string, Entry>();
   /**
-   * The entries that hold, owe or wait for something. Only these are looked at ten times a second, because a caller may make
-   * a new counter with each call.
+   * The entries that hold something, have something to report, or have waiting callers. Only these are checked ten
+   * times a second, because a caller can make a new counter with each call.
    */
   const active = new Set<Entry>();
-  /** All others, the one that has been idle for longest first. */
+  /** All others. The entry that has been idle for longest comes first. */
   const idle = new Set<Entry>();
   const process = newId('holder_');
   let made = 0;
@@ -124,13 +130,13 @@ export function createLimits(deps: Deps): Limits {
     active.add(entry);
   };
 
-  /** Forgets so many of those that have been idle for longest. */
+  /** Forgets this many entries, starting with those that have been idle for longest. */
   const forget = (count: number): void => {
     for (const entry of idle) {
       if (count <= 0) return;
       count -= 1;
       idle.delete(entry);
-      // A call that ended late may have kept an entry in use that was forgotten, and has a successor.
+      // A call that ended late may have kept a forgotten entry in use, which has been replaced since.
       if (entries.get(entry.name.id) === entry) entries.delete(entry.name.id);
     }
   };
@@ -160,7 +166,7 @@ export function createLimits(deps: Deps): Limits {
   const wake = (): void => {
     syncing ??= syncAll().finally(() => {
       syncing = undefined;
-      // A caller may have come after the last look.
+      // A caller may have arrived after the last check.
       if (awayUntilMs <= monotonicMs() && [...active].some(({ waiters }) => waiters.length > 0)) wake();
     });
   };
@@ -172,7 +178,7 @@ export function createLimits(deps: Deps): Limits {
   };
 
   async function syncAll(): Promise<void> {
-    await nextTurn(); // so that all who wait in this turn are asked for together
+    await nextTurn(); // All callers that wait in this turn share one request.
     for (;;) {
       const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
       const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)).toSorted(waitedForFirst));
@@ -203,14 +209,14 @@ export function createLimits(deps: Deps): Limits {
       return { entry, waiters, renewal: { name, terms, request: local.ask(sum, databaseMs) } };
     });
     const work = store.renew(asked.map(({ renewal }) => renewal));
-    work.catch(() => {}); // it may fail after nobody waits for it any more
+    work.catch(() => {}); // It can fail after the last caller has stopped waiting for it.
     const renewed = await untilAborted(work, AbortSignal.timeout(answerMsMax), () => {
       throw unavailable();
     });
     for (const [index, { entry, waiters }] of asked.entries()) serve(entry, waiters, renewed[index] ?? 'stale');
   }
 
-  /** Takes a renewed lease and lets those go on who have waited for it, in their order. */
+  /** Applies a renewed lease and lets the waiting callers continue, in their order. */
   function serve(entry: Entry, waiters: readonly Waiter[], renewed: Renewed): void {
     const { local } = entry;
     entry.syncedMs = monotonicMs();
@@ -232,7 +238,7 @@ export function createLimits(deps: Deps): Limits {
     for (const waiter of waiters) {
       const draw = local.draw(waiter.amount, nowMs);
       if (draw !== null) waiter.resolve(draw);
-      // The period has ended since: the next answer is about the new one.
+      // The period has ended since. The next answer is about the new one.
       else if (!local.isValid(nowMs)) entry.waiters.push(waiter);
       else {
         isRefused = true;
@@ -259,7 +265,7 @@ export function createLimits(deps: Deps): Limits {
       timer = undefined;
       isStopping = true;
       await syncing;
-      // What was used is reported, and what was leased returned, as far as the database is there.
+      // Use is reported, and leases are returned, if the database is available.
       for (const entry of active) entry.local.retire();
       await syncAll();
     },
@@ -304,8 +310,8 @@ export function createLimits(deps: Deps): Limits {
 const waitedForFirst = (a: Entry, b: Entry): number => Number(b.waiters.length > 0) - Number(a.waiters.length > 0);
 
 /**
- * As many as one transaction renews, taken from each workspace in turn: one with thousands of counters must not let the
- * callers of others wait for all of them.
+ * Selects as many entries as one transaction renews, from each workspace in turn, so that the callers of others do not
+ * wait for all counters of a workspace with thousands.
  */
 function inTurns(due: readonly Entry[]): readonly Entry[] {
   if (due.length <= renewalsMax) return due;

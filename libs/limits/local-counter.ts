@@ -1,28 +1,31 @@
 import { Big } from 'big.js';
 import { leaseMs, type LeaseGrant, type LeaseRequest } from './counter.ts';
 
-/** A right to use part of a counter, for one call. Settled exactly once. */
+/** A right to use part of a counter, for one call. It must be settled exactly once. */
 export type Draw = { readonly amount: Big; readonly epoch: number };
 
 const zero = new Big(0);
-/** A lease is left this long before it expires in the database: the clocks of two processes may differ by a little. */
+/**
+ * A lease is no longer used this long before it expires in the database, because the clocks of two processes can differ
+ * slightly.
+ */
 const marginMs = 2_000;
-/** A lease that is used is renewed when this much of its time is left. */
+/** A lease in use is renewed when this much of its time is left. */
 const renewBeforeMs = 10_000;
 
 /**
- * One process's part of a counter: its lease, and what its calls have reserved and used of it. No input or output: it is
- * given the time (of the database) and what the database has granted.
+ * One process's part of a counter: its lease, and the amounts that its calls have reserved and used. It does no I/O:
+ * the (database's) time and the database's grants are passed in.
  *
- * The lease is always `free` + `reserved` + what is used and not yet reported. Calls move amounts between the three, so
- * that what is drawn never exceeds what was granted; only a call that uses more than it drew can, and `free` is then
- * below 0.
+ * The lease always equals `free` + `reserved` + use that is not yet reported. Calls move amounts between the three, so
+ * that draws never exceed the granted amount. Only a call that uses more than it drew can exceed it, and `free` is
+ * below 0 in that case.
  */
 export class LocalCounter {
   readonly #holder: string;
   #free = zero;
   #reserved = zero;
-  /** By calls that have ended in this period, and how much of it the database knows. */
+  /** The use by calls that have ended in this period, and how much of it the database knows. */
   #used = zero;
   #known = zero;
   /** The part of `#used` that was reserved and is not confirmed. */
@@ -35,20 +38,23 @@ export class LocalCounter {
   #periodStartMs: number | null = null;
   #periodEndMs = 0;
   #expiresAtMs = 0;
-  /** Drawn since the last tick, and a sum that forgets a fifth of itself with each tick: about that of the last five. */
+  /**
+   * The amount drawn since the last tick, and a sum that loses a fifth of itself with each tick: approximately the
+   * amount of the last five ticks.
+   */
   #drawn = zero;
   #recent = 0;
   #largest = zero;
   #requests = 0;
-  /** The request under way; null: there is none. */
+  /** The running request; null: there is none. */
   #asked: { used: Big; unconfirmed: Big; unpriced: number; hold: Big; deficit: Big } | null = null;
 
-  /** `holder` must be of this object alone: the database adds up what each has reported. */
+  /** `holder` must be unique to this object: the database adds up the reports of each holder. */
   constructor(holder: string) {
     this.#holder = holder;
   }
 
-  /** Reserves `amount` for a call. null: the lease has not enough left. */
+  /** Reserves `amount` for a call. null: the lease does not have enough left. */
   draw(amount: Big, nowMs: number): Draw | null {
     requireAmount(amount);
     if (this.#free.lt(amount) || !this.isValid(nowMs)) return null;
@@ -60,8 +66,8 @@ export class LocalCounter {
   }
 
   /**
-   * Ends a draw: its call has used `used`, which may be more than it drew. `unconfirmed` of it was reserved.
-   * `staysUsed`: also after its period.
+   * Ends a draw: its call has used `used`, which can be more than it drew. `unconfirmed` of it was only reserved.
+   * `staysUsed`: it also counts after its period.
    */
   settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean, unconfirmed = zero): void {
     requireAmount(used);
@@ -74,7 +80,7 @@ export class LocalCounter {
     if (used.gt(0)) this.use(used, unconfirmed);
   }
 
-  /** Counts what was used without a draw. */
+  /** Counts use that was not drawn before. */
   use(used: Big, unconfirmed = zero): void {
     requireAmount(used);
     this.#free = this.#free.minus(used);
@@ -86,12 +92,12 @@ export class LocalCounter {
     this.#unpriced += 1;
   }
 
-  /** Whether calls may draw now: the lease has not expired, and its period is not over. */
+  /** Whether calls can draw now: the lease has not expired, and its period is not over. */
   isValid(nowMs: number): boolean {
     return nowMs < this.#periodEndMs && nowMs < this.#expiresAtMs - marginMs;
   }
 
-  /** To be called ten times a second: what the last ticks have drawn says how much to lease ahead. */
+  /** Call this ten times a second. The draws of the last ticks determine how much to lease ahead. */
   tick(): void {
     this.#recent = this.#recent * 0.8 + this.#drawn.toNumber();
     this.#drawn = zero;
@@ -99,50 +105,53 @@ export class LocalCounter {
     if (this.#recent <= this.#largest.toNumber() / 10) this.#largest = zero;
   }
 
-  /** No more calls will come: everything that is free is to be returned. */
+  /** No more calls will come: everything that is free is returned. */
   retire(): void {
     this.#largest = zero;
   }
 
-  /** What calls will use in about half a second, at least what the largest of the last ones did; 0 when none come. */
+  /**
+   * The expected use of calls in about half a second, at least that of the largest of the last ones; 0 if there are no
+   * calls.
+   */
   #ahead(): Big {
     if (this.#largest.eq(0)) return zero;
     const recent = new Big(this.#recent.toPrecision(6)).plus(this.#drawn);
     return recent.gt(this.#largest) ? recent : this.#largest;
   }
 
-  /** Half of what is leased ahead is used: more should be there before it runs out. */
+  /** Whether half of the amount leased ahead is used. More should be available before it runs out. */
   isLow(): boolean {
     return this.#free.lt(this.#ahead().div(2));
   }
 
-  /** Something is to be reported or returned, or the lease is to be kept alive. */
+  /** Whether there is something to report or return, or the lease has to be extended. */
   isToBeSynced(nowMs: number): boolean {
     if (this.#used.gt(this.#known) || this.#unpriced > this.#unpricedKnown) return true;
     if (this.#free.gt(this.#ahead().times(2))) return true;
     return (this.#reserved.gt(0) || this.#free.gt(0)) && nowMs > this.#expiresAtMs - renewBeforeMs;
   }
 
-  /** Nothing is held, and nothing is to be reported: it can be forgotten. */
+  /** Whether the counter holds and reports nothing, so that it can be forgotten. */
   isIdle(): boolean {
     const isReported = this.#used.eq(this.#known) && this.#unpriced === this.#unpricedKnown;
     return isReported && this.#free.lte(0) && this.#reserved.eq(0) && this.#largest.eq(0) && this.#asked === null;
   }
 
   /**
-   * What to ask the database, where calls wait for `waiting` in all. What is returned cannot be drawn any more, because
-   * another process may have been granted it before this one hears of it.
+   * Returns the request to the database, when calls wait for `waiting` in total. The returned amount can no longer be
+   * drawn, because another process may be granted it before the answer arrives.
    */
   ask(waiting: Big, nowMs: number): LeaseRequest {
     requireAmount(waiting);
-    // In whole steps, because it is shown as used if this process dies: nobody understands a third of a token.
+    // In whole steps, because it is shown as used if this process dies, and a third of a token would be confusing.
     const wanted = larger(upToSteps(this.#ahead(), this.#largest), waiting);
     const kept = atLeastZero(smaller(this.#free, wanted));
     const deficit = atLeastZero(zero.minus(this.#free));
     if (this.#free.gt(kept)) this.#free = kept;
     const hold = this.#reserved.plus(kept);
     this.#asked = { used: this.#used, unconfirmed: this.#unconfirmed, unpriced: this.#unpriced, hold, deficit };
-    // What is kept of a period that may be over is of no use to those who wait.
+    // The amount kept in a period that may be over does not help the waiting calls.
     const useful = this.isValid(nowMs) ? kept : zero;
     const need = atLeastZero(waiting.minus(useful));
     this.#requests += 1;
@@ -169,7 +178,7 @@ export class LocalCounter {
     };
   }
 
-  /** Takes the answer to the last request. */
+  /** Applies the answer to the last request. */
   take({ period, amount, expiresAtMs }: LeaseGrant): void {
     const asked = this.#asked;
     if (asked === null) throw new Error('a lease was granted that nobody has asked for');
@@ -195,7 +204,7 @@ export class LocalCounter {
     this.#unpricedKnown = 0;
   }
 
-  /** The last request was not answered. What was kept of the lease still counts, until the lease expires. */
+  /** The last request was not answered. The part of the lease that it kept is still valid, until the lease expires. */
   lose(): void {
     this.#asked = null;
   }

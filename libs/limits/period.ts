@@ -1,18 +1,21 @@
 import type { RateUnit } from '#libs/contracts/people/limits.ts';
 
 /**
- * When a counter starts again at 0: at the first of a month, on Mondays, every so many days from a day on, at each window
- * of a rate, or never. All of it in UTC.
+ * When a counter restarts at 0: on the first of a month, on Mondays, every given number of days from a given day, at
+ * each window of a rate, or never. All of it in UTC.
  */
 export type Reset = (
   | { every: 'month' | 'week' | RateUnit | 'never' }
   | { every: 'days'; days: number; fromMs: number }
 ) & {
-  /** Besides, it started again at this moment. */
+  /** In addition, it restarted at this moment. */
   sinceMs?: number;
 };
 
-/** From `startMs` on and before `endMs`, epoch milliseconds; `endMs` is Infinity for a counter that never starts again. */
+/**
+ * Includes `startMs` and excludes `endMs`, both in epoch milliseconds; `endMs` is Infinity for a counter that never
+ * restarts.
+ */
 export type Period = { startMs: number; endMs: number };
 
 const dayMs = 86_400_000;
@@ -25,7 +28,7 @@ const windowMs: Record<RateUnit, number> = { rps: 1_000, rpm: 60_000, rph: 3_600
 /** Whether these are the windows of a rate. */
 export const isRate = ({ every }: Reset): boolean => every in windowMs;
 
-/** The period that `nowMs` lies in. */
+/** The period that contains `nowMs`. */
 export function periodAt(reset: Reset, nowMs: number): Period {
   const period = periodOf(reset, nowMs);
   const { sinceMs = 0 } = reset;

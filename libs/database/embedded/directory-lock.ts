@@ -4,17 +4,17 @@ import { sleep } from '#libs/kernel/sleep.ts';
 export type DirectoryLock = { release(): void };
 
 /**
- * Takes the lock file for this process alone, or returns undefined when another process (or another holder in this one)
- * still has it after `waitMs`. The lock is an operating-system lock that SQLite takes on an empty database file, Node
- * having no flock of its own: the kernel gives it back when the process dies, however it dies, and it also holds
- * between containers that share the folder, which process ids do not.
+ * Takes the lock file exclusively for this process, or returns undefined if another process (or another holder in this
+ * one) still has it after `waitMs`. Node has no flock, so SQLite takes the operating-system lock, on an empty database
+ * file. The kernel releases it when the process dies, however it dies, and it also works between containers that share
+ * the folder, unlike process IDs.
  */
 export async function takeDirectoryLock(file: string, waitMs: number): Promise<DirectoryLock | undefined> {
   const deadline = Date.now() + waitMs;
   for (;;) {
     const database = new DatabaseSync(file);
     try {
-      database.exec('pragma journal_mode = memory; begin exclusive'); // no file beside it
+      database.exec('pragma journal_mode = memory; begin exclusive'); // This avoids a journal file next to it.
       return {
         release: () => {
           if (database.isOpen) database.close();

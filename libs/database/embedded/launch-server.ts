@@ -34,7 +34,10 @@ export type LaunchOptions = {
 
 const attemptsMax = 5;
 
-/** Errors after which a second attempt may work: the port was just taken, or a dying server still has shared memory. */
+/**
+ * Errors after which a second attempt may work: another process just took the port, or a dying server still has shared
+ * memory.
+ */
 const passingTroubles = /Address already in use|could not create any TCP\/IP sockets|is still in use|already exists/;
 
 /**
@@ -69,14 +72,14 @@ async function spawnServer(options: LaunchOptions, port: number): Promise<Spawne
   const child = spawn(program, ['-D', cluster.dataDir, ...settings], {
     ...cluster.identity,
     cwd: '/',
-    // A session of its own: Ctrl-C in the terminal must reach Sluice only, which stops the database last.
+    // The server has its own session: Ctrl-C in the terminal must reach only Sluice, which stops the database last.
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
     env: {
       ...programEnvironment,
-      // All Postgres processes of this directory are gone now, so a process that has the number in postmaster.pid is
-      // another program (after a reboot). Postgres passes over the number given here (CreateLockFile, meant for
-      // pg_ctl's parent) and still makes its other check, on the shared memory; deleting the file would skip both.
+      // All Postgres processes of this directory have ended, so a process that has the number in postmaster.pid is
+      // another program (after a reboot). Postgres ignores the number given here (CreateLockFile, meant for pg_ctl's
+      // parent) and still makes its other check, on the shared memory; deleting the file would skip both.
       ...(stalePid === undefined ? {} : { PG_GRANDPARENT_PID: String(stalePid) }),
     },
   });
@@ -118,7 +121,7 @@ function startWatchdog(server: ChildProcess, identity: Identity): ChildProcess |
     stdio: ['pipe', 'ignore', 'ignore'],
     env: programEnvironment,
   });
-  watchdog.on('error', () => {}); // no shell: the next start takes care
+  watchdog.on('error', () => {}); // There is no shell. The next start stops the server.
   watchdog.stdin?.on('error', () => {});
   return watchdog;
 }
@@ -140,7 +143,10 @@ async function stopChild(child: ChildProcess, exited: Promise<ServerExit>, timeo
 
 const lastWordsMax = 30;
 
-/** Sends the server's log to ours and keeps its last lines. It holds no statements and no values (server-settings.ts). */
+/**
+ * Forwards the server's log to ours and retains its last lines. It contains no statements and no values
+ * (server-settings.ts).
+ */
 function forwardLog(child: ChildProcess, logger: Logger): string[] {
   const last: string[] = [];
   if (child.stderr === null) return last;
@@ -153,7 +159,10 @@ function forwardLog(child: ChildProcess, logger: Logger): string[] {
   return last;
 }
 
-/** postmaster.pid says so in its eighth line, and its first must be our child's: another server might have the port. */
+/**
+ * The eighth line of postmaster.pid shows that the server is ready. Its first line must be our child's process ID,
+ * because another server might have the port.
+ */
 async function becomesReady(server: Spawned, { cluster, startTimeoutMs, signal }: LaunchOptions): Promise<boolean> {
   const file = path.join(cluster.dataDir, 'postmaster.pid');
   const deadline = Date.now() + startTimeoutMs;
@@ -167,7 +176,7 @@ async function becomesReady(server: Spawned, { cluster, startTimeoutMs, signal }
   return false;
 }
 
-/** `preferred` when nobody has it, else one that the system gives out. */
+/** Returns `preferred` if it is free, otherwise a port that the system assigns. */
 async function freePort(preferred: number | undefined): Promise<number> {
   if (preferred !== undefined && (await tryPort(preferred)) === preferred) return preferred;
   const port = await tryPort(0);

@@ -1,20 +1,23 @@
 import { spawn } from 'node:child_process';
 
-/** Whom a program runs as; empty: ourselves. Node drops the supplementary groups together with a uid. */
+/**
+ * The user that a program runs as; empty: the user of this process. Node drops the supplementary groups together with a
+ * uid.
+ */
 export type Identity = { uid?: number; gid?: number };
 
 /**
- * What every program of the embedded server gets: nothing of our own environment, which holds secrets, and a language
- * in which its messages can be recognised.
+ * The environment of every program of the embedded server. It contains nothing from our own environment, which has
+ * secrets, and sets a language in which messages can be recognised.
  */
 export const programEnvironment = { LC_ALL: 'C', TZ: 'UTC', PATH: '/usr/local/bin:/usr/bin:/bin' };
 
 export type ProgramResult = { ok: boolean; output: string };
 
 /**
- * Runs a program to its end and returns whether it exited 0, with the last `outputLengthMax`
- * characters of what it printed (default 16 Ki). Never throws: a
- * program that cannot be started (absent, not reachable for that user) is a result too. Killed after `timeoutMs`.
+ * Runs a program to its end and returns whether it exited 0, with the last `outputLengthMax` characters of its output
+ * (default 16 Ki). Never throws: a program that cannot be started (absent, not reachable for that user) is a result
+ * too. The program is killed after `timeoutMs`.
  */
 export function runProgram(
   file: string,
@@ -29,7 +32,7 @@ export function runProgram(
     };
     const finish = (ok: boolean): void => resolve({ ok, output: output.trim() });
     try {
-      // `cwd`: our own working directory may be one that the other user cannot enter.
+      // `cwd`: the other user may not be able to enter our own working directory.
       const child = spawn(file, args, {
         ...identity,
         cwd: '/',
@@ -49,7 +52,7 @@ export function runProgram(
         finish(code === 0);
       });
     } catch (error) {
-      // spawn throws at once for some errors, such as a uid that this container does not map (EINVAL).
+      // spawn throws synchronously for some errors, such as a uid that this container does not map (EINVAL).
       collect(error instanceof Error ? error.message : 'cannot be started');
       finish(false);
     }

@@ -7,19 +7,19 @@ import { runProgram } from './run-program.ts';
 
 export type ServerProcess = { pid: number; isPostmaster: boolean };
 
-/** An immediate shutdown only has to end processes; a kill needs no cooperation at all. */
+/** An immediate shutdown only has to end processes; a kill needs no cooperation. */
 const forcedSteps = [
   { signal: 'SIGQUIT', waitMs: 3_000 },
   { signal: 'SIGKILL', waitMs: 5_000 },
 ] as const;
 
-/** Children of a dead postmaster notice by themselves, mostly at once. */
+/** Children of a dead postmaster notice its death themselves, usually immediately. */
 const stragglersWaitMs = 1_000;
 
 /**
- * Ends every Postgres process that still works on the data directory; call it only while holding the directory's lock,
- * which proves that the Sluice process that started them is dead. They are recognised by what they do and not by the
- * number in postmaster.pid, which after a reboot may belong to any other program.
+ * Ends every Postgres process that still works on the data directory. Call it only while holding the directory's lock,
+ * which proves that the Sluice process that started them is dead. The processes are recognised by their command lines
+ * and not by the number in postmaster.pid, which after a reboot can belong to any other program.
  */
 export async function stopServerProcesses(options: {
   dataDir: string;
@@ -51,7 +51,7 @@ export async function stopServerProcesses(options: {
   );
 }
 
-/** The postmaster ends its children in order; without one each child is stopped by itself. */
+/** The postmaster ends its children in order. Without one, each child is stopped individually. */
 function leaders(processes: readonly ServerProcess[]): readonly ServerProcess[] {
   const postmasters = processes.filter((process) => process.isPostmaster);
   return postmasters.length > 0 ? postmasters : processes;
@@ -62,14 +62,16 @@ function signalAll(processes: readonly ServerProcess[], signal: NodeJS.Signals):
     try {
       process.kill(pid, signal);
     } catch {
-      // It ended meanwhile.
+      // The process has ended meanwhile.
     }
   }
 }
 
 /**
- * The Postgres processes that work on this data directory; `dataDir` as it was given to the server. By command line:
- * unlike a process's working directory, root may read it in a container without SYS_PTRACE.
+ * Returns the Postgres processes that work on this data directory, which must be spelled as it was given to the server.
+ * They are found by command line: unlike a process's working directory, root can read it in a container without
+ * SYS_PTRACE.
+ *
  * @testOnly
  */
 export async function findServerProcesses(dataDir: string, clusterName: string): Promise<ServerProcess[]> {
@@ -89,7 +91,7 @@ export function worksOn(command: string, dataDir: string, clusterName: string): 
   return isPostmaster || command.startsWith(`postgres: ${clusterName}: `);
 }
 
-/** The process id in postmaster.pid, which may be long dead; undefined without such a file. */
+/** The process ID in postmaster.pid, which may be long dead; undefined if the file does not exist. */
 export async function readPostmasterPid(dataDir: string): Promise<number | undefined> {
   const text = await readFile(path.join(dataDir, 'postmaster.pid'), 'utf8').catch(() => '');
   const pid = Number.parseInt(text, 10);
@@ -102,7 +104,7 @@ async function processesFromProc(): Promise<ListedProcess[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   return Promise.all(
     pids.map(async (pid) => {
-      const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => ''); // it ended meanwhile
+      const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => ''); // The process has ended meanwhile.
       return { pid: Number(pid), command: text.replaceAll('\0', ' ') };
     }),
   );

@@ -1,24 +1,30 @@
 import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';
 
-/** Tried in this order when we are root. `nobody` exists on every system, but other services may run under it too. */
+/**
+ * Tried in this order when this process runs as root. `nobody` exists on every system, but other services may run as
+ * the same user.
+ */
 const candidateNames = ['sluice', 'postgres', 'nobody'];
 
 type ServerUserOptions = {
-  /** Our own user id, from process.getuid(). */
+  /** The user ID of this process, from process.getuid(). */
   ownUid: number;
-  /** Who owns the existing data directory; undefined before the first start. */
+  /** The owner of the existing data directory; undefined before the first start. */
   owner: { uid: number; gid: number } | undefined;
-  /** The name of the user to run the server as when we are root. Default: the first of sluice, postgres, nobody. */
+  /**
+   * The name of the user to run the server as when this process runs as root. Default: the first of sluice, postgres,
+   * nobody.
+   */
   serverUser?: string | undefined;
   dataDir: string;
 };
 
 /**
  * Chooses the user that the server runs as. Postgres refuses to run as root, so root needs an ordinary user for it: the
- * owner of an existing data directory, or else a known user name. (A user id alone is not enough, because initdb looks up
- * its name.) An ordinary user runs it under its own account. Throws if the data directory belongs to another user, or if
- * there is no suitable user.
+ * owner of an existing data directory, or otherwise a known user name. (A user ID alone is not enough, because initdb
+ * looks up its name.) An ordinary user runs the server under its own account. Throws if the data directory belongs to
+ * another user, or if there is no suitable user.
  */
 export async function chooseServerUser(options: ServerUserOptions): Promise<Identity> {
   const { ownUid, owner, dataDir } = options;
@@ -40,7 +46,7 @@ export async function chooseServerUser(options: ServerUserOptions): Promise<Iden
   );
 }
 
-/** By the `id` command, as Node cannot look up users; it also knows those that are not in /etc/passwd. */
+/** Uses the `id` command, because Node cannot look up users. It also knows users that are not in /etc/passwd. */
 async function lookUp(name: string): Promise<{ uid: number; gid: number } | undefined> {
   const [user, group] = await Promise.all([runProgram('id', ['-u', name]), runProgram('id', ['-g', name])]);
   const uid = Number(user.output);

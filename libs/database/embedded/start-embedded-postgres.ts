@@ -20,55 +20,71 @@ import { embeddedPostgresError } from './embedded-error.ts';
 import { launchServer, type RunningServer, type ServerExit } from './launch-server.ts';
 
 export type EmbeddedPostgresOptions = {
-  /** Sluice's data directory; the database goes into its `postgres` folder. Created when absent. */
+  /** Sluice's data directory. The database is created in its `postgres` folder. Created if it is missing. */
   dataDir: string;
   logger: Logger;
-  /** False for throw-away test databases: no fsync. A killed process still loses nothing, a power failure may. */
+  /**
+   * false for throw-away test databases: no fsync. A killed process still loses no data, but a power failure may lose
+   * some.
+   */
   durable?: boolean;
-  /** Connections at most, of all processes together. Default 120: a dozen processes with ten each. */
+  /** The maximum connections of all processes together. Default 120: a dozen processes with ten each. */
   maxConnections?: number;
-  /** As root: the user to run the server as. Default: the data's owner, else the first of sluice, postgres, nobody. */
+  /**
+   * As root: the user to run the server as. Default: the data's owner, otherwise the first of sluice, postgres, nobody.
+   */
   serverUser?: string;
-  /** As root: where the data goes when that user cannot reach `dataDir`. Default /var/lib/sluice. */
+  /** As root: the place for the data if that user cannot reach `dataDir`. Default /var/lib/sluice. */
   outsideDir?: string;
-  /** Where a copy of the binaries goes when those in node_modules cannot be run. Default: a cache folder of the user. */
+  /**
+   * The place for a copy of the binaries if those in node_modules cannot be run. Default: a cache folder of the user.
+   */
   cacheDir?: string;
-  /** Where the binaries come from. Default: the npm package of this platform. */
+  /** The source of the binaries. Default: the npm package of this platform. */
   packaged?: PackagedBinaries;
-  /** How long another Sluice process may keep the data directory's lock while it stops. Default 5 s. */
+  /** How long another Sluice process can hold the data directory's lock while it stops. Default 5 s. */
   lockWaitMs?: number;
-  /** How long the server may take to become ready; after a crash it replays its log first. Default 5 min. */
+  /** How long the server can take to become ready. After a crash it replays its log first. Default 5 min. */
   startTimeoutMs?: number;
-  /** Gives the start up when it aborts: a server that replays its log is stopped in order, and goes on at the next start. */
+  /**
+   * Cancels the start when it aborts. A server that replays its log is stopped in order, and continues at the next
+   * start.
+   */
   signal?: AbortSignal;
-  /** How long an orderly stop may take before it is forced, which costs a replay at the next start. Default 20 s. */
+  /** How long an orderly stop can take before it is forced, which costs a replay at the next start. Default 20 s. */
   stopTimeoutMs?: number;
 };
 
 export type EmbeddedPostgres = {
-  /** Database `sluice` as its owner, the role `sluice`, who is no superuser. The same after a restart, port permitting. */
+  /**
+   * Database `sluice` as its owner, the role `sluice`, which is not a superuser. It stays the same after a restart if
+   * the port is free.
+   */
   connectionString: string;
   /** Database `postgres` as the superuser; for tests and maintenance, never for the application. */
   adminConnectionString: string;
   /** Process id of the postmaster. */
   pid: number;
-  /** Calls the listener when the server ends without `stop`; at once when it already has. Start it again from there. */
+  /**
+   * Calls the listener when the server ends without `stop`, or immediately if it has already ended. The listener can
+   * start it again.
+   */
   onExit(listener: (exit: ServerExit) => void): void;
-  /** Ends the server in order (fast shutdown, then by force) and gives the data directory free. Idempotent. */
+  /** Ends the server in order (fast shutdown, then by force) and releases the data directory. Idempotent. */
   stop(): Promise<void>;
 };
 
 const role = 'sluice';
 
 /**
- * Starts the Postgres that comes with Sluice, on a free port of 127.0.0.1, and returns when it answers. On the first
- * start it creates the cluster, the role and the database. Works as root (the server then runs as another user), as an
- * ordinary user, with npm's --ignore-scripts, and below folders that the server's user cannot enter.
+ * Starts the Postgres that is bundled with Sluice, on a free port of 127.0.0.1, and returns when it answers. On the
+ * first start it creates the cluster, the role and the database. Works as root (the server then runs as another user),
+ * as an ordinary user, with npm's --ignore-scripts, and below folders that the server's user cannot enter.
  *
- * One process at a time runs the server of a data directory. A server that a killed process left behind is stopped
- * first, whatever its postmaster.pid says; one whose process is alive is left alone and the start refused.
- * The server ends by itself, in order, soon after this process dies. Throws GatewayError `embedded_postgres_failed`,
- * or the reason of the signal.
+ * Only one process can run the server of a data directory. A server that a killed process left behind is stopped first,
+ * whatever its postmaster.pid contains. If the process is alive, its server is not touched and the start is refused.
+ * The server ends in order soon after this process dies. Throws GatewayError `embedded_postgres_failed`, or the reason
+ * of the signal.
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const { dataDir, logger, durable = true } = options;
@@ -139,7 +155,7 @@ async function completeStart(cluster: Cluster, server: RunningServer, lock: Dire
     await server.stop();
     throw error;
   }
-  // The directory is free as soon as the server is gone, so that a listener of onExit can start it again.
+  // The directory is released as soon as the server has ended, so that a listener of onExit can start it again.
   void server.exited.then(() => lock.release());
   return {
     connectionString: `postgres://${role}:${file.applicationPassword}@${address}/${role}`,
@@ -156,16 +172,17 @@ async function completeStart(cluster: Cluster, server: RunningServer, lock: Dire
   };
 }
 
-/** On each start, so that a first start that was killed halfway is completed by the second. */
+/** Runs on each start, so that a first start that was killed halfway is completed by the second. */
 async function createRoleAndDatabase(connectionString: string, password: string): Promise<void> {
   const client = new pg.Client({ connectionString });
-  client.on('error', () => {}); // the query below reports it
+  client.on('error', () => {}); // The query below reports it.
   await client.connect();
   try {
     const roles = await client.query('select from pg_roles where rolname = $1', [role]);
     if (roles.rowCount === 0)
       await client.query(`create role ${role} login password ${client.escapeLiteral(password)}`);
-    // What statements of one workspace run as (libs/database/isolate-workspaces.ts); the application cannot create roles.
+    // The role for statements of one workspace (libs/database/isolate-workspaces.ts). The application cannot create
+    // roles.
     const tenants = await client.query('select from pg_roles where rolname = $1', [tenantRole]);
     if (tenants.rowCount === 0) await client.query(`create role ${tenantRole} nologin`);
     await client.query(`grant ${tenantRole} to ${role}`);
@@ -177,8 +194,8 @@ async function createRoleAndDatabase(connectionString: string, password: string)
 }
 
 /**
- * Deletes the database of a data directory, also where it was placed outside; for scratch directories.
- * Throws when a Sluice process still runs it.
+ * Deletes the database of a data directory, even if it was placed outside; for temporary directories. Throws when a
+ * Sluice process still runs it.
  */
 export async function removeEmbeddedPostgres(dataDir: string): Promise<void> {
   const home = await makeClusterHome(dataDir);
