@@ -10,7 +10,7 @@ type ConfiguredTarget = Extract<BatchTarget, { caller: unknown }>;
 type PinnedConfig = Extract<BatchTarget, { type: 'config' }>;
 
 export type BatchPlanDeps = Pick<PlanDeps, 'snapshot' | 'plans'> & {
-  /** Returns what a version of a record has stored, without its secrets. undefined: there is no such version. */
+  /** Returns the stored data of a version of a record, without its secrets. undefined: there is no such version. */
   readVersion: (version: {
     workspaceId: string;
     id: string;
@@ -59,7 +59,7 @@ export function createBatchPlans({ readVersion, readSecret, snapshot, plans }: D
       const { config_id: id, config_version: version } = target;
       const plan = await planOfVersion(workspaceId, target);
       if (plan === null) throw unreadable();
-      // If a config was deleted meanwhile, only its id is known.
+      // If a config was deleted meanwhile, only its ID is known.
       const slug = snapshot.findConfig(workspaceId, id)?.slug ?? id;
       return { ...found, plan, stored: { id, slug, version, secrets: {} } };
     }
@@ -69,7 +69,7 @@ export function createBatchPlans({ readVersion, readSecret, snapshot, plans }: D
   };
 
   return {
-    /** Throws GatewayError `config_unreadable`, and what the database throws when it is unavailable. */
+    /** Throws GatewayError `config_unreadable`, and the error of the database when it is unavailable. */
     planOf(workspaceId: string, target: ConfiguredTarget): Promise<FoundPlan> {
       const known = byTarget.get(target);
       if (known) return known;

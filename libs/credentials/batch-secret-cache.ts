@@ -5,10 +5,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 
 const secretsMax = 1_000;
-/** A key must not outlive its batch in memory for long. */
+/** A key must not stay in memory for long after its batch. */
 const ttlMs = 300_000;
 
-/** Keeps the decrypted secrets of running batches for a while, because a batch can have a million lines and one key. */
+/**
+ * Caches the decrypted secrets of running batches for a while, because a batch can have a million lines and one key.
+ */
 export function createBatchSecretCache(db: Kysely<Database>, secrets: Secrets, holder: string) {
   const entries = new LRUCache<string, { workspaceId: string; members: Promise<SecretMembers> }>({
     max: secretsMax,
@@ -26,7 +28,7 @@ export function createBatchSecretCache(db: Kysely<Database>, secrets: Secrets, h
   };
 
   return {
-    /** Lines that ask at the same time share one query. */
+    /** Concurrent requests for a secret share one query. */
     read(workspaceId: string, id: string): Promise<SecretMembers> {
       const cached = entries.get(id);
       if (cached?.workspaceId === workspaceId) return cached.members;

@@ -21,7 +21,7 @@ type Deps = RoutingDeps &
     db: Kysely<Database>;
     secrets: Secrets;
     snapshot: { assertFresh(): void };
-    /** What error messages call the owner of the target. Default `batch`. */
+    /** The name of the target's owner in error messages. Default `batch`. */
     holder?: string;
   };
 
@@ -38,15 +38,15 @@ export type BatchChoice = {
 
 export type BatchTargets = {
   /**
-   * Checks the credentials and the config of a create call, outside any transaction. Returns `none` if there are none:
-   * then each line names its virtual key. Every target of a config is checked, so that mistakes are reported before any
-   * line runs. Throws like `findPlan` and `chooseCredential`.
+   * Checks the credentials and the config of a create call, outside any transaction. Returns `none` if there are none,
+   * in which case each line names its virtual key. Every target of a config is checked, so that mistakes are reported
+   * before any line runs. Throws like `findPlan` and `chooseCredential`.
    */
   choose(request: Omit<TargetRequest, 'model'> & { model?: string }): Promise<BatchChoice>;
   /**
-   * Returns what the batch stores until it ends: the id and version of a stored config, or the whole of one that came
-   * with the call. Keys and secret settings, of the caller and of the config, are stored encrypted, as secrets of this
-   * batch.
+   * Returns the data that the batch stores until it ends: the ID and version of a stored config, or the whole of one
+   * that came with the call. Keys and secret settings, of the caller and of the config, are stored encrypted, as
+   * secrets of this batch.
    */
   store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
   /**
@@ -58,7 +58,8 @@ export type BatchTargets = {
    * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
    * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
    * batch's target. Throws GatewayError, which is the line's error: codes `virtual_key_deleted`, `virtual_key_expired`,
-   * `virtual_key_not_found`, `missing_credentials`, and as `MappedSecrets`. Also throws `unavailable`, after which the line waits.
+   * `virtual_key_not_found`, `missing_credentials`, and like `MappedSecrets`. Also throws `unavailable`, after which
+   * the line waits.
    */
   resolveLeaf(
     workspaceId: string,
@@ -77,7 +78,9 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   const routing = createRouting(deps);
   const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
 
-  /** What a batch stores of one credential. A caller's own key is stored, encrypted, as a secret of this batch. */
+  /**
+   * The stored form of one credential of a batch. A caller's own key is stored, encrypted, as a secret of this batch.
+   */
   const storeCredential = async (
     unit: UnitOfWork,
     owner: { workspaceId: string; ownerId: string },
@@ -104,7 +107,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     }
   };
 
-  /** What a batch has stored of its credential, as a call requests it. */
+  /** Converts a batch's stored credential to the form in which a call requests it. */
   const requestedBy = async (workspaceId: string, stored: BatchCredential): Promise<RequestedCredential> => {
     switch (stored.type) {
       case 'none':
@@ -131,7 +134,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
           const { credential: caller, model: asked } = chooseCaller();
           return { caller, model: asked, config: null };
         }
-        // So that a missing guardrail is reported before any line runs.
+        // This reports a missing guardrail before any line runs.
         guardPlan(snapshot, workspaceId, found);
         const { leaves } = found.plan;
         for (const leaf of leaves) {
@@ -151,7 +154,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       const owner = { workspaceId, ownerId: batchId };
       const caller = await storeCredential(unit, owner, credential);
       if (config === null) return caller;
-      // Including those of a stored config, which may be changed or deleted while the batch uses its version.
+      // This includes the secrets of a stored config, which can be changed or deleted while the batch uses its version.
       const hasSecret = Object.keys(config.secrets).length > 0;
       const secretId = hasSecret ? await secrets.store(unit, owner, config.secrets) : null;
       if (config.type === 'stored') {
@@ -188,7 +191,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   };
 }
 
-/** The model that a leaf sets in every body. It may name a virtual key. */
+/** The model that a leaf sets in every body. It can name a virtual key. */
 function modelOf({ overrides }: Leaf): string | null {
   const raw = overrides.get('model');
   return raw === undefined ? null : (JSON.parse(raw) as string);

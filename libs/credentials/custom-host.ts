@@ -5,9 +5,9 @@ import { findProvider } from '#libs/providers/registry.ts';
 const lengthMax = 2_048;
 
 /**
- * The base URL that a caller gives for a provider, in its canonical form: http or https, host and path only.
- * Throws invalid_request for user name, password, query, fragment, spaces and backslashes, naming `param`. Whether the
- * address may be reached is judged where connections are opened (libs/calls/upstream/egress/egress.ts).
+ * The base URL that a caller specifies for a provider, in its canonical form: http or https, host and path only. Throws
+ * invalid_request for user name, password, query, fragment, spaces and backslashes, naming `param`. Whether the address
+ * is allowed is checked where connections are opened (libs/calls/upstream/egress/egress.ts).
  */
 export function parseCustomHost(text: string, param: string): URL {
   const url = text.length <= lengthMax && !/[\s\\?#]/.test(text) && URL.canParse(text) ? new URL(text) : null;
@@ -22,12 +22,13 @@ export function parseCustomHost(text: string, param: string): URL {
   );
 }
 
-/** How a custom host is stored and compared: as URL spells it, without slashes at the end. */
+/** The form in which custom hosts are stored and compared: as URL spells it, without slashes at the end. */
 export const canonicalHost = (url: URL): string => url.href.replace(/\/+$/, '');
 
 /**
- * Checks where the calls of a stored credential go: the canonical form of `customHost`, or null for the address that the provider has
- * with these settings. Throws invalid_request when there is none, and for a host that can never be called.
+ * Checks where the calls of a stored credential go. Returns the canonical form of `customHost`, or null for the
+ * provider's address with these settings. Throws invalid_request when there is none, and for a host that can never be
+ * called.
  */
 export function checkHost(
   checkDestination: (url: URL) => void,
@@ -42,7 +43,9 @@ export function checkHost(
   return canonicalHost(url);
 }
 
-/** The refusal of a target whose provider has no address: none of its own, or one made of a setting that is not given. */
+/**
+ * The refusal of a target whose provider has no address: it has no fixed one, or one that depends on a missing setting.
+ */
 function missingHost(provider: string, settings: Settings): GatewayError {
   const address = findProvider(provider)?.address ?? '';
   const names = [...address.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);

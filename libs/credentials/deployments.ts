@@ -11,7 +11,7 @@ export type Deployment = {
   settings: Readonly<Record<string, string>>;
 };
 
-/** A deployment as requests have it: its settings under Portkey's names. */
+/** A deployment in the form of requests: its settings have Portkey's names. */
 export type GivenDeployments = readonly (Readonly<Record<string, unknown>> & {
   alias?: string | null;
   is_default?: boolean | null;
@@ -25,8 +25,8 @@ const nameOf = ({ settings }: Deployment): string => settings[nameSetting] ?? ''
 const modelOf = (deployment: Deployment): string => deployment.alias ?? nameOf(deployment);
 
 /**
- * Reads the list of deployments of a request. A list of one has it as its default. Throws invalid_request for a deployment
- * without a name, two with the same alias, two defaults, and a provider without deployments.
+ * Reads the list of deployments of a request. The only deployment of a list is its default. Throws invalid_request for
+ * a deployment without a name, two with the same alias, two defaults, and a provider without deployments.
  */
 export function readDeployments(provider: string, given: GivenDeployments): Deployment[] {
   const deployments = given.map((item, index) => {
@@ -57,8 +57,8 @@ export function readDeployments(provider: string, given: GivenDeployments): Depl
 }
 
 /**
- * Throws invalid_request for a change of one deployment's setting on a credential that has a list of them: it would not say
- * which deployment is meant.
+ * Throws invalid_request for a change of one deployment's setting on a credential that has a list of them, because it
+ * would be ambiguous which deployment is meant.
  */
 export function refuseLooseSetting(given: Readonly<Record<string, unknown>>): void {
   const setting = settingNames.find((name) => name in given);
@@ -69,7 +69,7 @@ export function refuseLooseSetting(given: Readonly<Record<string, unknown>>): vo
   throw invalid(message, setting);
 }
 
-/** Settings without those of a deployment. */
+/** Settings without those that belong to a deployment. */
 export const withoutDeployment = (settings: Readonly<Record<string, string>>): Record<string, string> =>
   Object.fromEntries(Object.entries(settings).filter(([name]) => !(settingNames as string[]).includes(name)));
 

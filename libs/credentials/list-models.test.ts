@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { listModels, type ModelDeps } from './list-models.ts';
 import { credentialsOf, noDefaults } from './requested.ts';
 
-/** The warnings about a list of the models of `away`, whose call fails so, and of `well`. */
+/** The warnings about a list with the models of `away`, whose call fails like this, and of `well`. */
 async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
   const { logger, lines } = createTestLogger();
   const calls = {

@@ -37,7 +37,7 @@ const reference = (id: string, more: Partial<LiveSecretReference> = {}): LiveSec
 
 type Read = () => FetchedSecret | Promise<FetchedSecret>;
 
-/** A credential whose fields are mapped to references of their own, which are read as `reads` says. */
+/** A credential whose fields are mapped to separate references, which are read according to `reads`. */
 function rig(
   reads: Record<string, Read>,
   {
@@ -84,7 +84,7 @@ test('one that cannot be had leaves nothing behind of the others, which fail lat
   };
   const { complete } = rig({ key: () => promise, aws_secret_access_key: refuse }, { provider: 'bedrock' });
   await expect(complete()).rejects.toMatchObject({ fault: 'denied' });
-  // Without anybody who waits for it, this would end the process.
+  // If no caller waited for it, this rejection would end the process.
   reject(new SecretError('unavailable', 'first', 'does not answer'));
   await new Promise((resolve) => setImmediate(resolve));
 });

@@ -12,8 +12,8 @@ import type { LiveCredential } from './stored.ts';
 
 export type MappedSecrets = {
   /**
-   * Adds to a target what its credential takes from secret references. They are cached, so there is rarely anything to wait
-   * for. Throws SecretError, and GatewayError `secret_reference_not_allowed`.
+   * Adds the values to a target that its credential takes from secret references. They are cached, so this rarely
+   * waits. Throws SecretError, and GatewayError `secret_reference_not_allowed`.
    */
   complete: (target: Target, mapped: NonNullable<LiveCredential['mapped']>) => Promise<Target>;
 };
@@ -28,7 +28,7 @@ export function createMappedSecrets({
   snapshot: { findSecretReference(id: string): LiveSecretReference | undefined };
   cache: Pick<SecretCache, 'read' | 'renew'>;
 }): MappedSecrets {
-  // Everything is checked again: the reference, or the rules of mappings, may be newer than the mapping.
+  // Everything is checked again, because the reference, or the rules of mappings, may be newer than the mapping.
   const referenceOf = (mapping: SecretMapping, provider: string, ownerId: string): Mapped => {
     const { target_field: field, secret_reference_id: id } = mapping;
     refuseUnmappable(provider, field, `secret_mappings.${field}`);
@@ -71,7 +71,10 @@ export function createMappedSecrets({
   return { complete };
 }
 
-/** The workspace that owns a reference may map it, and of the organisation's those that it is for. */
+/**
+ * A reference can be mapped by the workspace that owns it. One of the organisation can be mapped by the workspaces that
+ * it is shared with.
+ */
 function mayMap({ ownerId, workspaces }: LiveSecretReference, mapperId: string): boolean {
   if (ownerId === mapperId) return true;
   return ownerId === organisationId && (workspaces === null || workspaces.has(mapperId));
@@ -92,7 +95,7 @@ export function mayTakeMember(
   return isShared || (secretKey !== null && allowedKeys.includes(secretKey));
 }
 
-/** Says what a mapping can name instead of a member that the workspace may not take. */
+/** Explains what a mapping can name instead of a member that the workspace cannot use. */
 export function memberNotAllowed(
   { slug, key, allowedKeys }: { slug: string; key: string | null; allowedKeys: readonly string[] },
   secretKey: string | null,
@@ -118,7 +121,7 @@ function fill(target: Target, found: readonly Mapped[], fetched: readonly Fetche
     const value = (fetched[index] as FetchedSecret).pick(key, format ?? 'string');
     refuseUnsendable(reference.slug, field, value);
     if (field === 'key') apiKey = value;
-    // Whatever comes from a reference counts as a secret, so that it is removed from answers and errors.
+    // Every value from a reference is treated as a secret, so that it is removed from answers and errors.
     secrets[field] = value;
     if (!isSecretSetting(field)) settings[field] = value.reveal();
   }

@@ -3,8 +3,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { providerIds } from '#libs/providers/registry.ts';
 
 /**
- * The refusal of a config's slug or id: the same for one that never existed, was deleted, or belongs to another
- * workspace. `param` null: the call named none, and its key has it as its default.
+ * The refusal of a config's slug or ID. It is the same for one that never existed, was deleted, or belongs to another
+ * workspace. `param` null: the config is the default of the call's key.
  */
 export const noSuchConfig = (name: string, param: string | null): GatewayError =>
   new NotInSnapshot(
@@ -28,8 +28,8 @@ export const unreadableConfig = (slug: string, param: string | null): GatewayErr
   );
 
 /**
- * The refusal of a call that names a guardrail that does not exist, or of a record that would: nothing is called without the
- * checks that it should have. `param` null: the caller did not name it.
+ * The refusal of a call, or of a record, that names a guardrail which does not exist: no call is made without its
+ * checks. `param` null: the caller did not name it.
  */
 export const noSuchGuardrail = (name: string, param: string | null): GatewayError =>
   new NotInSnapshot(
@@ -39,7 +39,7 @@ export const noSuchGuardrail = (name: string, param: string | null): GatewayErro
     { param },
   );
 
-/** The refusal of a call that a guardrail would judge which this process cannot read. */
+/** The refusal of a call that needs a guardrail which this process cannot read. */
 export const unreadableGuardrail = (slug: string): GatewayError =>
   new GatewayError(
     'unavailable',

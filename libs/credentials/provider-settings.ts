@@ -25,8 +25,8 @@ const openHeaders = headersOf(settingNames);
 const secretHeaders = headersOf(secretNames);
 
 /**
- * The provider's own settings in a caller's headers (`x-gateway-` and the setting's name with hyphens). They belong to the
- * caller's own credential and are read for nothing else. Throws invalid_request, without quoting a secret.
+ * The provider's own settings in a caller's headers (`x-gateway-` and the setting's name with hyphens). They belong to
+ * the caller's own credential and are not used for any other. Throws invalid_request, without quoting a secret.
  */
 export function settingsOf(headers: IncomingHttpHeaders): ProviderSettings {
   const settings: Record<string, string> = {};
@@ -55,12 +55,13 @@ function valueOf(headers: IncomingHttpHeaders, header: string, alias: string): s
 /** Whether the setting is a document (a key file), which is not sent in a header. */
 const isDocument = (setting: string): boolean => forms[setting]?.json === true;
 
-/** Whether a field is encrypted where it is stored, as `key` is. */
+/** Whether a field is stored encrypted, like `key`. */
 export const isSecretSetting = (name: string): boolean => name === 'key' || forms[name]?.secret === true;
 
 /**
- * The fields of a provider's credential that a secret reference can fill: its secrets, and what belongs to them. Any other
- * setting may be repeated by the provider, and a caller would then read a secret that was only shared for calls.
+ * The fields of a provider's credential that a secret reference can fill: its secrets, and the settings that belong to
+ * them. The provider might repeat any other setting, and a caller could then read a secret that was only shared for
+ * calls.
  */
 function mappableFields(provider: string): string[] {
   const { settings = {}, address = '' } = findProvider(provider) ?? {};
@@ -81,8 +82,8 @@ export function refuseUnmappable(provider: string, field: string, param: string)
 }
 
 /**
- * Refuses a credential (`key`, or a secret setting) that no header can hold: one that was pasted with a line break would be
- * stored, and then fail every call. Throws invalid_request naming `param`, without quoting the credential.
+ * Refuses a credential (`key`, or a secret setting) that no header can contain: one that was pasted with a line break
+ * would be stored, and then fail every call. Throws invalid_request naming `param`, without quoting the credential.
  */
 export function assertSendable(setting: string, value: string, param: string): void {
   if (isDocument(setting) || /^[\x21-\x7e]+$/.test(value)) return;
@@ -94,20 +95,20 @@ export function assertSendable(setting: string, value: string, param: string): v
   );
 }
 
-/** Whether a provider may know its caller by these settings, without a `key`. */
+/** Whether these settings can authenticate a caller at the provider, without a `key`. */
 export const authenticates = ({ settings, secrets }: ProviderSettings): boolean =>
   Object.keys(secrets).length > 0 || Object.keys(settings).some((name) => forms[name]?.authenticates);
 
-/** Whether a field alone is something that a provider may know its caller by. */
+/** Whether a field alone can authenticate a caller at the provider. */
 export const proves = (name: string): boolean =>
   name === 'key' || forms[name]?.secret === true || forms[name]?.authenticates === true;
 
-/** Everything that is encrypted; the order is that of preference for the last four characters. */
+/** All encrypted fields, in the order of preference for the last four characters. */
 const credentialNames = ['key', ...secretNames] as const;
 
 /**
- * Divides a request's flat members into what may be shown again and what is encrypted.
- * Throws invalid_request for a credential that no header can hold, and for a setting that `provider` does not know.
+ * Divides a request's flat members into those that can be shown again and those that are encrypted. Throws
+ * invalid_request for a credential that no header can contain, and for a setting that `provider` does not know.
  * (Settings in headers are not checked like this: a client may send the same ones with every call.)
  */
 export function splitSettings(
@@ -150,7 +151,7 @@ export function changedDestination(
   return changed ?? null;
 }
 
-/** The end of the key, for people to tell keys apart. A key file (JSON) has no end that would tell anything. */
+/** The end of the key, so that people can distinguish keys. The end of a key file (JSON) would not help. */
 export function lastFourOf(secrets: SecretMembers): string {
   const name = credentialNames.find((secret) => secrets[secret] && !isDocument(secret));
   return (name && secrets[name]?.lastFour()) ?? '';

@@ -9,13 +9,13 @@ import type { CallerDefaults } from '#libs/http/caller.ts';
 import type { ProviderSettings } from './provider-settings.ts';
 import { looksLikeGatewayKey } from '#libs/identity/gateway-key.ts';
 
-/** The `x-gateway-` headers that say where a request goes, for the documentation of routes that read them. */
+/** The `x-gateway-` headers that determine where a request goes, for the documentation of routes that read them. */
 export const credentialHeaders = ['virtual-key', 'provider', 'config', 'custom-host'] as const;
 
 /**
- * What a request names, before anything is looked up: a virtual key, a config, a provider with its own credential, or
- * nothing if its key has a default. A request is a live call, the creation of a batch or of a fine-tuning job, or a call
- * that is made for one of these later.
+ * The credential that a request names, before anything is looked up: a virtual key, a config, a provider with its own
+ * credential, or none if its key has a default. A request is a live call, the creation of a batch or of a fine-tuning
+ * job, or a call that is made for one of these later.
  */
 export type RequestedCredential = {
   virtualKey: NamedKey | null;
@@ -23,9 +23,9 @@ export type RequestedCredential = {
   /** The caller's own key of the provider. */
   providerKey: Secret | null;
   customHost: string | null;
-  /** The slug or id of a stored config, the text of a config, or (in a batch's options) a config as an object. */
+  /** The slug or ID of a stored config, the text of a config, or (in a batch's options) a config as an object. */
   config: { value: string | object; param: string } | null;
-  /** What belongs to `provider` alone, if it is known already; otherwise the settings are read from `headers`. */
+  /** The settings of `provider`, if they are known already; otherwise they are read from `headers`. */
   own?: OwnProvider;
   /** The provider's own settings are read from here, but only when they are needed. */
   headers?: IncomingHttpHeaders;
@@ -33,10 +33,13 @@ export type RequestedCredential = {
 
 export type OwnProvider = ProviderSettings & { customHost?: string | null };
 
-/** A virtual key by its slug, with the header or parameter that contained it, or by its ID, as its `holder` (a batch) keeps it. */
+/**
+ * A virtual key by its slug, with the header or parameter that contained it, or by its ID, as its `holder` (a batch)
+ * stores it.
+ */
 type NamedKey = { slug: string; param: string; id?: undefined } | { id: string; holder: string; slug?: undefined };
 
-/** The credential of a request that names nothing. */
+/** The credential of a request that names none. */
 export const nothingRequested: RequestedCredential = {
   virtualKey: null,
   provider: null,
@@ -86,7 +89,7 @@ export function namedProvider(
 }
 
 /**
- * The slug in a model of the form `@slug/model`, and the model that the provider is asked for; null for any other model.
+ * The slug in a model of the form `@slug/model`, and the model to request from the provider; null for any other model.
  * Throws invalid_request when one of the two parts is missing.
  */
 export function slugOfModel(model: string | null): { slug: string; model: string } | null {

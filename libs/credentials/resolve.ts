@@ -16,8 +16,8 @@ import { slugOfModel, type OwnProvider, type RequestedCredential } from './reque
 import type { LiveCredential } from './stored.ts';
 
 /**
- * From what a request names to the target of one attempt, for live calls, batch lines and fine-tuning jobs alike. The
- * functions here only look into the snapshot: they wait for nothing, and throw NotInSnapshot for what it does not have.
+ * Leads from the names in a request to the target of one attempt, for live calls, batch lines and fine-tuning jobs
+ * alike. The functions here only use the snapshot: they never wait, and throw NotInSnapshot for missing records.
  */
 export type ResolveDeps = {
   snapshot: {
@@ -30,9 +30,9 @@ export type ResolveDeps = {
 export type CredentialQuery = {
   workspaceId: string;
   credentials: RequestedCredential;
-  /** The target of the plan. What it says of its destination comes before `credentials`. */
+  /** The target of the plan. Its own destination takes precedence over `credentials`. */
   leaf: Leaf;
-  /** How messages call the config of the leaf. */
+  /** The name of the leaf's config in messages. */
   param: string;
   model: string | null;
   /** Whether the config chose the model. */
@@ -51,12 +51,12 @@ export type Credential =
       apiKey: Secret | null;
     } & ProviderSettings);
 
-/** `model` is what the provider is asked for: without the slug of `@slug/model`. */
+/** `model` is the model to request from the provider, without the slug of `@slug/model`. */
 export type ResolvedTarget = { target: Target; model: string | null };
 
 /**
- * Returns the target of one attempt. `mapped`: what has to be added to it from secret references. Throws as
- * `chooseCredential`, and for a virtual key that this process cannot use.
+ * Returns the target of one attempt. `mapped`: the fields that have to be added to it from secret references. Throws
+ * like `chooseCredential`, and for a virtual key that this process cannot use.
  */
 export function resolveTarget(
   deps: ResolveDeps,
@@ -102,7 +102,7 @@ export function chooseCredential(
 export const namesDestination = ({ credentials }: Leaf): boolean =>
   credentials.virtualKey !== null || credentials.provider !== null || credentials.apiKey !== null;
 
-/** How messages call the fields of a credential. */
+/** The names of a credential's fields in messages. */
 type FieldNames = { provider: string; customHost: string; key: string };
 
 const headerNames: FieldNames = {
@@ -119,20 +119,20 @@ function mergeLeaf({ credentials: sent, leaf, param }: CredentialQuery): {
   used: RequestedCredential;
   names: FieldNames;
 } {
-  // Without a config there is nothing to merge.
+  // Without a config, no merge is needed.
   if (leaf.credentials === plainLeaf.credentials) return { used: sent, names: headerNames };
   const { virtualKey, provider, apiKey, customHost, settings, secrets } = leaf.credentials;
   const at = atLeaf(leaf, param);
   const isCallers = provider === null || sent.provider === null || isSameProvider(provider, sent.provider);
   const hasOwnKey = apiKey !== null || Object.keys(secrets).length > 0;
-  // A virtual key has its own settings. A host beside it is only compared with the one that it is stored for.
+  // A virtual key has its own settings. An additional host is only compared with its stored one.
   const inherits = virtualKey === null && isCallers;
   const callers = inherits ? (sent.own ?? (sent.headers && settingsOf(sent.headers))) : undefined;
   return {
     used: {
       virtualKey:
         virtualKey === null ? (hasOwnKey ? null : sent.virtualKey) : { slug: virtualKey, param: `${at}.virtual_key` },
-      // A virtual key determines its provider, whatever the headers say.
+      // A virtual key determines its provider, whatever the headers contain.
       provider: provider ?? (virtualKey === null ? sent.provider : null),
       providerKey: apiKey ?? (inherits ? sent.providerKey : null),
       customHost: customHost ?? (isCallers ? sent.customHost : null),
@@ -171,7 +171,7 @@ function usableKey(
   return key;
 }
 
-/** Throws when a virtual key or a provider is expired, and when the workspace may not use the integration any more. */
+/** Throws when a virtual key or a provider is expired, and when the workspace can no longer use the integration. */
 function assertUsable(key: LiveCredential, clock: Clock, param: string | null): void {
   if (key.blocked !== undefined) throw blocked(key, key.blocked, param);
   if (key.expiresAtMs > clock.now()) return;
@@ -256,7 +256,7 @@ function chooseProvider(name: string, used: RequestedCredential, names: FieldNam
       { param: names.customHost },
     );
   }
-  // A self-hosted server may need no key; a hosted provider always does.
+  // A self-hosted server does not always need a key; a hosted provider does.
   if (!providerKey && provider.needsCredential && !authenticates(own)) {
     throw new GatewayError(
       'invalid_request',
@@ -334,9 +334,9 @@ function targetOfProvider(
 }
 
 /**
- * Identifies a credential that came with a call, as its id identifies a virtual key: a digest of the credential, its
- * destination and the workspace, so that one workspace learns nothing about another's use of the same key. The digest cannot
- * be reversed.
+ * Identifies a credential that came with a call, as its ID identifies a virtual key: a digest of the credential, its
+ * destination and the workspace, so that one workspace learns nothing about another's use of the same key. The digest
+ * cannot be reversed.
  */
 function callerCredentialId(
   workspaceId: string,

@@ -326,7 +326,7 @@ test("a provider's own settings come by header, for the caller's own credential 
     aws_secret_access_key: 'hush-hush',
     vertex_service_account_json: '{"type": "service_account"}',
   });
-  // A secret setting is a credential: no bearer is needed.
+  // A secret setting is a credential, so no bearer token is needed.
   expect((await resolve({ ...own, 'x-gateway-provider': 'openai', ...settings })).target.apiKey).toBeNull();
   const config = { 'x-gateway-config': '{"provider":"openai","aws_region":"of-config","api_version":"v1"}' };
   const merged = await resolve({ ...withProviderKey, ...settings, ...config });

@@ -6,14 +6,15 @@ import { withRefresh, type Refreshable } from '#libs/identity/not-in-snapshot.ts
 export type RoutingDeps = PlanDeps & ResolveDeps & { snapshot: Refreshable; mappedSecrets: MappedSecrets };
 
 /**
- * Finds plans and targets (plan.ts, resolve.ts). What the snapshot does not have is looked up once more, because another
- * process may have created it a moment ago. Throws as those functions, and unavailable if that lookup fails.
+ * Finds plans and targets (plan.ts, resolve.ts). A record that is missing from the snapshot is looked up once more,
+ * because another process may have created it a moment ago. Throws like those functions, and unavailable if that lookup
+ * fails.
  */
 export type Routing = {
   planOf(query: PlanQuery): Promise<FoundPlan>;
-  /** Returns where the calls of one target of a plan go. Also throws as `MappedSecrets`. */
+  /** Returns where the calls of one target of a plan go. Also throws like `MappedSecrets`. */
   resolveLeaf(query: CredentialQuery): Promise<ResolvedTarget>;
-  /** The target of a request that is not a call: the first one of its plan. Throws as both of the above. */
+  /** Returns the target of a request that is not a call: the first one of its plan. Throws like both of the above. */
   targetOf(request: TargetRequest): Promise<ResolvedTarget>;
 };
 

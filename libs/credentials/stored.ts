@@ -5,19 +5,19 @@ import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Deployment } from './deployments.ts';
 
-/** A provider's credential as its record has it. The credential itself is a row of `secret`, never in an event. */
+/** A provider's credential as its record contains it. The credential itself is a row of `secret`, never in an event. */
 export type StoredCredential = {
   provider: string;
   /** Canonical (custom-host.ts); null for the provider's own address. */
   custom_host: string | null;
-  /** The provider's settings that are no secrets. */
+  /** The provider's settings that are not secret. */
   settings: Record<string, string>;
-  /** null for a server that asks for no credential. */
+  /** null for a server that requires no credential. */
   secret_id: string | null;
   secret_last_four: string;
   /** Fields whose values are fetched for calls. Absent for none. */
   secret_mappings?: SecretMapping[];
-  /** `settings` has the default one's settings. Absent for none. */
+  /** `settings` are those of the default deployment. Absent if there are no deployments. */
   deployments?: readonly Deployment[];
 };
 
@@ -30,29 +30,32 @@ export type OpenCredential = {
   readonly baseUrl: URL | null;
   readonly settings: Readonly<Record<string, string>>;
   readonly apiKey: Secret | null;
-  /** Decrypted; null when the stored row does not open. */
+  /** Decrypted; null when the stored row cannot be decrypted. */
   readonly secrets: SecretMembers | null;
-  /** A call's model chooses among them. Absent: `settings` are those of every call. */
+  /** A call's model selects one of them. Absent: `settings` apply to every call. */
   readonly deployments?: readonly Deployment[];
-  /** What is taken from secret references, and who mapped it. Absent: nothing. */
+  /** The fields that are filled from secret references, and the owner of the mapping. Absent: none. */
   readonly mapped?: { readonly ownerId: string; readonly mappings: readonly SecretMapping[] };
 };
 
-/** What a slug of `@slug/model` stands for: a virtual key, or a provider with the credential of its integration. */
+/**
+ * The record that the slug of `@slug/model` refers to: a virtual key, or a provider with the credential of its
+ * integration.
+ */
 export type LiveCredential = OpenCredential & {
   readonly id: string;
   readonly workspaceId: string;
   readonly slug: string;
-  /** How messages call it. */
+  /** Its name in messages. */
   readonly noun: 'virtual key' | 'provider';
   readonly expiresAtMs: number;
-  /** Slug of the integration that holds the credential. Absent: the record itself does. */
+  /** The slug of the integration that has the credential. Absent: the record itself has it. */
   readonly integration?: string;
-  /** As `Target.sharedAccount`. */
+  /** The same as `Target.sharedAccount`. */
   readonly sharedAccount?: string;
   /** Absent: all. */
   readonly models?: AllowedModels;
-  /** Why it cannot be used at present. Absent: it can. */
+  /** Why it cannot be used at present. Absent: it can be used. */
   readonly blocked?: 'integration_deleted' | 'integration_unreadable' | 'integration_not_shared';
 };
 
@@ -72,7 +75,7 @@ export const liveCredential = (
   ...(data.secret_mappings?.length ? { mapped: { ownerId, mappings: data.secret_mappings } } : {}),
 });
 
-/** null for a provider that this process does not know, or settings that it cannot make an address of. */
+/** null for a provider that this process does not know, or settings that do not result in an address. */
 function addressOf({ provider, settings }: StoredCredential): URL | null {
   try {
     return findProvider(provider)?.baseUrlOf(settings) ?? null;

@@ -5,7 +5,7 @@ import { parseNetworks } from './client-address.ts';
 /** The networks that an API key, or every key of a workspace, can be used from. */
 export type AllowedNetworks = {
   readonly of: 'API key' | 'workspace';
-  /** As they were given. */
+  /** The networks as they were given. */
   readonly texts: readonly string[];
   has(address: string): boolean;
   /** Whether one of them contains the whole of another network. */
@@ -38,7 +38,7 @@ function readList(texts: readonly string[]) {
   }
 }
 
-/** Throws forbidden for an address that one of the lists does not have. */
+/** Throws forbidden for an address that is missing from one of the lists. */
 export function requireNetwork(lists: readonly AllowedNetworks[], address: string): void {
   const refusing = lists.find((networks) => !networks.has(address));
   if (refusing === undefined) return;

@@ -3,10 +3,10 @@ import type { AllowedNetworks } from './allowed-networks.ts';
 /** `<area>.<read|write>`, like `batches.write`. */
 export type Scope = `${string}.${'read' | 'write'}`;
 
-/** What the key adds to a request that does not say otherwise. */
+/** The key's defaults for a request that does not override them. */
 export type CallerDefaults = {
   readonly configId: string | null;
-  /** False: requests of the key always use the config `configId`, never one of their own. */
+  /** false: requests of the key always use the config `configId`, never one of their own. */
   readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
   /** Metadata that the request cannot replace. Absent: none. */
@@ -15,11 +15,11 @@ export type CallerDefaults = {
   readonly recording?: Recording | null;
 };
 
-/** What is recorded of bodies. */
+/** How bodies are recorded. */
 export type Recording = {
-  /** RE2 patterns: what they match is not stored. */
+  /** RE2 patterns. Matches are not stored. */
   readonly redact: readonly string[];
-  /** Absent: as long as the installation keeps bodies. */
+  /** Absent: the retention of the installation applies. */
   readonly retentionDays?: number;
 };
 
@@ -29,29 +29,32 @@ export type Recording = {
  */
 export type Principal = {
   readonly type: 'user' | 'service_key' | 'organisation_key';
-  /** Of the user, or of the key. */
+  /** The ID of the user, or of the key. */
   readonly id: string;
-  /** A user's in the workspace; null for keys, which may do what their scopes say. */
+  /** The role of a user in the workspace; null for keys, which are limited only by their scopes. */
   readonly role: string | null;
-  /** A user's in the organisation: owner, admin or member. */
+  /** The role of a user in the organisation: owner, admin or member. */
   readonly organisationRole?: string;
 };
 
-/** The owner of what belongs to no workspace. There is one organisation in an installation. */
+/** The owner of records that belong to no workspace. An installation has one organisation. */
 export const organisationId = 'org_default';
 
-/** The authenticated party of a request. The workspace comes from the key and from nothing else. */
+/** The authenticated party of a request. The workspace comes only from the key. */
 export type Caller = {
   readonly workspaceId: string;
-  /** Of a user who signed in with a token instead of a key: the user's. */
+  /** For a user who signed in with a token instead of a key: the ID of the user. */
   readonly keyId: string;
   readonly principal: Principal;
   readonly scopes: ReadonlySet<string> | 'all';
   readonly defaults: CallerDefaults;
-  /** Each of them must have the address of a request. Absent: any address. */
+  /** Every list must contain the address of a request. Absent: any address. */
   readonly networks?: readonly AllowedNetworks[];
   /** Infinity if the key does not expire. */
   readonly expiresAtMs: number;
-  /** SHA-256 of the value of the key, hex: a key that was rotated has several. Absent for a user who signed in with a token. */
+  /**
+   * SHA-256 of the value of the key, hex: a key that was rotated has several. Absent for a user who signed in with a
+   * token.
+   */
   readonly keyDigest?: string;
 };

@@ -5,13 +5,13 @@ import { BlockList, isIP, isIPv6 } from 'node:net';
 /** The address that a request came from. An IPv4 address inside IPv6 (`::ffff:…`) becomes the IPv4 address. */
 export type ClientAddress = (request: Pick<IncomingMessage, 'headers' | 'socket'>) => string;
 
-// More proxies in a row than anyone has; a longer list was made up by the client.
+// More proxies in a row than any real setup has. The client made up a longer list.
 const hopsMax = 20;
 
 /**
- * Finds the address that a request came from. X-Forwarded-For is read from its end for as long as the address before is
- * one of `trustedProxies`, because a client can write anything in front of what the first trusted proxy added. Without
- * trusted proxies the header is ignored.
+ * Finds the address that a request came from. X-Forwarded-For is read from its end for as long as the previous address
+ * is one of `trustedProxies`, because a client can write anything in front of the entry of the first trusted proxy.
+ * Without trusted proxies the header is ignored.
  */
 export function createClientAddress(trustedProxies: BlockList | null): ClientAddress {
   const isTrusted = (address: string): boolean =>
@@ -36,7 +36,7 @@ export function clientAddressOf(request: Request): string | null {
   return addressOf?.(request) ?? null;
 }
 
-/** The setting of the Express app that holds it, so that requests whose address nobody reads cost nothing. */
+/** The setting of the Express app that contains it, so that requests whose address is never read cost nothing. */
 export const clientAddressSetting = 'sluice client address';
 
 /** Some proxies add the port (Azure's Application Gateway), and then write IPv6 addresses in brackets. */
@@ -46,7 +46,7 @@ const plain = (address: string): string =>
     .replace(/^::ffff:(?=\d+\.)/i, '');
 
 /**
- * Parses a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces. Null for an empty list.
+ * Parses a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces. null for an empty list.
  * Throws RangeError that names the invalid entry.
  */
 export function parseNetworks(text: string): BlockList | null {

@@ -1,9 +1,9 @@
 import type { Request, Response } from 'express';
 
-/** Origins of web pages that may call the API; `any` allows all of them. */
+/** Origins of web pages that can call the API; `any` allows all of them. */
 export type CorsOrigins = ReadonlySet<string> | 'any';
 
-// Headers that a page may read: ours, and those that SDKs use. They are listed because not every browser understands a
+// Headers that a page can read: ours, and those that SDKs use. They are listed because not every browser understands a
 // wildcard here.
 const answerHeaders = ['provider', 'trace-id', 'cache-status', 'last-used-option-index', 'retry-attempt-count'];
 const exposed = [
@@ -24,8 +24,9 @@ const preflightSeconds = 600;
 const requestedLengthMax = 2_048;
 
 /**
- * Sets the headers that let pages of these origins read the answer. Returns true for a preflight request, which needs no
- * other answer; browsers send it without a key. Browser credentials (cookies) are never allowed: keys are sent in headers.
+ * Sets the headers that let pages of these origins read the answer. Returns true for a preflight request, which needs
+ * no other answer; browsers send it without a key. Browser credentials (cookies) are never allowed: keys are sent in
+ * headers.
  */
 export function setCorsHeaders(origins: CorsOrigins, request: Request, response: Response): boolean {
   const { origin } = request.headers;

@@ -373,7 +373,7 @@ test('input that does not fit its schema is refused with OpenAI codes and the pa
     code: expect.stringMatching(/_above_max_value$/),
   });
   expect((await call('/v1/batches?limit=2&after=x')).body).toEqual({ limit: 2, after: 'x' });
-  // A check of our own code that fails is a bug and not the caller's business.
+  // A failed check of our own code is a bug, and its details are not shown to the caller.
   expect((await call('/v1/fail/zod')).error).toMatchObject({ param: null, code: 'internal_error' });
 });
 
@@ -409,7 +409,7 @@ test("the parameters of a route pass, Azure's api-version on every one, and all 
   expect((await call('/v1/relayed?include[]=a&include[]=b&x=1&x=2')).body).toEqual({
     url: '/v1/relayed?include[]=a&include[]=b&x=1&x=2',
   });
-  // Whoever watches the process may have parameters of their own.
+  // Monitoring tools can add their own parameters.
   expect((await call('/v1/context?now=1')).status).toBe(200);
 });
 

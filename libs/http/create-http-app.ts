@@ -22,7 +22,7 @@ export type HttpAppDeps = {
   routes: readonly Route[];
   /** Throws unauthenticated. Returns a known key's caller synchronously, because awaiting a promise costs time per call. */
   authenticate: (request: Request) => Caller | Promise<Caller>;
-  /** Tells where a request came from, for the events that it makes. */
+  /** Determines where a request came from, for its events. */
   clientAddress?: ClientAddress;
   logger: Logger;
   /** Called once per request, when its response has ended or its connection has closed. */
@@ -32,7 +32,7 @@ export type HttpAppDeps = {
   jsonBody?: Partial<JsonBodyLimits>;
   /** How fast the large bodies of one workspace are read, all together. Absent: without a limit. */
   bodyBytesPerSecond?: number;
-  /** Which web pages may call the API. Absent: none. */
+  /** The web pages that can call the API. Absent: none. */
   cors?: CorsOrigins | undefined;
   /**
    * `all` (default) logs one line per request; `failed` only requests with a status of 400 and above. `failed` saves about

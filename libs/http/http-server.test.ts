@@ -255,7 +255,7 @@ test.each([
   [
     'the last words of a stream',
     async (response: ServerResponse) => {
-      // Until the kernel takes no more for a client that does not read.
+      // Until the kernel buffers no more for a client that does not read.
       while (response.writableLength === 0) {
         response.write('x'.repeat(100_000));
         await sleep(1);

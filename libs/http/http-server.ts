@@ -16,13 +16,15 @@ import { stallTimeoutMsDefault } from './answers/send-pieces.ts';
 export type HttpServerLimits = {
   /** A client that sends its headers more slowly is disconnected. */
   headersTimeoutMs: number;
-  /** For the whole request with its body: the longest that any route allows. Body readers enforce shorter ones. */
+  /** For the whole request with its body: the maximum of all routes. Body readers enforce shorter ones. */
   requestTimeoutMs: number;
   /** Longer than the idle time of usual load balancers (60 s), so that they close first and never send into a closing one. */
   keepAliveTimeoutMs: number;
   headerSizeBytesMax: number;
   connectionsMax: number;
-  /** A client that does not read the rest of an answer in this time is disconnected, because the answer holds memory. */
+  /**
+   * A client that does not read the rest of an answer in this time is disconnected, because the answer takes memory.
+   */
   stallTimeoutMs: number;
   /** How often the timeouts above are checked. */
   timeoutCheckIntervalMs: number;
@@ -61,7 +63,7 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     maxHeaderSize: limits.headerSizeBytesMax,
     connectionsCheckingInterval: limits.timeoutCheckIntervalMs,
     insecureHTTPParser: false,
-    requireHostHeader: false, // refused by openContext, with a body
+    requireHostHeader: false, // openContext refuses it, with a body.
     noDelay: true,
   });
   server.maxConnections = limits.connectionsMax;
@@ -80,8 +82,9 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     app(request, response);
   };
   const serve = (request: IncomingMessage, response: ServerResponse): void => {
-    // Node gives a response its socket when the one before it has left. Pipelined requests would otherwise all run at once,
-    // thousands from one piece of 64 KiB, and their answers would be held for a client that may not read any of them.
+    // Node assigns a response its socket when the previous one has left. Otherwise, all pipelined requests would run
+    // together, thousands from one piece of 64 KiB, and their answers would stay in memory for a client that may not
+    // read any of them.
     if (response.socket !== null) begin(request, response);
     else if (countPipelined(request.socket, 1) > pipelinedMax) request.socket.destroy();
     else {
@@ -107,14 +110,15 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   const stop = async (deadlineMs: number, servedMs: number): Promise<void> => {
     if (!server.listening) return clearInterval(untaken);
     for (const response of inFlight.responses) if (!response.headersSent) response.setHeader('connection', 'close');
-    // A request may arrive at any moment on a connection that is idle now, and would be lost if it were closed. Its client
-    // is told by the answer instead. Connections that are still idle at the end had no request in all that time.
+    // On a connection that is idle now, a request can arrive at any moment, and closing the connection would lose it.
+    // Its client learns about the stop from the answer instead. Connections that are still idle at the end had no
+    // request in all that time.
     if (servedMs > 0) await sleep(servedMs);
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    // Node counts connections without a byte yet as busy. (A 'data' listener would be quicker but slow every request down,
-    // because the parser then no longer reads from the socket itself.)
+    // Node treats connections that have not sent a byte as busy. (A 'data' listener would be quicker but slow every
+    // request down, because the parser then no longer reads from the socket itself.)
     for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
-    // Closes connections that become idle after their last answer, which Node does not do by itself.
+    // Closes connections that become idle after their last answer, which Node does not do automatically.
     const sweep = setInterval(() => server.closeIdleConnections(), 50);
     const deadline = setTimeout(() => server.closeAllConnections(), deadlineMs);
     await closed;
@@ -146,7 +150,7 @@ function countPipelined(socket: Socket & { [pipelinedKey]?: number }, change: nu
   return (socket[pipelinedKey] = (socket[pipelinedKey] ?? 0) + change);
 }
 
-/** Returns a check that disconnects clients which have not read an ended response within `stallTimeoutMs`. */
+/** Returns a check that disconnects clients that have not read an ended response within `stallTimeoutMs`. */
 function cutStalled(responses: readonly ServerResponse[], stallTimeoutMs: number): () => void {
   let endedAt = new Map<ServerResponse, number>();
   return () => {
@@ -161,9 +165,9 @@ const slotKey = Symbol('slot');
 type Slotted = ServerResponse & { [slotKey]?: number | undefined };
 
 /**
- * The responses that are not closed yet. Not a Set: V8 keeps replacing the table of a busy Set, and each dead table refers
- * to the next one. Once the first table is old, no response is freed before the next full collection, which cost a fifth
- * of the processor time per request.
+ * The responses that are not closed yet. This is not a Set, because V8 keeps replacing the table of a busy Set, and
+ * each dead table refers to the next one. Once the first table is old, no response is freed before the next full
+ * collection, which cost a fifth of the processor time per request.
  */
 function createInFlight(): { readonly responses: readonly ServerResponse[]; add: (response: ServerResponse) => void } {
   const responses: Slotted[] = [];
@@ -197,7 +201,7 @@ function withAliases(response: ServerResponse, more: unknown): OutgoingHttpHeade
   return headers;
 }
 
-/** For our own statuses (246 and 446: a guardrail was not passed), which Node would call "unknown". */
+/** For our own statuses (246 and 446: a guardrail failed), which Node would call "unknown". */
 const reasonPhrases: Readonly<Record<number, string>> = { 246: 'Guardrail Failed', 446: 'Guardrail Denied' };
 
 type ExpressPrototypes = { request: IncomingMessage; response: ServerResponse };
@@ -214,8 +218,8 @@ function messageClasses(
   class AppRequest extends IncomingMessage {}
   class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
     /**
-     * Adds the headers of every answer, in the one place that every response head passes. If the head comes as one list and no
-     * header was set before, it is written unchanged, which saves 2 % of a live call.
+     * Adds the headers of every answer, in the one place that every response head passes. If the head comes as one list
+     * and no header was set before, it is written unchanged, which saves 2 % of a live call.
      */
     override writeHead(
       status: number,

@@ -15,7 +15,7 @@ export function createTestLogger(): { logger: Logger; lines: Record<string, unkn
   return { logger: pino({ level: 'debug' }, { write }), lines };
 }
 
-/** Accepts `Bearer all` (every scope) and `Bearer <scope>`; everything else is unauthenticated. */
+/** Accepts `Bearer all` (every scope) and `Bearer <scope>`; all other requests are unauthenticated. */
 export function authenticateForTest(request: { headers: { authorization?: string | undefined } }): Caller {
   const token = request.headers.authorization?.replace('Bearer ', '');
   if (token === undefined || token === 'wrong') {
@@ -35,7 +35,7 @@ export type TestServer = {
   [Symbol.asyncDispose]: () => Promise<void>;
 };
 
-/** Serves a route table on a free port of the loopback address. Disposing stops it at once. */
+/** Serves a route table on a free port of the loopback address. Disposing stops it immediately. */
 export async function serveForTest(
   routes: readonly Route[],
   options: { deps?: Partial<HttpAppDeps>; limits?: Partial<HttpServerLimits> } = {},

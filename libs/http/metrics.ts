@@ -2,7 +2,7 @@ import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { RequestEnd } from './create-http-app.ts';
 
 export type HttpMetrics = {
-  /** Where other parts of the process register their metrics. */
+  /** The registry for the metrics of other parts of the process. */
   readonly registry: Registry;
   /** For `createHttpApp({ observe })`. */
   observeRequest: (end: RequestEnd) => void;
@@ -12,7 +12,7 @@ export type HttpMetrics = {
 
 type Child = ReturnType<Histogram['labels']>;
 
-// Seconds, from a cache hit to the longest wait for a model.
+// In seconds, from a cache hit to the longest wait for a model.
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
 /**
@@ -29,7 +29,7 @@ export function createMetrics(): HttpMetrics {
     buckets: durationBuckets,
     registers: [registry],
   });
-  // Keeps one bound child per route template, method and class, of which there are few. Looking up the labels for each
+  // Caches one bound child per route template, method and class, of which there are few. Looking up the labels for each
   // request costs more than the observation.
   const children = new Map<string, Map<string, Child[]>>();
   return {

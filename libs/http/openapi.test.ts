@@ -116,7 +116,7 @@ test('no operation has a parameter twice', () => {
   }
 });
 
-/** Every schema of the document, wherever it stands. */
+/** Every schema of the document, at any depth. */
 function* nodesOf(value: unknown): Generator<Json> {
   if (typeof value !== 'object' || value === null) return;
   if (!Array.isArray(value)) yield value as Json;

@@ -153,7 +153,7 @@ function toResponses(route: Route, schemas: Json, answer: object | undefined): J
       [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas), ...example },
       ...(streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
     };
-    // What is refused before the handler runs is answered as JSON everywhere.
+    // Refusals before the handler runs are answered as JSON on every route.
     const orError = status === '4XX' ? errorResponse.content : {};
     responses[status] = { description, headers: commonHeaders, content: { ...content, ...orError } };
   }

@@ -7,7 +7,9 @@ import type { BytePace } from '#libs/kernel/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Caller } from './caller.ts';
 
-/** The ids, caller and timing of one request, for logs, events and calls to providers. Times are `performance.now()`. */
+/**
+ * The IDs, caller and timing of one request, for logs, events and calls to providers. Times are `performance.now()`.
+ */
 export type RequestContext = {
   readonly requestId: string;
   readonly traceId: string;
@@ -26,7 +28,7 @@ export type RequestContext = {
   isBrowserSession: boolean;
   /** Additional fields for the log line of the request (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
-  /** The memory that the request holds until its answer has been sent; null while it has no body. */
+  /** The memory that the request uses until its answer has been sent; null while it has no body. */
   memory: MemoryLease | null;
   /** The pace at which large bodies are read; null for no limit. */
   readonly bodyPace: BytePace | null;
@@ -35,15 +37,15 @@ export type RequestContext = {
 const contextKey = Symbol('request context');
 type Carrier = { [contextKey]?: RequestContext };
 
-const metadataPairsMax = 64; // a label set, not a document; the header itself is at most 16 KiB
-/** Characters of one value; as Portkey's. */
+const metadataPairsMax = 64; // Metadata is a set of labels, not a document. The header itself has at most 16 KiB.
+/** The maximum characters of one value, like Portkey's. */
 export const metadataTextMax = 128;
 const tracingTextMax = 256;
 const headersMax = 100;
 
 /**
- * Creates the context of a request. Throws invalid_request, with the header as param, for an invalid tracing header. The
- * context exists even then, so that the answer carries its ids.
+ * Creates the context of a request. Throws invalid_request, with the header as param, for an invalid tracing header.
+ * The context exists even then, so that the answer has its IDs.
  */
 export function openContext(request: IncomingMessage, bodyPace: BytePace | null): RequestContext {
   const { headers } = request;
@@ -85,7 +87,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     throw new GatewayError('invalid_request', 'missing_host', 'The Host header is missing; HTTP/1.1 requires it.');
   }
   if (hasSecondHost(request.rawHeaders)) {
-    // Node uses the first one, and a proxy in front may have used the last (RFC 9112 3.2).
+    // Node uses the first one, but a proxy in front may have used the last one (RFC 9112 3.2).
     throw new GatewayError('invalid_request', 'ambiguous_host', 'There are two Host headers. Send only one.');
   }
   context.spanId = tracingHeader(request, 'x-gateway-span-id', 'x-portkey-span-id');
@@ -118,8 +120,8 @@ export function paceBody(request: IncomingMessage, bytes: number): number {
 }
 
 /**
- * Keeps browsers from treating an answer as a page of this origin, where its scripts could use the session of the console.
- * The console and the other pages replace the policy with their own.
+ * Prevents browsers from treating an answer as a page of this origin, whose scripts could use the session of the
+ * console. The console and the other pages replace the policy with their own.
  */
 const inertHeaders = [
   'x-content-type-options',
@@ -136,13 +138,13 @@ export function answerHeadersOf(request: IncomingMessage): string[] {
 }
 
 /**
- * Whether the client used `x-portkey-` names for headers; then it reads those names in the answer too. Runs for every
- * answer, so most names are ruled out by two characters.
+ * Whether the client used `x-portkey-` names for headers, and therefore reads those names in the answer too. Runs for
+ * every answer, so most names are ruled out by two characters.
  */
 export function usesAliases({ rawHeaders }: IncomingMessage): boolean {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] as string;
-    if (name.charCodeAt(1) !== 45 || (name.charCodeAt(2) | 32) !== 112) continue; // "-" and "p"
+    if (name.charCodeAt(1) !== 45 || (name.charCodeAt(2) | 32) !== 112) continue; // These are "-" and "p".
     if (name.slice(0, 10).toLowerCase() === 'x-portkey-') return true;
   }
   return false;
@@ -231,7 +233,7 @@ function parseMetadata(header: string): Readonly<Record<string, string>> {
   return metadata;
 }
 
-// jsonb takes neither U+0000 nor lone surrogates (TEXT-1).
+// jsonb supports neither U+0000 nor lone surrogates (TEXT-1).
 function isMetadataText(text: string): boolean {
   return text.length <= metadataTextMax && text.isWellFormed() && !text.includes('\0');
 }

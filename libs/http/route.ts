@@ -9,11 +9,11 @@ import { jsonBodyOf } from './bodies/json-body.ts';
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
- * What a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there is no schema; a
- * loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler. `body`: with a zod
- * schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`), which only an optional schema may lack; `multipart` leaves the stream to
- * `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that the
- * route table does not check.
+ * The input that a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there
+ * is no schema; a loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler.
+ * `body`: with a zod schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`), which can only be absent
+ * if the schema is optional; `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler,
+ * whatever its content type. `bodySchema` documents a body that the route table does not check.
  */
 export type RouteRequest = {
   params?: ZodType;
@@ -29,21 +29,21 @@ export type RouteRequest = {
    * read and checked if it is listed here.
    */
   headers?: readonly string[];
-  /** Overrides the application's `jsonBody.sizeBytesMax`, also for a body that the route's schema checks. */
+  /** Overrides the application's `jsonBody.sizeBytesMax`, including for a body that the route's schema checks. */
   bodySizeBytesMax?: number;
   /** Likewise for `jsonBody.membersMax`. */
   bodyMembersMax?: number;
 };
 
 /**
- * `contentType` is application/json if absent. A response without a schema is arbitrary bytes. `streams`: it comes as
+ * `contentType` is application/json if absent. A response without a schema is arbitrary bytes. `streams`: it is sent as
  * server-sent events if the request asks for a stream.
  */
 export type RouteResponse = { description: string; schema?: ZodType; contentType?: string; streams?: boolean };
 
 /**
- * One operation of the API. Requests that match no route get 404, and a route that does not say who may call it (`scope`)
- * fails the start.
+ * One operation of the API. Requests that match no route get 404. The start fails if a route does not declare who can
+ * call it (`scope`).
  */
 export type Route = {
   method: HttpMethod;
@@ -59,12 +59,12 @@ export type Route = {
   errors?: Readonly<Record<string, string>>;
   tag: string;
   scope: Scope | 'public';
-  /** With these scopes a caller gets more of the answer. */
+  /** With these scopes, a caller gets a more detailed answer. */
   optionalScopes?: readonly Scope[];
-  /** Kept for clients that have it: there is a better way. */
+  /** It remains for clients that use it, but there is a better alternative. */
   deprecated?: boolean;
   request?: RouteRequest;
-  /** `4XX`: beside the JSON of errors. */
+  /** `4XX`: in addition to the JSON of errors. */
   responses: Readonly<{ [status: number]: RouteResponse; '4XX'?: RouteResponse }>;
   handler: RequestHandler;
 };
@@ -84,8 +84,8 @@ type InputOf<Schemas extends InputSchemas> = {
 };
 
 /**
- * The `request` and `handler` of a route from one set of schemas, so that requests are checked by what is documented:
- * `{ method: 'GET', …, ...withInput({ query: ListQuery }, async ({ query }, request, response) => …) }`.
+ * The `request` and `handler` of a route from one set of schemas, so that requests are checked by the documented
+ * schemas: `{ method: 'GET', …, ...withInput({ query: ListQuery }, async ({ query }, request, response) => …) }`.
  * Params, query and body are checked in this order; an invalid one is answered with 400 before the handler runs.
  */
 export function withInput<const Schemas extends InputSchemas>(
@@ -110,13 +110,13 @@ export function withInput<const Schemas extends InputSchemas>(
   return { request: schemas, handler };
 }
 
-/** How a path parameter is spelled in queries and bodies: `userId` or `user_id`. */
+/** The spellings of a path parameter in queries and bodies: `userId` or `user_id`. */
 const spellings = (parameter: string): string[] => [
   ...new Set([parameter, parameter.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)]),
 ];
 
 /**
- * Portkey's clients send path parameters again in the query or the body. Returns the value without those that the schema
+ * Portkey's clients repeat path parameters in the query or the body. Returns the value without those that the schema
  * does not have. Throws invalid_request for one that differs from the path.
  */
 function withoutPathParameters(value: unknown, schema: ZodType, params: Request['params']): unknown {
@@ -143,7 +143,7 @@ function withoutPathParameters(value: unknown, schema: ZodType, params: Request[
 /** Whether a body of this schema may be absent. */
 export const isOptional = (schema: unknown): boolean => schema instanceof z.ZodOptional;
 
-/** No id contains U+0000, and Postgres accepts no text that does: looking it up would fail as a database error. */
+/** No ID contains U+0000, and Postgres accepts no text that does, so looking it up would fail as a database error. */
 function refuseImpossibleIds({ params }: Request): void {
   for (const [name, value] of Object.entries(params)) {
     if (!String(value).includes('\0')) continue;
@@ -152,7 +152,7 @@ function refuseImpossibleIds({ params }: Request): void {
   }
 }
 
-/** For the same reason. Texts inside JSON are checked by the contract of the parameter. */
+/** The same applies to queries. Texts inside JSON are checked by the contract of the parameter. */
 function refuseImpossibleTexts({ query }: Request): void {
   for (const [name, value] of Object.entries(query)) {
     if (![value].flat().some((text) => typeof text === 'string' && text.includes('\0'))) continue;
@@ -161,12 +161,13 @@ function refuseImpossibleTexts({ query }: Request): void {
   }
 }
 
-/** Azure's clients add it to every call; nothing here depends on it. */
+/** Azure's clients add it to every call, but it has no effect here. */
 const ignoredParameter = 'api-version';
 
 /**
  * Creates the check of a route's query, which throws invalid_request for an unknown (`unknown_parameter`) or repeated
- * parameter. Null if every query is allowed, as on routes without a key: monitoring tools may add parameters of their own.
+ * parameter. null if every query is allowed, as on routes without a key, because monitoring tools can add their own
+ * parameters.
  */
 export function createQueryCheck({ scope, path, request }: Route): ((query: Request['query']) => void) | null {
   const schema = request?.query;
@@ -178,7 +179,7 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
   const known = [...names, ...(isLoose ? [...names].map((name) => `${name}[…]`) : [])];
   const takes =
     known.length === 0 ? 'no query parameters' : `the query parameters ${known.map((name) => `'${name}'`).join(', ')}`;
-  // Of a query without a schema they are ignored; else `withInput` compares them with the path.
+  // They are ignored in a query without a schema; otherwise `withInput` compares them with the path.
   const inPath = new Set(path.matchAll(/:(\w+)/g).flatMap(([, name = '']) => spellings(name)));
   const isKnown = (name: string): boolean => {
     if (names.has(name) || inPath.has(name) || name === ignoredParameter) return true;
@@ -196,7 +197,7 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
         const message = `The query parameter '${param}' appears more than once. Send it only once.`;
         throw new GatewayError('invalid_request', 'invalid_value', message, { param });
       }
-      // Postgres has no text with it, so whatever it is compared with, it is another.
+      // No text in Postgres contains it, so it cannot match any stored text.
       if (typeof value === 'string' && value.includes('\0')) {
         const message = `Invalid '${param}': expected a text without the character U+0000.`;
         throw new GatewayError('invalid_request', 'invalid_value', message, { param });
@@ -216,7 +217,7 @@ export function checkRoutes(routes: readonly Route[]): void {
   };
   for (const route of routes) {
     const name = `${route.method} ${route.path}`;
-    // Read as unknown: a table built at run time may lack what the type requires.
+    // Read as unknown, because a table built at run time can lack members that the type requires.
     const scope: unknown = route.scope;
     if (typeof scope !== 'string' || (scope !== 'public' && !scopeShape.test(scope))) {
       throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);

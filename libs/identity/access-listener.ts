@@ -5,18 +5,21 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { accessChannel } from './access-change.ts';
 
 type Options = {
-  /** A direct connection: a transaction pooler such as PgBouncer does not carry LISTEN. */
+  /** A direct connection: a transaction pooler such as PgBouncer does not support LISTEN. */
   connectionString: string;
-  /** Called for each notification, and once after every connect, because what came while away is lost. */
+  /**
+   * Called for each notification, and once after every connect, because notifications during the interruption were
+   * lost.
+   */
   onChange: () => void;
   logger: Logger;
-  /** Between tries to connect. Default 1 s; polling covers the gap. */
+  /** The time between two attempts to connect. Default 1 s; polling covers the gap. */
   retryMs?: number;
 };
 
 /**
- * Listens on its own connection for changes of keys. It only makes them arrive sooner than the next poll: it starts in
- * the background, connects again after every loss, and its failures are logged and otherwise harmless.
+ * Listens on a separate connection for changes of keys. It only makes them arrive sooner than the next poll: it starts
+ * in the background, connects again after every loss, and its failures are logged and otherwise harmless.
  */
 export function createAccessListener({ connectionString, onChange, logger, retryMs = 1_000 }: Options): Part {
   const stopping = new AbortController();

@@ -6,14 +6,14 @@ import { digestOf, isWellFormedGatewayKey } from './gateway-key.ts';
 import { gatewayKeyOf } from './credential-headers.ts';
 import { looksLikeToken, type TokenSignIn } from './token-sign-in.ts';
 
-/** Why a request without a usable key or token was rejected. `slowed`: before its key was looked up. */
+/** Why a request without a usable key or token was rejected. `slowed`: it was rejected before its key was looked up. */
 export type AuthenticationFailure = 'missing_key' | 'wrong_key' | 'wrong_token' | 'slowed';
 
-/** An API key as every process keeps it in memory. */
+/** An API key as every process stores it in memory. */
 export type LiveApiKey = {
   /** One object for all requests of the key. */
   readonly caller: Caller;
-  /** Infinity for never. */
+  /** Infinity if it never expires. */
   readonly expiresAtMs: number;
 };
 
@@ -53,7 +53,7 @@ const tokenLengthMax = 512;
  * A JWT in place of the key signs its user in, if the operator has set that up (token-sign-in.ts).
  *
  * Throws `unauthenticated` with the same message for unknown, revoked and expired keys, `unavailable` when the snapshot
- * is stale or an unknown key cannot be looked up, and what `slow` throws.
+ * is stale or an unknown key cannot be looked up, and the errors of `slow`.
  */
 export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
   snapshot,
@@ -63,7 +63,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
   onFailure,
 }: Deps<Request>): Authenticate<Request> {
   // The map has full tokens as keys, because a prefix or a short hash could collide (CVE-2026-35030). Only tokens of
-  // known keys are kept, so that wrong ones evict nothing.
+  // known keys are added, so that wrong ones cannot evict others.
   const digests = new Map<string, string>();
 
   const find = (token: string): Caller | null => {
@@ -148,7 +148,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     const caller = token.length > tokenLengthMax ? null : find(token);
     if (caller) return caller;
     const forgive = slowDown(request);
-    // Only well-formed keys are looked up. One that the operator chose (SLUICE_BOOTSTRAP_KEY) is known after the next
+    // Only well-formed keys are looked up. A key that the operator chose (SLUICE_BOOTSTRAP_KEY) is known after the next
     // poll.
     if (!isWellFormedGatewayKey(token)) throw refused(request);
     return findAgain(request, token, forgive);
@@ -163,7 +163,7 @@ const missingKey = (): GatewayError =>
       'Authorization: Bearer if you do not send a provider key there.',
   );
 
-/** Whether `Authorization` is a single word that may be a key, and not just the name of a scheme. */
+/** Whether `Authorization` is a single word that can be a key, and not just the name of a scheme. */
 const lacksScheme = ({ authorization = '' }: IncomingHttpHeaders): boolean =>
   /^\s*\S+\s*$/.test(authorization) && authorization.trim().toLowerCase() !== 'bearer';
 

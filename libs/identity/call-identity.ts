@@ -7,12 +7,12 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 const idempotencyKeyLengthMax = 255;
-/** The most that an event stores of a path; longer than any path with a record's id. */
+/** The maximum length of a path in an event. It exceeds any path with a record's ID. */
 const pathLengthMax = 500;
 
 /**
- * Returns what identifies repeats of this call: its Idempotency-Key or, because the SDKs send none, their retry count
- * and the same body. Throws invalid_request for a key that is too long.
+ * Returns the identity by which repeats of this call are recognised: its Idempotency-Key or, because the SDKs send
+ * none, their retry count and the same body. Throws invalid_request for a key that is too long.
  */
 export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprint'> {
   const { workspaceId, keyId } = callerOf(request);
@@ -46,7 +46,7 @@ export function asActor({ organisationRole, ...principal }: Principal): NonNulla
   return organisationRole === undefined ? principal : { ...principal, organisation_role: organisationRole };
 }
 
-/** Whether a key acts, or a user who signed in with a token. */
+/** Whether the caller is a key, or a user who signed in with a token. */
 export const actorType = ({ keyId, principal }: Pick<Caller, 'keyId' | 'principal'>): 'api_key' | 'user' =>
   keyId === principal.id && principal.type === 'user' ? 'user' : 'api_key';
 

@@ -2,8 +2,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 
-// `slk_`, 43 characters for 256 random bits, 6 for their CRC-32, all base62: one word to a double click, recognisable by
-// secret scanners and by `scrub`, and a mistyped or invented key is recognised without reading the database.
+// `slk_`, 43 characters for 256 random bits, 6 for their CRC-32, all base62. A double click selects the whole key,
+// secret scanners and `scrub` recognise it, and a mistyped or invented key is detected without reading the database.
 const prefix = 'slk_';
 const randomBytesCount = 32;
 const randomLength = 43;
@@ -21,7 +21,7 @@ export function createGatewayKey(): Secret {
 /** Returns the SHA-256 of a key in hex, under which it is stored and found. */
 export const digestOf = (key: string): string => createHash('sha256').update(key).digest('hex');
 
-/** True for what `createGatewayKey` could have made. Says nothing about whether the key exists. */
+/** Whether `createGatewayKey` could have made this text. Such a key does not necessarily exist. */
 export function isWellFormedGatewayKey(token: string): boolean {
   if (!shape.test(token)) return false;
   const random = token.slice(prefix.length, prefix.length + randomLength);

@@ -47,7 +47,7 @@ test('a change makes new callers for those whom it concerns, and for nobody else
   expect(second.byDigest.get('a')?.caller.principal).toMatchObject({ role: 'manager', organisationRole: 'member' });
   const third = liveKeys({ ...sources, users: new Map([...users].slice(0, 1)) }, second);
   expect([...third.byDigest.keys()]).toEqual(['s', 'a']);
-  // Who comes back is found again.
+  // A key that comes back is found again.
   expect([...liveKeys(sources, third).byDigest.keys()]).toEqual(['s', 'a', 'b']);
 
   const defaults = { metadata: { team: 'all', region: 'eu' }, userConfigId: 'config_1' };

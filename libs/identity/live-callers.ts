@@ -5,16 +5,18 @@ import type { LiveApiKey } from './authenticate.ts';
 import { reachesEveryWorkspace } from '#libs/http/rights.ts';
 import { scopesWithin, workspaceRoleOf, type LiveUser } from '../http/roles.ts';
 
-/** What a workspace adds to the calls of its keys. */
+/** The settings that a workspace adds to the calls of its keys. */
 export type KeyDefaults = {
   readonly metadata: Readonly<Record<string, string>> | null;
   /** Metadata that neither keys nor requests can replace. Absent: none. */
   readonly lockedMetadata?: Readonly<Record<string, string>>;
   /** The config of users' keys that have none of their own. */
   readonly userConfigId: string | null;
-  /** Absent: bodies are recorded of keys that ask for it. */
+  /** Absent: bodies are recorded for keys that ask for it. */
   readonly recording?: Recording & { readonly isOn: boolean };
-  /** Where requests with its keys can come from, besides those of the organisation. Absent: anywhere. */
+  /**
+   * The networks that requests with its keys can come from, in addition to those of the organisation. Absent: anywhere.
+   */
   readonly networks?: AllowedNetworks;
 };
 
@@ -28,9 +30,9 @@ export type KeySources = {
 export type LiveKeys = KeySources & { readonly byDigest: ReadonlyMap<string, LiveApiKey> };
 
 /**
- * Returns the callers of all valid keys, with what their workspaces add and within the rights of their users. Computed
- * once for each change, so that it costs nothing per request. The keys of a user who has left the workspace are not
- * included.
+ * Returns the callers of all valid keys, with the settings of their workspaces and within the rights of their users.
+ * Computed once for each change, so that it costs nothing per request. The keys of a user who has left the workspace
+ * are not included.
  */
 export function liveKeys(sources: KeySources, previous: LiveKeys | null): LiveKeys {
   const { keys, workspaces, users } = sources;
@@ -53,8 +55,8 @@ export function liveKeys(sources: KeySources, previous: LiveKeys | null): LiveKe
 }
 
 /**
- * A caller as stored with its key, with what its workspace adds; of a user, with the role and within its rights. null: a
- * user who has no business in the workspace (any more).
+ * Returns the caller that is stored with its key, with the settings of its workspace. The key of a user is limited to
+ * the user's role and rights. null: the user does not belong to the workspace (any more).
  */
 export function effectiveCaller(
   caller: Caller,
@@ -62,7 +64,7 @@ export function effectiveCaller(
   user: LiveUser | undefined,
 ): Caller | null {
   const added = defaults?.networks;
-  // Keys of the organisation are left out, so that it can always mend the list.
+  // Keys of the organisation are exempt, so that it can always correct the list.
   const isAdded = added !== undefined && !reachesEveryWorkspace(caller);
   const networks = isAdded ? { networks: Object.freeze([...(caller.networks ?? []), added]) } : {};
   if (caller.principal.type !== 'user') {
@@ -85,7 +87,7 @@ const userKey = '_user';
 function withDefaults({ defaults }: Caller, added: KeyDefaults | null, user: LiveUser | null): Caller['defaults'] {
   const own = user === null ? null : { [userKey]: user.email.length <= metadataTextMax ? user.email : user.id };
   const recording = added?.recording;
-  // What the workspace redacts is redacted of every key.
+  // The redaction rules of the workspace apply to every key.
   const isRecorded = defaults.recording === undefined ? recording?.isOn === true : defaults.recording !== null;
   const locked = { ...defaults.lockedMetadata, ...added?.lockedMetadata, ...own };
   return Object.freeze({

@@ -15,9 +15,9 @@ export class NotInSnapshot extends GatewayError {
 export type Refreshable = Pick<Snapshot<unknown>, 'refresh' | 'absent'>;
 
 /**
- * Runs `find`. If it throws NotInSnapshot, refreshes the snapshot and runs it once more. An ID that the database did not
- * have either is not looked up again until something changes: the million lines of a batch would otherwise cause a million
- * queries. Throws what `find` throws, and unavailable when the database does not answer.
+ * Runs `find`. If it throws NotInSnapshot, refreshes the snapshot and runs it once more. An ID that is missing from the
+ * database as well is not looked up again until something changes: the million lines of a batch would otherwise cause a
+ * million queries. Throws the errors of `find`, and unavailable when the database does not answer.
  */
 export async function withRefresh<Result>(snapshot: Refreshable, find: () => Result): Promise<Awaited<Result>> {
   try {

@@ -5,7 +5,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 type Options = {
-  /** Within some seconds; `signal` aborts when the process stops. */
+  /** Must finish within some seconds; `signal` aborts when the process stops. */
   fetchKeys: (signal: AbortSignal) => Promise<JSONWebKeySet>;
   logger: Logger;
   /** Monotonic, in milliseconds. */
@@ -16,7 +16,7 @@ type Options = {
    */
   refreshMs?: number;
   /**
-   * A token with an unknown key may mean that there is a new one. It causes a fetch at most this often. Default 30 s.
+   * A token with an unknown key can mean that there is a new one. It causes a fetch at most this often. Default 30 s.
    */
   refetchMs?: number;
   /** Keys that were not confirmed for this long are no longer trusted. Default 24 h: a day to repair the key server. */
@@ -30,15 +30,14 @@ export type SigningKeys = Part & {
    * be determined.
    */
   find: JWTVerifyGetKey;
-  /** Changes with the keys. What was verified in an older generation has to be verified again. */
+  /** Changes with the keys. A token that was verified in an older generation has to be verified again. */
   generation: () => number;
   /** Fetches the keys now, or waits for the running fetch. Never rejects; failures are logged. */
   refresh: () => Promise<void>;
 };
 
 /**
- * Keeps the public keys of the server that signs tokens in memory. At most one fetch runs at a time, and all callers
- * share it.
+ * Caches the public keys of the server that signs tokens. At most one fetch runs at any time, and all callers share it.
  */
 export function createSigningKeys({ fetchKeys, logger, ...options }: Options): SigningKeys {
   const { refreshMs = 300_000, refetchMs = 30_000, staleAfterMs = 86_400_000 } = options;

@@ -27,13 +27,13 @@ export type SnapshotOptions = {
   /** Monotonic, in milliseconds. */
   monotonicMs?: () => number;
   /**
-   * Called when the event log has another epoch than at the first poll: the database was restored, so records may have other
-   * contents under the same versions, and what this process knows is of a time that is lost.
+   * Called when the event log has another epoch than at the first poll: the database was restored, so records can have
+   * other contents under the same versions, and the state of this process is from a lost time line.
    */
   onRestored?: () => void;
 };
 
-/** What is kept in memory, and how it is loaded. */
+/** The content of the snapshot, and how it is loaded. */
 export type SnapshotContent<State> = {
   /** Before anything was loaded. */
   empty: State;
@@ -47,13 +47,13 @@ export type Snapshot<State> = Part & {
   /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
   assertFresh(): void;
   /**
-   * Reads the database again, with a query that is sent after this call. Concurrent callers share one query, and never more
-   * than one runs at a time. Rejects when the database does not answer.
+   * Reads the database again, with a query that is sent after this call. Concurrent callers share one query, and only
+   * one runs at any time. Rejects when the database does not answer.
    */
   refresh(): Promise<void>;
   /** For the writer of a change: like `refresh`, but a failure is only logged, because the change is committed. */
   catchUp(): Promise<void>;
-  /** Random ids that the database does not have. Bounded, and cleared whenever anything changes. */
+  /** Random IDs that are missing from the database. Bounded, and cleared whenever anything changes. */
   readonly absent: { has(id: string): boolean; add(id: string): void };
   /** The version in use, for readiness and metrics. -1: nothing was loaded yet. */
   version(): number;
@@ -62,9 +62,9 @@ export type Snapshot<State> = Part & {
 const absentMax = 10_000;
 
 /**
- * Keeps everything that requests need from the database in memory, so that no request waits for it. It is refreshed by
- * LISTEN, by polling one row, and by the process's own commands (`announceAccessChange` makes a new version). `start`
- * resolves when the first load is done and rejects when it fails.
+ * Caches everything that requests need from the database, so that no request waits for it. It is refreshed by LISTEN,
+ * by polling one row, and by the process's own commands (`announceAccessChange` makes a new version). `start` resolves
+ * when the first load is done and rejects when it fails.
  */
 export function createSnapshot<State>(options: SnapshotOptions, content: SnapshotContent<State>): Snapshot<State> {
   const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = Infinity } = options;
@@ -104,7 +104,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
     next ??= (async () => {
       const current = running;
       if (current) await current.catch(() => {});
-      else await nextTurn(); // so that all lookups of the same turn share this poll
+      else await nextTurn(); // All lookups of the same turn share this poll.
       next = undefined;
       const mine = poll();
       running = mine;
@@ -117,7 +117,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
     return next;
   }
 
-  /** Logs the beginning and the end of an outage, not every poll of it. */
+  /** Logs the beginning and the end of an outage, but not every failed poll. */
   async function catchUp(): Promise<void> {
     try {
       await refresh();

@@ -13,15 +13,15 @@ export type People = {
   findWorkspace(name: string): string | undefined;
   /** The id of the only workspace; undefined when there are several. */
   onlyWorkspace(): string | undefined;
-  /** What a workspace adds to the calls of its users; null for nothing. */
+  /** The settings that a workspace adds to the calls of its users; null for none. */
   defaultsOf(workspaceId: string): KeyDefaults | null;
 };
 
-/** From the least to the most. */
+/** Sorted from the fewest rights to the most. */
 const roles: readonly WorkspaceRole[] = ['member', 'manager', 'admin'];
 
 /**
- * Returns who acts with a token: its user, in the workspace that it names or in the user's only one, with the user's
+ * Returns the caller of a token: its user, in the workspace that it names or in the user's only one, with the user's
  * rights there. The token's role and scopes can only reduce these. Throws forbidden: `unknown_user` for an unknown
  * person, `workspace_required` and `workspace_not_allowed`.
  */
@@ -46,7 +46,7 @@ export function tokenCaller(people: People, identity: TokenIdentity): Caller {
     organisationRole: role === held ? user.role : 'member',
   });
   const scopes = scopesWithin(role, identity.scopes ?? 'all');
-  // From the user and not from the token, so that keys that the user creates do not expire with the token.
+  // Taken from the user instead of the token, so that keys that the user creates do not expire with the token.
   const expiresAtMs = Number.POSITIVE_INFINITY;
   const base: Caller = { workspaceId, keyId: user.id, principal, scopes, defaults: noDefaults, expiresAtMs };
   const caller = effectiveCaller(base, people.defaultsOf(workspaceId), user) ?? base;
@@ -55,7 +55,9 @@ export function tokenCaller(people: People, identity: TokenIdentity): Caller {
 
 const noDefaults: Caller['defaults'] = Object.freeze({ configId: null, allowsConfigOverride: true, metadata: null });
 
-/** Returns the workspace that a token names, else `own`, else the only one. Throws forbidden if there is none. */
+/**
+ * Returns the workspace that a token names, otherwise `own`, otherwise the only one. Throws forbidden if there is none.
+ */
 export function tokenWorkspace(people: People, { workspace: wanted }: TokenIdentity, own: string | null): string {
   if (wanted !== null) {
     const id = people.findWorkspace(wanted);

@@ -73,7 +73,7 @@ test.each(used)('a token of %s signs its user in, and is verified once', async (
   expect(signIn.find(token)).toBeNull();
   const caller = await signIn.verify(token);
   expect(caller).toMatchObject({ keyId: 'user_1' });
-  // What was valid before the keys were known is found when they are.
+  // A token that was valid before the keys were known is found once they are.
   if (signIn.find(token) === null) await signIn.verify(token);
   expect(signIn.find(token)).toMatchObject({ keyId: 'user_1' });
 });

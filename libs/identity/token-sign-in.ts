@@ -5,19 +5,19 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { SigningKeys } from './signing-keys.ts';
 
-/** Who signs tokens, for which audience, and which claims are read. */
+/** The signer of tokens, their audience, and the claims that are read. */
 export type TokenSettings = {
   issuer: string;
-  /** One of them has to be in the token. */
+  /** The token has to contain one of them. */
   audiences: readonly string[];
-  /** How far the clocks of the issuer and the database may differ. */
+  /** How far the clocks of the issuer and the database can differ. */
   toleranceMs: number;
   claims: Readonly<Record<'user' | 'workspace' | 'role' | 'scopes' | 'email', string>>;
   /** Whether users are found by an address without the claim `email_verified`, for issuers that verify all of them. */
   trustsUnmarkedEmail: boolean;
 };
 
-/** What a token says about its user. */
+/** The data of a token about its user. */
 export type TokenIdentity = {
   readonly user: string;
   readonly workspace: string | null;
@@ -37,14 +37,14 @@ type Deps = {
    */
   callerOf: (identity: TokenIdentity) => Caller;
   accessVersion: () => number;
-  /** Called once for a token whose user `callerOf` refuses. May create the user. */
+  /** Called once for a token whose user `callerOf` refuses. It can create the user. */
   welcome?: (identity: TokenIdentity) => Promise<void>;
 };
 
 export type TokenSignIn = {
   /**
    * Returns the caller of a token that was verified before and is still valid; null for one that has to be verified.
-   * Throws what `callerOf` throws.
+   * Throws the errors of `callerOf`.
    */
   find(token: string): Caller | null;
   /**
@@ -64,7 +64,7 @@ const tokenLengthMax = 16_384;
 const cachedMax = 10_000;
 const cachedCharactersMax = 8 * 1_048_576;
 
-/** Three parts of base64url, the first of them JSON: no API key looks like it, and no other has two dots. */
+/** Three parts of base64url, the first of them JSON. An API key never looks like it, because it contains no dots. */
 export const looksLikeToken = (text: string): boolean => text.startsWith('eyJ') && text.includes('.');
 
 type Verified = {
@@ -115,7 +115,7 @@ export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersi
       return { identity: identityOf(payload, settings), expiresAtMs, generation, caller: null, accessVersion: -1 };
     } catch (error) {
       if (error instanceof GatewayError) throw error;
-      // A library's message may quote the token, which a stranger wrote.
+      // A library's message can quote the token, which an unknown client wrote.
       throw refused(explain(error), error);
     }
   };
@@ -151,7 +151,8 @@ function identityOf(
 ): TokenIdentity {
   const user = textOf(claimOf(payload, names.user));
   if (user === null) throw refused(`It has no claim '${names.user}', which says who the user is.`);
-  // Some issuers send texts. Without the claim, an address is only good enough for a new user who is found by something else.
+  // Some issuers send texts. Without the claim, an address can only be used for a new user who is found by something
+  // else.
   const verified = payload['email_verified'];
   const isByEmail = names.user === names.email;
   const isUnmarked = verified === undefined && (trustsUnmarkedEmail || !isByEmail);

@@ -11,7 +11,7 @@ function setUp(perMinute: number) {
         take(address);
         taken += 1;
       } catch {
-        // What is thrown has a test of its own.
+        // A separate test covers the error.
       }
     }
     return taken;

@@ -4,7 +4,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 
 export type WrongKeyLimit = {
   /**
-   * Uses up one attempt of the address. Returns a function that gives it back, for a key that turns out to be valid.
+   * Uses up one attempt of the address. Returns a function that restores it, for a key that turns out to be valid.
    * Throws rate_limited `too_many_failed_attempts` when none is left.
    */
   take: (address: string) => () => void;
@@ -17,9 +17,9 @@ const addressesMax = 20_000;
 
 /**
  * Slows down guessing of keys: each address has `perMinute` attempts with wrong keys, which are refilled at that rate.
- * Only wrong keys use them up, so a known key from the same address still works. A token that was not seen before waits,
- * because checking its signature takes time. An IPv6 client has a whole /64, which
- * counts as one address. 0: no limit. `now` is monotonic, in milliseconds.
+ * Only wrong keys use them up, so a known key from the same address still works. A token that was not seen before
+ * waits, because checking its signature takes time. An IPv6 client has a whole /64, which counts as one address. 0: no
+ * limit. `now` is monotonic, in milliseconds.
  */
 export function createWrongKeyLimit(perMinute: number, now: () => number): WrongKeyLimit {
   const buckets = new LRUCache<string, Bucket>({ max: addressesMax });
@@ -41,7 +41,8 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
 }
 
 /**
- * The /64 of an IPv6 address, which is the least that a network gives to one customer.
+ * The /64 of an IPv6 address, which is the smallest network that a provider assigns to a customer.
+ *
  * @testOnly
  */
 export function groupOf(address: string): string {

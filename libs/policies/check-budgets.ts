@@ -5,7 +5,7 @@ import { advanceCounter } from '#libs/limits/counter.ts';
 import { raiseUsed, readCounters, toCounter } from '#libs/limits/counter-store.ts';
 import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 
-/** A counter of a budget in its present period, beside what the request log says of the calls that fall under it. */
+/** A counter of a budget in its present period, compared with the calls in the request log to which it applies. */
 export type BudgetCheck = {
   id: string;
   label: string;
@@ -17,12 +17,12 @@ export type BudgetCheck = {
   counted: Big;
   /** The part of `counted` that killed processes held. Their calls may have used it. */
   assumed: Big;
-  /** The part of `counted` that calls reserved whose answers were lost. The log does not have it. */
+  /** The part of `counted` that was reserved by calls whose answers were lost. The log does not contain it. */
   unconfirmed: Big;
   logged: Big;
   /** Calls in the log whose cost is not known. */
   unpriced: number;
-  /** What calls under way have reserved; it is neither counted nor logged yet. */
+  /** The reservations of running calls, which are neither counted nor logged yet. */
   leased: Big;
   isRepaired: boolean;
 };
@@ -30,21 +30,21 @@ export type BudgetCheck = {
 type Deps = {
   db: Kysely<Database>;
   rules: readonly LimitRule[];
-  /** The id of the stored credential that has this slug now. */
+  /** The ID of the stored credential that has this slug now. */
   credentialIdOf: (workspaceId: string, slug: string) => string | null;
-  /** The calls of a workspace that the request log has from this time on. */
+  /** The calls of a workspace in the request log from this time on. */
   readGroups: (workspaceId: string, sinceMs: number) => Promise<LoggedGroup[]>;
   nowMs: number;
 };
 
 const zero = new Big(0);
 
-/** The least that a counter must have counted. */
+/** The minimum that a counter must have counted. */
 const leastOf = ({ logged, unconfirmed }: Pick<BudgetCheck, 'logged' | 'unconfirmed'>): Big => logged.plus(unconfirmed);
 
 /**
- * Whether the counter is what the log explains. Calls of killed processes may be in the log and in what these processes
- * held, so a counter may have counted anything between the two.
+ * Whether the log explains the counter. Calls of killed processes can be in the log and in the leases of these
+ * processes, so the correct count is anywhere between the two.
  */
 export function isExplained(check: Pick<BudgetCheck, 'counted' | 'logged' | 'unconfirmed' | 'assumed'>): boolean {
   const least = leastOf(check);
@@ -52,10 +52,10 @@ export function isExplained(check: Pick<BudgetCheck, 'counted' | 'logged' | 'unc
 }
 
 /**
- * Compares the counters of budgets with the request log. With `repair`, counters that have counted less than the log are
- * raised to it, where no call is under way. None is lowered, because a call that the log does not have may have reached its
- * provider. Answers that were paid for and then rejected by a retry count in a budget of tokens and are not in the log's
- * sum of tokens; costs are complete in both.
+ * Compares the counters of budgets with the request log. With `repair`, counters that have counted less than the log
+ * are raised to it, if no call is running. None is lowered, because a call that is missing from the log may have
+ * reached its provider. Answers that were paid for and then rejected by a retry count in a budget of tokens and are not
+ * in the log's sum of tokens; costs are complete in both.
  */
 export async function checkBudgets(deps: Deps, { repair }: { repair: boolean }): Promise<BudgetCheck[]> {
   const checks: BudgetCheck[] = [];
@@ -75,7 +75,7 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
   const sums = await sumLog(deps, rule, first);
   const checks: BudgetCheck[] = [];
   for (const { row, counter, sinceMs } of counters) {
-    // A counter that was reset by hand began again in the middle.
+    // A counter that was reset manually restarted in the middle of the period.
     const own = row.reset_at !== null && sinceMs === row.reset_at.getTime() ? await sumLog(deps, rule, sinceMs) : sums;
     const { logged, unpriced } = own.get(row.id) ?? { logged: zero, unpriced: 0 };
     const leased = Object.values(counter.leases).reduce(
@@ -106,7 +106,7 @@ async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<
 
 type Sum = { logged: Big; unpriced: number };
 
-/** Calls of the request log that a limit cannot tell apart, and what they used. Sums are exact decimals. */
+/** Calls of the request log that a limit cannot distinguish, and their use. Sums are exact decimals. */
 export type LoggedGroup = {
   key_id: string | null;
   provider: string | null;
@@ -121,7 +121,10 @@ export type LoggedGroup = {
   unpriced: number;
 };
 
-/** What the log says of the calls of a rule that were recorded at or after a time, by the ids of their counters. */
+/**
+ * The use that the log contains for calls of a rule that were recorded at or after a time, by the IDs of their
+ * counters.
+ */
 async function sumLog(deps: Deps, rule: LimitRule, sinceMs: number): Promise<Map<string, Sum>> {
   const sums = new Map<string, Sum>();
   for (const group of await deps.readGroups(rule.workspaceId, sinceMs)) {
@@ -146,7 +149,7 @@ function factsOf(group: LoggedGroup, workspaceId: string, credentialIdOf: Deps['
     provider: group.provider ?? '',
     model: group.model,
     config: configId === null ? null : { id: configId, slug: config ?? configId },
-    // The log has no id of it; a condition that names one by its id is not met here.
+    // The log has no ID for it. A condition that names one by its ID does not match here.
     prompt: prompt === null ? null : { id: prompt, slug: prompt },
   };
 }

@@ -15,7 +15,7 @@ export const alertQueue: QueueDefinition<{ record_id: string; version: number }>
   name: 'alert-deliver',
   payload: z.object({ record_id: z.string(), version: z.number().int() }),
   options: {
-    // With the delays below, an endpoint may be away for about a day.
+    // With the delays below, an endpoint can be unavailable for about a day.
     retryLimit: 35,
     retryDelay: 1,
     retryBackoff: true,
@@ -27,7 +27,7 @@ export const alertQueue: QueueDefinition<{ record_id: string; version: number }>
   },
 };
 
-/** Where alerts go. `secret` is a secret of Standard Webhooks: `whsec_` and base64. */
+/** The webhook for alerts. `secret` is a secret of Standard Webhooks: `whsec_` and base64. */
 export type AlertWebhook = { url: URL; secret: Secret };
 
 const timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, totalMs: 15_000 };
@@ -36,9 +36,9 @@ const answerBytesMax = 65_536;
 type AlertRecord = { slug: string | null; name: string | null; alert_emails: string[] | null };
 
 /**
- * Sends one alert to the webhook: a POST signed as Standard Webhooks 1.0 says, through the egress, without redirects. The
- * id is that of the event, so that a receiver recognises a repetition. Throws, so that the queue tries again, unless the
- * answer is 2xx.
+ * Sends one alert to the webhook: a POST signed as Standard Webhooks 1.0 requires, through the egress, without
+ * redirects. The ID is that of the event, so that a receiver recognises a repetition. Throws, so that the queue
+ * retries, unless the answer is 2xx.
  */
 export async function deliverAlert(
   { db, egress, webhook, now }: { db: Kysely<Database>; egress: Egress; webhook: AlertWebhook; now: () => number },
@@ -84,7 +84,7 @@ export async function deliverAlert(
   if (status < 200 || status > 299) throw new Error(`the alert webhook answered ${status}`);
 }
 
-/** What happened, in the members of Standard Webhooks. Amounts are decimals: US cents, or tokens. */
+/** The alert as the body of Standard Webhooks. Amounts are decimals: US cents, or tokens. */
 async function bodyOf(db: Kysely<Database>, event: RecordedEvent): Promise<object> {
   const { type, workspaceId, data, recordedAt, streamId: id } = event;
   const { rows } = await sql<AlertRecord>`

@@ -19,13 +19,13 @@ type Deps = {
   limits: Limits;
   rulesOf: (workspaceId: string) => WorkspaceRules | undefined;
   amounts: UsedAmounts;
-  /** The database's. */
+  /** The database's clock. */
   clock: Clock;
-  /** What happens to calls with an unknown price under a budget of money. */
+  /** The treatment of calls with an unknown price under a budget of money. */
   unpriced: 'refuse' | 'admit';
 };
 
-/** What a call has reserved from one counter; `draw` is null if its price is not known. */
+/** The reservation of a call in one counter; `draw` is null if its price is not known. */
 type Taken = { rule: LimitRule; counter: CounterHandle; draw: Draw | null };
 
 const nothing = new Big(0);
@@ -33,7 +33,7 @@ const nothing = new Big(0);
 /** A batch line asks again after this long, in case the limit was raised or reset meanwhile. */
 const askAgainMsMax = 30_000;
 
-/** Admits calls by the budgets and rates that apply to them, and settles these with what the calls have used. */
+/** Admits calls by the budgets and rates that apply to them, and settles these with the calls' actual use. */
 export function createLimitAdmission(deps: Deps): Admission & { refused: () => { budget: number; rate: number } } {
   const { limits, rulesOf, amounts, clock } = deps;
   const refusals = { budget: 0, rate: 0 };
@@ -81,7 +81,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
         continue;
       }
       if (terms.max.eq(0)) return refuse(usedUp(rule, request, amount, null, clock.now()), rule, taken);
-      // A call that is larger than a whole window may use all of it.
+      // A call that is larger than a whole window can use all of it.
       if (rule.kind === 'rate' && amount.gt(terms.max)) amount = terms.max;
       const drawn = limits.draw(counter, amount);
       if (drawn instanceof Promise) {
@@ -165,7 +165,7 @@ const windows: Record<string, string> = {
   rpw: 'week',
 };
 
-/** Returns an error that names the limit, what is left of it, and when there will be more. */
+/** Returns an error that names the limit, the remaining amount, and when it is reset. */
 function usedUp(
   rule: LimitRule,
   { waitsForBudget }: AdmissionRequest,
@@ -186,7 +186,7 @@ function usedUp(
     message = `This call falls under ${label}, which already counts as many different values as it may: no new one is admitted.`;
   } else if (grant !== null && isBudget) {
     const left = terms.max.minus(grant.used);
-    // What calls under way have reserved is neither used nor free.
+    // The reservations of running calls are neither used nor free.
     const kept = left.gte(amount) ? ' but reserved by other calls under way' : '';
     message =
       `This call falls under ${label}, which allows ${limit}: ${grant.used.toFixed()} are used, ` +

@@ -15,8 +15,8 @@ const model = resourceModel(resourceKinds);
 
 /**
  * Records that a budget has reached its alert threshold: an event of the record that has the budget, once in a period,
- * whichever process is the first. For the budget of a workspace with an integration, that is the integration.
- * With a `queue`, the same transaction enqueues the delivery to the alert webhook. A failure is logged; the next call that
+ * whichever process is the first. For the budget of a workspace with an integration, that is the integration. With a
+ * `queue`, the same transaction enqueues the delivery to the alert webhook. A failure is logged, and the next call that
  * counts tries again.
  */
 export function createAlertRecorder({
@@ -26,7 +26,7 @@ export function createAlertRecorder({
 }: {
   eventLog: EventLog;
   logger: Logger;
-  /** Null if there is no webhook for alerts. */
+  /** null if there is no webhook for alerts. */
   queue: JobQueue | null;
 }) {
   let recorded = 0;

@@ -89,7 +89,7 @@ const lost = attemptOf({ isLost: true });
 const refused = attemptOf({ status: 503 });
 const ok = attemptOf({ status: 200 });
 const paid = attemptOf({ status: 200, paid: { responseModel: 'm', usage: tokens(3, 2) } });
-/** The estimate of the request: a quarter of its 37 bytes, and its bound. */
+/** The estimate of the request: a quarter of its 37 bytes, and its output limit. */
 const reserved = 10 + 100;
 
 test.each<[string, Partial<Spent>, amount: number, unconfirmed: number]>([

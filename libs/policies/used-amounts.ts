@@ -7,20 +7,21 @@ import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 
-/** Amounts that calls use of a limit, estimated before the call and counted after it. */
+/** The use of a limit by calls, estimated before the call and counted after it. */
 export type UsedAmounts = {
-  /** Returns about the most that a call may use; null: its price is not known. */
+  /** Returns approximately the maximum use of a call; null: its price is not known. */
   estimate(measure: LimitRule['measure'], request: AdmissionRequest): Big | null;
-  /** Returns what a call has used; null: its cost is not known. */
+  /** Returns the use of a call; null: its cost is not known. */
   used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Used | null;
   /**
-   * Records the length of an answer, to estimate later ones of its model, and what is counted for a stored object. Returns
-   * what is to be counted: for an object that is read later, the usage that it reports beyond what was counted.
+   * Records the length of an answer, to estimate later ones of its model, and the counted usage of a stored object.
+   * Returns the usage that must still be counted: for an object that is read later, the part that was not counted
+   * before.
    */
   learn(request: AdmissionRequest, spent: Spent): Spent;
 };
 
-/** `unconfirmed` is the part of `amount` that was reserved because no answer says what was used. */
+/** `unconfirmed` is the part of `amount` that was only reserved, because no answer reports the use. */
 type Used = { amount: Big; unconfirmed: Big };
 
 type Bought = { models: readonly (string | null)[]; usage: Usage | null; isPartial?: boolean | undefined };
@@ -35,15 +36,18 @@ const outputTokensDefault = 1_000;
 const usualFactor = 2;
 const modelsMax = 10_000;
 const storedMax = 10_000;
-/** Operations of which only the input is charged. */
+/** Operations for which only the input is charged. */
 const withoutOutput: ReadonlySet<string> = new Set(['embeddings', 'moderations']);
 
 export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmounts {
-  /** What was counted for runs and responses that this process has created, and whose usage was not known then. */
+  /**
+   * The usage that was counted for runs and responses which this process has created, and whose usage was not known
+   * then.
+   */
   const stored = new LRUCache<string, Usage>({ max: storedMax });
   /** The moving average of the output tokens of each model. */
   const usual = new LRUCache<string, number>({ max: modelsMax });
-  /** By credential, because callers may send their own to servers that report any usage. */
+  /** The key includes the credential, because callers can send their own to servers that report any usage. */
   const modelOf = ({ target, model }: AdmissionRequest): string =>
     `${target.credentialId ?? target.provider}/${model ?? ''}`;
 
@@ -99,7 +103,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
         }
         amount = amount.plus(counted);
       }
-      // The record of the call that began the work does not have it.
+      // The record of the call that began the work does not contain it.
       return { amount, unconfirmed: spent.isLate === true ? amount : unconfirmed };
     },
 
@@ -125,7 +129,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
   };
 }
 
-/** Without a model, or for training, only the answer may say what it cost. */
+/** Without a model, or for training, only the answer can report the cost. */
 const isPriced = ({ model, work }: AdmissionRequest): boolean => model !== null && work === 'call';
 
 function largerUsage(one: Usage, other: Usage): Usage {
@@ -146,8 +150,8 @@ const usageBeyond = (usage: Usage, counted: Usage): Usage => ({
 
 /**
  * Everything that may have to be paid for: the last answer, those that were rejected by a retry or a guardrail, and
- * requests that were sent and whose answers were lost, because the provider may have worked for them. A provider's errors
- * cost nothing.
+ * requests that were sent and whose answers were lost, because the provider may have worked for them. A provider's
+ * errors cost nothing.
  */
 function purchasesOf({ model }: AdmissionRequest, spent: Spent): Bought[] {
   const { attempts, usage, status, model: answered, isPartial } = spent;

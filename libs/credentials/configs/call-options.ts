@@ -49,7 +49,7 @@ export function hasCallOptions(headers: IncomingHttpHeaders): boolean {
 
 /**
  * Refuses values other than `true` and `false` for headers that are only read if there is a cache. A caller who sends
- * `1` so that nothing of a call is stored must not find out later that it was stored. Throws invalid_request.
+ * `1` to prevent caching must not find out later that the call was cached. Throws invalid_request.
  */
 export function checkCacheFlags(headers: IncomingHttpHeaders): void {
   if (

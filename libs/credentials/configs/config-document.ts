@@ -8,8 +8,8 @@ import { parseConfigText, readConfig } from './read-config.ts';
 export type Document = Record<string, unknown>;
 
 /**
- * Checks a config that will be stored, or another document of the same members, and returns it as its author wrote it.
- * `param` is its name in error messages; `checkDestination` throws for a URL that could never be called. Throws
+ * Checks a config that will be stored, or another document with the same members, and returns it as its author wrote
+ * it. `param` is its name in error messages; `checkDestination` throws for a URL that could never be called. Throws
  * invalid_request.
  */
 export function readDocument(given: string | object, param: string, checkDestination: (url: URL) => void): Document {
@@ -17,11 +17,11 @@ export function readDocument(given: string | object, param: string, checkDestina
   readConfig(document, param, checkDestination);
   refuseCredentials(document as Document, param);
   refuseUnstorable(document, param);
-  // As the log gives it back: no undefined members, no prototypes.
+  // Converted to the form in which the log returns it: no undefined members, no prototypes.
   return JSON.parse(JSON.stringify(document)) as Document;
 }
 
-/** Encrypts the secrets of a document and returns the rest, which the log keeps. */
+/** Encrypts the secrets of a document and returns the rest, which the log stores. */
 export async function storeDocumentSecrets(
   secrets: Secrets,
   unit: UnitOfWork,

@@ -6,19 +6,20 @@ import { Secret } from '#libs/kernel/logging/secret.ts';
 type Document = Record<string, unknown>;
 type Path = readonly (string | number)[];
 
-/** A secret in a config; `shown` is what answers have in its place. */
+/** A secret in a config; `shown` replaces it in answers. */
 type Found = { path: Path; value: unknown; shown: unknown; isCredential: boolean };
 
 const redacted = '[redacted]';
 
 const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
 const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
-// Of configs, and of prompts.
+// The lists of parameters of configs and prompts.
 const paramLists = ['default_params', 'override_params', 'parameters', 'tools'];
 /**
- * Refuses a config that is to be stored with the credential of a provider in it: those are virtual keys, which can be
- * changed and revoked by themselves. Other secrets are encrypted (`splitSecrets`). Also refuses what is only shown in
- * the place of a secret. Throws invalid_request with the member at fault. `document` was accepted by `ConfigInput`.
+ * Refuses to store a config that contains a provider's credential. Such credentials belong in virtual keys, which can
+ * be changed and revoked separately. Other secrets are encrypted (`splitSecrets`). Also refuses the placeholder that
+ * answers show instead of a secret. Throws invalid_request with the member at fault. `document` was accepted by
+ * `ConfigInput`.
  */
 export function refuseCredentials(document: Document, param: string): void {
   for (const { path, value, shown, isCredential } of secretsIn(document)) {
@@ -43,13 +44,13 @@ export function refuseCredentials(document: Document, param: string): void {
   }
 }
 
-/** Whether a config has a credential or another secret in it. */
+/** Whether a config contains a credential or another secret. */
 export const holdsSecrets = (document: Document): boolean => secretsIn(document).length > 0;
 
 /**
- * A config as it may be stored and shown, and its secrets by where they were; `joinSecrets` puts them back. Secrets are
- * credentials, the headers of webhooks, their addresses but for the host, and members of parameters that are
- * named like one, or are headers, or addresses with a user or a query.
+ * Splits a config into the part that can be stored and shown, and its secrets by their location; `joinSecrets` reverses
+ * this. Secrets are credentials, the headers of webhooks, their addresses except for the host, and members of
+ * parameters that have the name of a secret, or are headers, or addresses with a user or a query.
  */
 export function splitSecrets<Whole extends Document>(
   document: Whole,
@@ -65,7 +66,10 @@ export function splitSecrets<Whole extends Document>(
   return { document: open, secrets };
 }
 
-/** A config as it can be shown, even if it was stored when one of its secrets was not yet recognised as such. */
+/**
+ * Returns a config in the form that can be shown, even if one of its secrets was not recognised as such when it was
+ * stored.
+ */
 export const redactSecrets = <Whole extends Document>(document: Whole): Whole => splitSecrets(document).document;
 
 /** Puts secrets back into a config; null when one of its secrets is missing. */
@@ -86,7 +90,7 @@ function put(document: Document, path: Path, value: unknown): void {
   Object.assign(parent, { [path.at(-1) as string]: value });
 }
 
-/** Collected whole, because the caller may replace what it finds. */
+/** The list is complete before it is returned, because the caller may replace its entries. */
 function secretsIn(document: Document): Found[] {
   const found: Found[] = [];
   const visit = (node: Document, path: Path): void => {
@@ -113,19 +117,19 @@ function entriesOf(value: unknown): [string | number, unknown][] {
 
 const secret = (path: Path, value: unknown, shown: unknown): Found => ({ path, value, shown, isCredential: false });
 
-/** Wherever a guardrail has them: in both of its forms. */
+/** Finds webhooks wherever a guardrail has them, in both of its forms. */
 function collectWebhooks(value: unknown, path: Path, found: Found[]): void {
   for (const [name, child] of entriesOf(value)) {
     const at = [...path, name];
     if (name === 'webhookURL') collectWebhookUrl(child, at, found);
     else if (name === 'jwksUri') collectUrl(child, at, found);
     else if (name === 'headers') collectHeaders(child, at, found);
-    // The schema of a check is the author's own text, in which a member may have any name.
+    // The schema of a check is the author's own text, in which a member can have any name.
     else if (name !== 'schema') collectWebhooks(child, at, found);
   }
 }
 
-/** An object, or one as JSON text; their names stay. */
+/** The headers are an object, or an object as JSON text. Their names are not secret. */
 function collectHeaders(value: unknown, path: Path, found: Found[]): void {
   if (typeof value === 'string') return void found.push(secret(path, value, redactedJson(value)));
   for (const [name, child] of entriesOf(value)) {
@@ -153,17 +157,20 @@ function collectParams(value: unknown, path: Path, found: Found[]): void {
   }
 }
 
-/** A parameter may be a text that only begins with an address; of a webhook whatever can be called counts, blanks and all. */
+/**
+ * A parameter can be a text that only begins with an address. A webhook's address is anything that can be called,
+ * including blanks.
+ */
 const looksLikeUrl = /^\s*https?:\/\/\S*[?@#]/i;
 
-/** Everything behind the host: Slack, Discord and Teams have their secrets in the path. */
+/** Everything after the host is secret: Slack, Discord and Teams have their secrets in the path. */
 function collectWebhookUrl(value: unknown, path: Path, found: Found[]): void {
   if (typeof value !== 'string' || !URL.canParse(value)) return;
   const { origin, href } = new URL(value);
   if (href !== `${origin}/`) found.push(secret(path, value, `${origin}/${redacted}`));
 }
 
-/** The user and what is behind the path: tokens are passed in both. */
+/** The user and everything after the path are secret, because tokens are passed in both. */
 function collectUrl(value: unknown, path: Path, found: Found[]): void {
   if (typeof value !== 'string' || !URL.canParse(value)) return;
   const { origin, pathname, search, hash, username, password } = new URL(value);

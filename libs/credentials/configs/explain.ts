@@ -10,14 +10,14 @@ import type { ResolvedTarget } from '../resolve.ts';
 type Deps = {
   call: PlanCall;
   search: PatternSearch;
-  /** As for a call. Throws GatewayError for a target that a call would be refused at. */
+  /** Resolves a leaf like for a call. Throws GatewayError for a target that would refuse the call. */
   resolve: (leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<ResolvedTarget>;
   now: number;
 };
 
 /**
- * What a call with this plan would do, without doing it: the same conditions, sticky choices, edits and targets that
- * `runPlan` goes by. Where chance decides, all options are there with their shares.
+ * Explains what a call with this plan would do, without making it. Uses the same conditions, sticky choices, edits and
+ * targets as `runPlan`. For random choices, it returns all options with their shares.
  */
 export async function explainPlan(deps: Deps, node: PlanNode): Promise<ExplainedStep> {
   switch (node.kind) {
@@ -90,7 +90,7 @@ async function explainLeaf({ call, resolve }: Deps, leaf: Leaf): Promise<TargetS
       ...step,
       provider: target.provider,
       virtual_key: target.label === target.provider ? null : target.label,
-      // Its path may have a deployment or an account, and no secret; a query could have one.
+      // Its path can contain a deployment or an account, but no secret; a query could contain one.
       base_url: `${target.baseUrl.origin}${target.baseUrl.pathname}`,
       model: target.model ?? requested,
     };
@@ -103,7 +103,7 @@ async function explainLeaf({ call, resolve }: Deps, leaf: Leaf): Promise<TargetS
 const nameOf = (entry: GuardrailEntry): string =>
   isReference(entry) ? entry.stored : (entry.name ?? entry.id ?? entry.checks.map(({ id }) => id).join(', '));
 
-/** The steps as sentences, those inside of others indented by two spaces. */
+/** The steps as sentences. Nested steps are indented by two spaces. */
 export function describeSteps(step: ExplainedStep, indent = ''): string[] {
   const inside = `${indent}  `;
   switch (step.kind) {

@@ -5,7 +5,10 @@ const lists: ReadonlySet<string> = new Set([
   'after_request_hooks',
 ]);
 
-/** The stored guardrails that a document names, such as a config or the defaults of a key: slugs and ids. Its depth must be bounded. */
+/**
+ * The slugs and IDs of stored guardrails that a document names, such as a config or the defaults of a key. Its depth
+ * must be bounded.
+ */
 export function guardrailNamesIn(document: unknown): Set<string> {
   const names = new Set<string>();
   const visit = (node: unknown): void => {
@@ -22,6 +25,6 @@ export function guardrailNamesIn(document: unknown): Set<string> {
 function addName(entry: unknown, names: Set<string>): void {
   if (typeof entry === 'string') names.add(entry);
   if (typeof entry !== 'object' || entry === null || !('id' in entry) || typeof entry.id !== 'string') return;
-  // With a check it is a guardrail of its own, which has that id.
+  // An entry with a check is not a reference but a complete guardrail with that ID.
   if (Object.keys(entry).every((key) => key === 'id' || key === 'type')) names.add(entry.id);
 }

@@ -10,7 +10,7 @@ test('plans are charged to the memory budget, take up an eighth of it at most, a
   const plans = createPlanCache(memory);
   for (let index = 0; index < 100; index += 1) {
     plans.keep(`config ${index}`, JSON.stringify(config(index)), planOfStored(config(index)));
-    // One that is used all the time stays.
+    // A plan that is in constant use stays.
     expect(plans.find('config 0')).toBeDefined();
   }
   const { heldBytes } = memory.stats();

@@ -6,7 +6,7 @@ import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 export type PlanCache = {
   /** Returns the plan that is cached under the key, if any. null: this release cannot read the config. */
   find(key: string | object): Plan | null | undefined;
-  /** `text`: the config as JSON, by whose size the plan is charged. */
+  /** `text`: the config as JSON, whose size determines the charge for the plan. */
   keep(key: string | object, text: string, plan: Plan | null): void;
 };
 
@@ -14,7 +14,7 @@ export type PlanCache = {
 const share = 1 / 8;
 const defaultBytesMax = 16_777_216;
 
-/** A plan holds the value of its config and what was compiled from it. */
+/** A plan contains the value of its config and the compiled form. */
 const valuesPerPlan = 2;
 
 /**

@@ -11,7 +11,7 @@ import { noSuchConfig, noSuchGuardrail, unreadableConfig, unreadableGuardrail } 
 import { readConfig, readInlineConfig, type ReadConfigDeps } from './read-config.ts';
 import { refuseConfigOverride, type ConfigDefaults, type RequestedCredential } from '../requested.ts';
 
-/** What plans are made of, all of it in memory. */
+/** The records for making plans, all of them in memory. */
 export type PlanDeps = ReadConfigDeps & { snapshot: ConfigRecords & GuardrailRecords };
 
 type ConfigRecords = {
@@ -29,7 +29,7 @@ export type GuardrailRecords = {
   findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
   /** A stored guardrail by slug or ID. Its `guardrail` is null if this process cannot read it. */
   findGuardrail(workspaceId: string, name: string): { slug: string; guardrail: Guardrail | null } | undefined;
-  /** Another object after each change of a stored guardrail. */
+  /** A new object after each change of a stored guardrail. */
   guardrailsVersion(): object;
 };
 
@@ -50,7 +50,7 @@ export type PlanQuery = {
   defaults: ConfigDefaults;
 };
 
-/** For a call without a config. */
+/** The plan of a call without a config. */
 export const withoutConfig: FoundPlan = { plan: plainPlan, param: 'config', options: null, stored: null };
 
 /**
@@ -107,7 +107,7 @@ function findStored(
 /**
  * Returns a plan with the guardrails of the workspace before its own, and with each reference replaced by the stored
  * guardrail. Without guardrails it is the same object. Throws unavailable when they cannot be read, and NotInSnapshot,
- * so that no call is made without the checks that it should have.
+ * so that no call is made without its checks.
  */
 export function guardPlan(snapshot: GuardrailRecords, workspaceId: string, found: FoundPlan): FoundPlan {
   const ofWorkspace = snapshot.findGuardrails(workspaceId);

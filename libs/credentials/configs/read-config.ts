@@ -16,8 +16,8 @@ import { assertSendable } from '../provider-settings.ts';
 type CheckDestination = (url: URL) => void;
 
 /**
- * Checks a config and makes it ready to run. Everything that can be known without a call is judged for every target,
- * also for one that might never have its turn: members, rules, providers, hosts and where they lead. `param` names the
+ * Checks a config and makes it ready to run. Everything that can be known without a call is checked for every target,
+ * even for one that may never be used: members, rules, providers, hosts and their destinations. `param` names the
  * config in messages. Throws invalid_request.
  */
 export function readConfig(
@@ -36,7 +36,7 @@ export function readConfig(
   return { config: result.value, plan };
 }
 
-/** Where a leaf stands in what the caller sent: `x-gateway-config.targets[0]`. */
+/** The location of a leaf in the caller's request: `x-gateway-config.targets[0]`. */
 export const atLeaf = ({ path }: Pick<Leaf, 'path'>, param: string): string => param + path.slice('config'.length);
 
 function checkLeaf(leaf: Leaf, at: string, checkDestination: CheckDestination): void {
@@ -67,7 +67,10 @@ function checkGuardrails(guardrails: readonly GuardrailEntry[], param: string, c
   }
 }
 
-/** A config that was judged when it was stored; null when this release cannot read it. Destinations are judged at calls. */
+/**
+ * The plan of a config that was checked when it was stored; null when this release cannot read it. Destinations are
+ * checked for each call.
+ */
 export function planOfStored(document: Record<string, unknown>): Plan | null {
   const result = ConfigNode.safeParse(document);
   return result.success ? compileConfig(result.data) : null;
@@ -91,8 +94,9 @@ const refused = (param: string, what: string): GatewayError =>
 export type ReadConfigDeps = { checkDestination: CheckDestination; plans: PlanCache };
 
 /**
- * Returns the plan of a config that came with a call as text: the same few, thousands of times. One with a credential in
- * it is never cached, so that no key outlives its call here.
+ * Returns the plan of a config that came with a call as text. The plan is cached, because callers send the same few
+ * texts thousands of times. A config that contains a credential is never cached, so that no key stays in memory after
+ * its call.
  */
 export function readInlineConfig({ checkDestination, plans }: ReadConfigDeps, text: string, param: string): Plan {
   const cacheKey = `${param} ${text}`;

@@ -33,7 +33,7 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   internal: { status: 500, type: 'server_error' },
 };
 
-// These refusals exist only in HTTP, so they have no kind of their own.
+// These refusals exist only in HTTP, so they have no separate kind.
 const answersByCode: Record<string, ErrorAnswer> = {
   request_timeout: { status: 408, type: 'invalid_request_error' },
   range_not_satisfiable: { status: 416, type: 'invalid_request_error' },
@@ -62,9 +62,9 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
 }
 
 /**
- * Response headers of an error besides content type and request id. 429 and 503 always carry both forms of Retry-After.
- * `x-should-retry: false` is added for waits of more than a minute, and where SDKs would repeat a call that cannot succeed:
- * 409 (unless the error says when to retry), an exhausted quota, a full disk.
+ * The response headers of an error in addition to content type and request ID. 429 and 503 always have both forms of
+ * Retry-After. `x-should-retry: false` is added for waits of more than a minute, and if SDKs would repeat a call that
+ * cannot succeed: 409 (unless the error has a time for a retry), an exhausted quota, a full disk.
  */
 function errorHeaders(error: unknown): Record<string, string> {
   const refusal = toGatewayError(error);
@@ -84,14 +84,15 @@ function errorHeaders(error: unknown): Record<string, string> {
 
 /**
  * Answers a request with an error, and logs bugs with their stack. If the response headers have already been sent, the
- * connection is cut, because a response that ends normally would pass for a complete one. A body that the client is still
- * sending is read and dropped within bounds, so that the client sees the answer instead of a reset.
+ * connection is cut, because a response that ends normally would look complete. A body that the client is still sending
+ * is read and dropped within bounds, so that the client sees the answer instead of a reset.
  */
 export function sendError(request: IncomingMessage, response: ServerResponse, error: unknown, logger: Logger): void {
   const { requestId, traceId, logFields } = contextOf(request);
   const status = statusOf(error);
   const body = toErrorBody(error, requestId);
-  // For the log line of the request, unless the handler has set a code. Never the message: it may quote the caller.
+  // For the log line of the request, unless the handler has set a code. The message is never logged, because it may
+  // quote the caller.
   const { code } = body.error;
   if (code !== null && logFields?.['error_code'] === undefined) addLogFields(request, { error_code: code });
   if (status === 500 && !response.destroyed) {
@@ -130,8 +131,8 @@ function answerOf(error: GatewayError): ErrorAnswer {
 }
 
 /**
- * The whole answer, headers and body, to bytes that Node's parser rejected: there is only a socket then, and no request
- * object. `error` comes from the parser.
+ * The whole answer, headers and body, to bytes that Node's parser rejected. In that case there is only a socket and no
+ * request object. `error` comes from the parser.
  */
 export function rawErrorResponse(error: ParserError, requestId: string): string {
   const refusal = toRawRefusal(error);
@@ -167,10 +168,10 @@ function toRawRefusal({ code = '', rawPacket }: ParserError): GatewayError {
   return new GatewayError('invalid_request', 'malformed_request', message);
 }
 
-/** The error of Node's HTTP parser; `rawPacket` holds the bytes that arrived last. */
+/** The error of Node's HTTP parser; `rawPacket` contains the bytes that arrived last. */
 type ParserError = { code?: string | undefined; rawPacket?: Uint8Array };
 
-const tlsHandshake = 0x16; // the first byte of a TLS record that opens a connection (RFC 8446 5.1)
+const tlsHandshake = 0x16; // The first byte of a TLS record that opens a connection (RFC 8446 5.1).
 const tlsSpoken =
   'they are TLS (https), but this port serves plain HTTP. Use http://, or put a TLS proxy in front of it';
 
@@ -181,7 +182,7 @@ const chunk = 'a chunk of the body must be its size in hexadecimal digits, a lin
 const length = 'Content-Length must be one whole number';
 const line = 'its first line must be a method, a path that begins with a slash and has no spaces, and HTTP/1.1';
 
-/** What was wrong and what would be right, by the error code of the parser (llhttp). */
+/** Explains what was wrong and what would be right, by the error code of the parser (llhttp). */
 const objections: Readonly<Record<string, string>> = {
   HPE_INVALID_HEADER_TOKEN: header,
   HPE_CR_EXPECTED: header,

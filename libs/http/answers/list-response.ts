@@ -7,7 +7,7 @@ export type ListResponse<Item> = {
   has_more: boolean;
 };
 
-/** A page from up to `limit + 1` items. The extra one only shows that there are more; `hasMore` says so without one. */
+/** A page from up to `limit + 1` items. The extra one only shows that there are more; `hasMore` replaces it. */
 export function toListResponse<Item extends { id: string }>(
   items: readonly Item[],
   limit: number,

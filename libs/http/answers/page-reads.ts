@@ -10,12 +10,12 @@ import { callerOf, contextOf } from '../request-context.ts';
 /** A page, and how many bytes its records have in the database. */
 export type SizedPage = { bytes: number };
 
-/** Counts bytes that were read, and waits until the workspace may read more. */
+/** Counts bytes that were read, and waits until the workspace can read more. */
 export type SpendBytes = (bytes: number) => Promise<void>;
 
 /** Reads pages of records that may be large, such as events, within the memory budget, in turns and at a limited pace. */
 export type PageReads = {
-  /** The most that the records of a page may have together. */
+  /** The maximum total size of a page's records. */
   readonly bytesMax: number;
   /**
    * Reads one page and charges it to the workspace until `lease.release()`. Throws rate_limited, `unavailable` if there is no
@@ -36,15 +36,15 @@ export type PageReads = {
 };
 
 /**
- * A byte of a record is in memory this often while its page is read and written: as it comes from the database, as text, in the
- * answer, and in the socket. Texts that are not Latin-1 have two bytes per character.
+ * How many copies of a record's bytes are in memory while its page is read and written: the bytes from the database,
+ * the text, the answer, and the socket. Texts that are not Latin-1 have two bytes per character.
  */
 const copies = 6;
 
 /**
- * `reservedBytes`: what a page is charged for before its size is known. Default: `bytesMax`, so that pages never exceed the
- * memory budget. Where nearly all pages are small, a smaller one keeps them from waiting for memory that they do not need; then
- * the pages that are being read may exceed it. `pace`: how fast each workspace reads. Default: no limit.
+ * `reservedBytes`: the charge for a page before its size is known. Default: `bytesMax`, so that pages never exceed the
+ * memory budget. If nearly all pages are small, a smaller value avoids waits for memory that they do not need; in that
+ * case, the pages that are being read can exceed the budget. `pace`: how fast each workspace reads. Default: no limit.
  */
 export function createPageReads(deps: {
   memory: MemoryBudget;

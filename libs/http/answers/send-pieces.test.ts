@@ -29,16 +29,16 @@ async function serve(handler: (response: ServerResponse) => unknown): Promise<Se
   return { port: (server.address() as AddressInfo).port, ended };
 }
 
-/** A client that has asked and reads nothing until it is told to. */
+/** A client that has sent its request and reads nothing until it is resumed. */
 async function ask(port: number): Promise<Socket> {
   socket = connect(port, '127.0.0.1').pause();
-  socket.on('error', () => {}); // a reset is part of these tests
+  socket.on('error', () => {}); // These tests cause resets.
   await new Promise((resolve) => void socket.once('connect', resolve));
   socket.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
   return socket;
 }
 
-// More than the kernel takes for a client that does not read.
+// More than the kernel buffers for a client that does not read.
 const large = Buffer.alloc(40_000_000, 'x');
 
 test('a client that reads nothing of a large answer is cut off', async () => {

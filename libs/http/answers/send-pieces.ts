@@ -3,13 +3,17 @@ import type { ServerResponse } from 'node:http';
 /** Larger bodies are written piece by piece, and the client must read each piece within the stall timeout. */
 export const pieceBytes = 262_144;
 
-/** A client that reads no 256 KiB of its answer in this time is disconnected. That is 4 KiB/s, which any phone manages. */
+/**
+ * A client that reads less than 256 KiB of its answer in this time is disconnected. That is 4 KiB/s, which any phone
+ * achieves.
+ */
 export const stallTimeoutMsDefault = 60_000;
 
 /**
- * Writes pieces as they come, and ends the response after the last one; the server watches the rest. If the client does not
- * read what was written within `stallTimeoutMs`, it is disconnected and the source is not read any further. Resolves with
- * true if everything was written and the response ended. Rejects like the source, and then the response is still open.
+ * Writes pieces as they arrive, and ends the response after the last one; the server monitors the end. If the client
+ * does not read the written bytes within `stallTimeoutMs`, it is disconnected and the source is not read any further.
+ * Resolves with true if everything was written and the response ended. Rejects like the source, with the response still
+ * open.
  */
 export async function sendPieces(
   response: ServerResponse,
@@ -27,7 +31,7 @@ export async function sendPieces(
   return true;
 }
 
-/** Resolves with true when the client has read what was written, or false if it disconnected or took too long. */
+/** Resolves with true when the client has read the written bytes, or false if it disconnected or took too long. */
 export function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (isDrained: boolean): void => {

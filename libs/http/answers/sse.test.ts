@@ -46,7 +46,7 @@ const post = (): Promise<Response> =>
     headers: { 'content-type': 'application/json' },
   });
 
-/** Resolves when the signal aborts, as a source does that waits for its provider. */
+/** Resolves when the signal aborts, like a source that waits for its provider. */
 const aborted = (signal: AbortSignal) =>
   new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 
@@ -165,6 +165,6 @@ test('a reader that stalls is cut off, and the source is not read ahead of it', 
   socket.on('error', () => {});
   await expect.poll(() => outcomes, { timeout: 3_000 }).toEqual(['stalled']);
   expect(signalled).toMatchObject({ aborted: true });
-  expect(given).toBeLessThan(200); // what the kernel's socket buffers hold, not the endless rest
+  expect(given).toBeLessThan(200); // This is the content of the kernel's socket buffers, not the endless rest.
   socket.destroy();
 });

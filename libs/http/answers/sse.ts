@@ -12,7 +12,7 @@ export type EventStreamOptions = {
   status?: number;
   /** A comment is sent after this long without an event, because proxies and fetch cut silent connections. */
   heartbeatMs?: number;
-  /** A client that does not catch up in this time is disconnected; until then the source is not read. */
+  /** A client that does not catch up in this time is disconnected. Until it catches up, the source is not read. */
   stallTimeoutMs?: number;
 };
 
@@ -25,9 +25,9 @@ export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stal
 const heartbeatMsDefault = 15_000;
 
 /**
- * Answers with server-sent events that have only data. Each batch of payloads is one write, sent at once. After the source
- * ends, `[DONE]` is sent. If the source throws, an error payload is sent and no `[DONE]`, because SDKs take a stream that
- * just ends for a complete one. Never throws because of the source or the client.
+ * Answers with server-sent events that have only data. Each batch of payloads is one write, sent immediately. After the
+ * source ends, `[DONE]` is sent. If the source throws, an error payload is sent and no `[DONE]`, because SDKs regard a
+ * stream that simply ends as complete. Never throws because of the source or the client.
  */
 export async function sendEventStream(
   request: IncomingMessage,
@@ -49,7 +49,7 @@ export async function sendEventStream(
     interrupt?.();
   };
   response.once('close', onClose);
-  response.on('error', () => {}); // 'close' follows and is acted on
+  response.on('error', () => {}); // 'close' follows and is handled.
   // After an interruption the source may be stuck, so it is not read again.
   const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
     new Promise((resolve, reject) => {
@@ -90,7 +90,7 @@ export async function sendEventStream(
     clearInterval(heartbeat);
     if (!response.writableEnded) {
       controller.abort(new Error('the client left or stopped reading'));
-      iterator.return?.().catch(() => {}); // the source's own end; nobody is left to report it to
+      iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
     }
   }
 }

@@ -9,7 +9,7 @@ afterEach(() => vi.useRealTimers());
 
 const mebibyte = 1_048_576;
 
-/** Until nothing goes on but timers. */
+/** Waits until only timers are pending. */
 async function quiet(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }

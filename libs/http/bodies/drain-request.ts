@@ -1,22 +1,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { paceBody } from '../request-context.ts';
 
-// What a rejected client may still send: enough for a body that was already on its way.
+// The maximum that a rejected client can still send: enough for a body that was already on its way.
 const drainBytesMax = 16 * 1_048_576;
 const drainMsMax = 5_000;
 const unwantedBytesMax = 1_048_576;
 
-// Reading a MiB takes 3 ms of the event loop. A rejected workspace may send 20 MiB per second, or less if its other
+// Reading a MiB takes 3 ms of the event loop. A rejected workspace can send 20 MiB per second, or less if its other
 // requests send as much.
 const drainStepBytes = 1_048_576;
 const drainPauseMs = 50;
 
 /**
- * Sends the whole body of an answer at once, but ends the response only after the rest of the request has been read and
- * dropped. Past the bounds the connection is closed instead. Closing earlier would make the kernel send a reset, which can
- * overtake the answer; reading without bounds would let a rejected client send for ever.
- * The caller has set content-length. The rest of the request is not read if the client is too slow already (`isSlow`) or
- * waits for "100 Continue".
+ * Sends the whole body of an answer immediately, but ends the response only after the rest of the request has been read
+ * and dropped. Beyond the bounds, the connection is closed instead. Closing earlier would make the kernel send a reset,
+ * which can overtake the answer; reading without bounds would let a rejected client send forever. The caller has set
+ * content-length. The rest of the request is not read if the client is too slow already (`isSlow`) or waits for "100
+ * Continue".
  */
 export function drainThenEnd(
   request: IncomingMessage,
@@ -67,8 +67,8 @@ export function drainThenEnd(
 }
 
 /**
- * Reads and drops a body that the route does not use (some clients send `{}` with every POST), while its handler runs. A
- * large or slow body closes the connection; Node alone would read it for as long as it comes.
+ * Reads and drops a body that the route does not use (some clients send `{}` with every POST), while its handler runs.
+ * A large or slow body closes the connection; Node alone would read it without a limit.
  */
 export function discardBody(request: IncomingMessage): void {
   let dropped = 0;

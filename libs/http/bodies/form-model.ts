@@ -6,7 +6,7 @@ import { contextOf } from '../request-context.ts';
 import { watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type FormModelLimits = {
-  /** How far the form is read to find its model. What was read is held in memory. */
+  /** How far the form is read to find its model. The bytes read stay in memory. */
   readBytesMax: number;
   /** A client that sends more slowly is disconnected. */
   rate: UploadRate;
@@ -25,10 +25,10 @@ export type FormStart = {
 };
 
 /**
- * Reads a multipart/form-data body up to its text part `model`, and leaves the rest in the request. Null for a body of
- * another type. With `stopsAtFile` the model is optional, so nothing of a file is read to find it. A malformed form has no
- * model; the provider rejects it.
- * Throws GatewayError invalid_request (`request_timeout`, `client_closed_request`), and what the memory budget throws.
+ * Reads a multipart/form-data body up to its text part `model`, and leaves the rest in the request. null for a body of
+ * another type. With `stopsAtFile` the model is optional, so no part of a file is read to find it. A malformed form has
+ * no model; the provider rejects it. Throws GatewayError invalid_request (`request_timeout`, `client_closed_request`),
+ * and the errors of the memory budget.
  */
 export async function readFormModel(
   request: IncomingMessage,

@@ -8,7 +8,7 @@ const file = part('name="file"; filename="a.mp3"', 'name="model"\r\n\r\nnot-this
 const model = part('name="model"', '@slug/whisper-1');
 const end = '--X--\r\n';
 
-/** Pushes the form in pieces cut at these places; says what was found and how much was read. */
+/** Pushes the form in pieces cut at these places. Returns the result and how much was read. */
 function scan(form: string, { cuts = [], stopsAtFile = false }: { cuts?: number[]; stopsAtFile?: boolean } = {}) {
   const bytes = Buffer.from(form);
   const scanning = createFormScan('X', stopsAtFile);

@@ -6,9 +6,9 @@ const modelBytesMax = 512;
 const headerEnd = Buffer.from('\r\n\r\n');
 
 /**
- * Looks for the text part `model` in a form that arrives in pieces (RFC 7578). Keeps only the end of the last piece. `push`
- * returns true if there is nothing left to look for: the part was found, the form has ended or is malformed, or a file
- * begins while `stopsAtFile` is set.
+ * Looks for the text part `model` in a form that arrives in pieces (RFC 7578). Retains only the end of the last piece.
+ * `push` returns true when the search is over: the part was found, the form has ended or is malformed, or a file begins
+ * while `stopsAtFile` is set.
  */
 export function createFormScan(
   boundary: string,
@@ -16,7 +16,7 @@ export function createFormScan(
 ): { push: (chunk: Buffer) => boolean; found: () => FoundModel | null } {
   const delimiter = Buffer.from(`\r\n--${boundary}`);
   let state: 'headers' | 'model' | 'other' | 'done' = 'other';
-  // The first delimiter may come without a line break before it.
+  // The first delimiter does not need a preceding line break.
   let rest: Buffer = Buffer.from('\r\n');
   /** Number of bytes of the form before `rest`. */
   let at = -rest.length;
@@ -55,7 +55,7 @@ export function createFormScan(
       }
       return false;
     }
-    // Nothing may come before the first delimiter; otherwise it is not a form.
+    // If other bytes precede the first delimiter, the body is not a form.
     if (isFirst && end !== 0 && rest.length >= delimiter.length) {
       state = 'done';
       return false;

@@ -41,7 +41,7 @@ const text = (sizeBytes: number): string => JSON.stringify('x'.repeat(sizeBytes 
 const postText = (body: string, key = 'all'): Promise<Response> =>
   fetch(`${server.url}/v1/hold`, { method: 'POST', headers: { ...headers, authorization: `Bearer ${key}` }, body });
 const post = (sizeBytes: number, key?: string): Promise<Response> => postText(text(sizeBytes), key);
-/** A body of one string, and its value: twice its bytes and a little. */
+/** A body of one string, and its value: slightly more than twice its bytes. */
 const held = (sizeBytes: number): Promise<void> =>
   vi.waitFor(() => {
     const { heldBytes } = memory.stats();

@@ -21,11 +21,14 @@ export type JsonBodyLimits = JsonTextLimits & {
   timeoutMs: number;
   /** Shared by all requests of the process. Absent: no limit. */
   memory?: MemoryBudget;
-  /** Where large bodies are parsed and checked. Absent: in the main thread, like all others. */
+  /** Parses and checks large bodies. Absent: they are handled in the main thread, like all others. */
   largeBodies?: LargeBodies;
 };
 
-/** 10 MiB hold a conversation with images. No real request has 64 levels, 100,000 members, 300,000 token ids or 16,000 messages. */
+/**
+ * 10 MiB is enough for a conversation with images. No real request has 64 levels, 100,000 members, 300,000 token IDs or
+ * 16,000 messages.
+ */
 export const defaultJsonBodyLimits: JsonBodyLimits = {
   sizeBytesMax: 10 * 1_048_576,
   depthMax: 64,
@@ -40,11 +43,11 @@ export type JsonBody = {
   /** A large body is parsed once, when its value is first read, which takes up to about 40 ms. */
   readonly value: unknown;
   readonly head: BodyHead;
-  /** It was already checked by the contract of its route. */
+  /** Whether the contract of its route has already checked it. */
   readonly isChecked: boolean;
 };
 
-/** This much is charged at once: nearly all bodies are smaller and arrive in one piece. */
+/** This much is charged immediately: nearly all bodies are smaller and arrive in one piece. */
 const smallBytesMax = 65_536;
 
 const bodyKey = Symbol('json body');
@@ -60,8 +63,9 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 /**
  * Reads and parses a JSON body, which `jsonBodyOf` returns afterwards. A large body is also checked by its `contract`.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
- * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a duplicate member, too slow, or cut
- * off. Throws unavailable if the process has no memory or no thread for it, and what the contract of a large body refuses.
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a duplicate member, too slow, or
+ * cut off. Throws unavailable if the process has no memory or no thread for it, and the errors of the contract for a
+ * large body.
  */
 export async function readJsonBody(
   request: IncomingMessage,
@@ -158,7 +162,7 @@ function readPieces(
     let resumption: NodeJS.Timeout | undefined;
     let sizeBytes = 0;
     const announcedBytes = Number(request.headers['content-length'] ?? 0);
-    // Larger bodies are charged as they arrive, so that an announced size alone does not keep others out.
+    // Larger bodies are charged as they arrive, so that an announced size alone does not exclude others.
     let heldBytes = Math.min(announcedBytes, smallBytesMax);
     lease?.charge(announcedBytes > heldBytes && !lease.hasRoom(announcedBytes) ? announcedBytes : heldBytes);
     const settle = (error: unknown): void => {
@@ -200,7 +204,10 @@ function readPieces(
   });
 }
 
-/** For a client that disconnected before it had sent everything. Nobody reads this answer, but it is counted. */
+/**
+ * The error for a client that disconnected before it had sent everything. No client reads this answer, but it is
+ * counted.
+ */
 export function clientGone(): GatewayError {
   return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
 }

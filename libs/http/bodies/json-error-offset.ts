@@ -8,12 +8,13 @@ const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
 type Expectation = 'value' | 'first value' | 'key' | 'first key' | 'colon' | 'end';
 
 /**
- * Returns the offset of the first byte at which the text stops being JSON, or its length if it ends too early or is valid.
- * Only used for the error message of a text that the parser rejected. The caller bounds its nesting and size. It names the
- * exact byte inside of a string too (a raw line break, a bad escape), where jsonc-parser only names the string's start.
+ * Returns the offset of the first byte at which the text stops being valid JSON, or its length if it ends too early or
+ * is valid. Only used for the error message of a text that the parser rejected. The caller bounds its nesting and size.
+ * Inside a string, it also names the exact byte (a raw line break, an invalid escape), where jsonc-parser only names
+ * the string's start.
  */
 export function jsonErrorOffset(bytes: Buffer): number {
-  const text = bytes.toString('latin1'); // one character per byte, so that offsets agree
+  const text = bytes.toString('latin1'); // One character per byte, so that offsets agree.
   const open: number[] = [];
   let expects = 'value' as Expectation;
   let index = 0;

@@ -4,7 +4,7 @@ import type { JsonTextLimits } from './parse-json-bytes.ts';
 /** The members of a body that decide where it goes, how it is answered, and how much it may generate. */
 export const headNames = ['model', 'stream', 'stream_options', ...outputBoundNames] as const;
 
-/** At least these members of a body, if it is an object. */
+/** The head of a body: at least these members, if the body is an object. */
 export type BodyHead = Readonly<Record<string, unknown>> | null;
 
 /** A body that was checked in a thread. */
@@ -31,8 +31,8 @@ export type LargeBodies = {
   /** Longer bodies count as large. */
   sizeBytesMin: number;
   /**
-   * Checks the pieces of a body, which are empty afterwards. Throws GatewayError like `parseJsonBytes`, what the contract
-   * refuses, `server_overloaded` if too many bodies wait, and the reason of `signal`.
+   * Checks the pieces of a body, which are empty afterwards. Throws GatewayError like `parseJsonBytes`, the errors of
+   * the contract, `server_overloaded` if too many bodies wait, and the reason of `signal`.
    */
   judge: (
     task: LargeBodyTask,
@@ -45,7 +45,7 @@ export type LargeBodyTask = {
   limits: JsonTextLimits;
   /** The contract that the body is checked by; null if the route checks it. */
   contract: string | null;
-  /** What the request already holds, and the most that it may hold. */
+  /** The memory that the request already uses, and the maximum that it can use. */
   usedBytes: number;
   leaseBytesMax: number;
 };
@@ -53,6 +53,6 @@ export type LargeBodyTask = {
 export type LargeBodyFindings = {
   bytes: Buffer;
   head: BodyHead;
-  /** What the request holds including the parsed value. */
+  /** The memory of the request including the parsed value. */
   usedBytes: number;
 };

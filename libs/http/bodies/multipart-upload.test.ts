@@ -64,7 +64,7 @@ async function storedFiles(): Promise<string[]> {
   return entries.filter((entry) => entry.isFile() && entry.name !== 'store-id').map((entry) => entry.name);
 }
 
-/** Runs something that must not leave a file, whole or partial. */
+/** Runs a function that must not leave a file, whole or partial. */
 async function leavingNothing<Result>(run: () => Promise<Result>): Promise<Result> {
   const before = await storedFiles();
   const result = await run();
@@ -307,7 +307,7 @@ test('50 MB go through at the pace of the store and arrive as they were sent', a
     body: body(),
     duplex: 'half',
   });
-  // The store takes nothing yet: the sender must come to rest with what sockets and stream buffers hold.
+  // The store accepts nothing yet, so the sender must stop once sockets and stream buffers are full.
   let last = -1;
   const isAtRest = (): boolean => {
     const rested = given > 0 && given === last;

@@ -17,7 +17,7 @@ export type UploadLimits = {
   totalTimeoutMs: number;
 };
 
-/** 2 GiB is four times OpenAI's 512 MB, because batches here may be larger. Within an hour that is 600 kB/s. */
+/** 2 GiB is four times OpenAI's 512 MB, because batches can be larger here. Within an hour that is 600 kB/s. */
 const defaultUploadLimits: UploadLimits = {
   fileSizeBytesMax: 2 * 1_073_741_824,
   rate: defaultUploadRate,
@@ -33,7 +33,7 @@ const filenameLengthMax = 512;
 // The name that OpenAI's Python SDK gives to bytes without a name. Some clients send none at all.
 const filenameDefault = 'upload';
 const partHeaderBytesMax = 8_192;
-const overheadBytesMax = 1_048_576; // everything in the body that is not the file
+const overheadBytesMax = 1_048_576; // The maximum for the rest of the body besides the file.
 const boundaryShape =
   /^multipart\/form-data[\t ]*;.*\bboundary=(?:"[\w'()+,\-./:=? ]{1,70}"|[\w'()+,\-./:=?]{1,70})[\t ]*(?:;|$)/i;
 
@@ -104,7 +104,7 @@ type Form = {
 
 function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limits: UploadLimits, part: string): Form {
   const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
-  finished.catch(() => {}); // also awaited by receiveUpload; it may reject before that
+  finished.catch(() => {}); // receiveUpload awaits this too, but it can reject before that.
   const fields = new Map<string, string>();
   let storing: Promise<StoredBlob> | undefined;
   let file: (NodeJS.ReadableStream & { destroy: (error?: Error) => unknown }) | null = null;
@@ -120,7 +120,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       headerPairs: 16,
       headerSize: partHeaderBytesMax,
     },
-    // Found by its name, because some clients give text fields a content type or filename as well.
+    // The file is found by its name, because some clients also send text fields with a content type or filename.
     isPartAFile: (name) => name === part,
   });
   const fail = (error: unknown): void => reject(error);
@@ -144,21 +144,21 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
     'file',
     guarded((_name, stream: Readable, sentName: string | undefined) => {
       file = stream;
-      stream.on('error', () => {}); // reported through put(), or through the parser
+      stream.on('error', () => {}); // Reported through put(), or through the parser.
       const name = sentName === undefined || sentName === '' ? filenameDefault : sentName;
       const problem = filenameProblem(name);
       if (problem !== null) {
         fail(formError('invalid_value', problem, part));
         return;
       }
-      // Browsers and SDKs percent-encode a quotation mark in a name and nothing else (WHATWG HTML, multipart/form-data), so
-      // nothing else is decoded.
+      // Browsers and SDKs percent-encode only the quotation mark in a name (WHATWG HTML, multipart/form-data), so only
+      // that is decoded.
       filename = name.replaceAll('%22', '"');
       storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
       storing.catch(fail);
     }),
   );
-  // The parser's types ignore that a part's Content-Disposition may have no name.
+  // The parser's types ignore that a part's Content-Disposition can lack a name.
   parser.on(
     'field',
     guarded((name: string | undefined, value: string, _isNameCut: boolean, isValueCut: boolean) => {
@@ -215,7 +215,7 @@ function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 're
   if (name === undefined || name === '' || name.length > nameLengthMax) {
     return `A field has no name, or one of more than ${nameLengthMax} characters.`;
   }
-  // As a member of a plain object it would be lost silently.
+  // A plain object would lose this member silently.
   if (/(?:^|\[)__proto__(?:\]|$)/.test(name)) {
     return `Invalid field '${name.slice(0, 64)}': no field can have the name '__proto__'. Leave it out.`;
   }

@@ -18,9 +18,9 @@ export type JsonTextLimits = {
 };
 
 /**
- * Parses the bytes of a body and charges the value to the lease. Throws GatewayError: invalid_request for what is not UTF-8
- * or not JSON (with the position), is nested too deeply, has too many members or values, or a duplicate member;
- * payload_too_large for what no lease has room for; and what `charge` throws.
+ * Parses the bytes of a body and charges the value to the lease. Throws GatewayError: invalid_request for bytes that
+ * are not UTF-8 or not JSON (with the position), are nested too deeply, have too many members or values, or a duplicate
+ * member; payload_too_large for a value that exceeds any lease; and the errors of `charge`.
  */
 export function parseJsonBytes(
   bytes: Buffer,

@@ -2,18 +2,21 @@ import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 export type UploadRate = {
-  /** In each window. 0 allows any rate but not silence. */
+  /** The minimum in each window. 0 allows any rate but not silence. */
   bytesPerSecondMin: number;
   windowMs: number;
 };
 
-/** A phone in a tunnel has more than 1 KiB/s over half a minute; without this, one byte a second would hold a connection for ever. */
+/**
+ * A phone in a tunnel has more than 1 KiB/s over half a minute. Without this limit, one byte a second would hold a
+ * connection forever.
+ */
 export const defaultUploadRate: UploadRate = { bytesPerSecondMin: 1_024, windowMs: 30_000 };
 
 /**
- * Calls back once if the body of a request arrives too slowly, with the invalid_request / `request_timeout` to answer with.
- * Time during which the request is paused does not count, because then the reader is the slow one. Returns a function that
- * ends the watch; the end of the request does so too.
+ * Calls back once if the body of a request arrives too slowly, with the invalid_request / `request_timeout` to answer
+ * with. Time during which the request is paused does not count, because the reader is slow in that case. Returns a
+ * function that ends the watch; the end of the request does so too.
  */
 export function watchUploadRate(
   request: IncomingMessage,

@@ -4,7 +4,7 @@
  * therefore part of the tool call's ID, which every client sends back. Nothing is stored, and any process can read it.
  *
  *     call_ts<length>_<signature in base64url><the call's own id, if Gemini gave one>
- *     call_tu<length>_<signature's text in base64url><…> for a signature that is not canonical base64
+ *     call_tu<length>_<signature's text in base64url><…>      for a signature that is not canonical base64
  *
  * The length marks the end of the signature: its alphabet includes `_` and `-`, so a separator would not work. The ID
  * has only letters, digits, `_` and `-` if the own ID does, which other providers require.
