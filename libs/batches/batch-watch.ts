@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { BatchStatus, Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { startsLines } from './batch.ts';
@@ -22,42 +23,27 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
   const { db, logger, intervalMs } = deps;
   // Keyed by batch and state: a validation that runs twice can still watch `validating` while the lines already run.
   const watched = new Map<string, Watched>();
-  let timer: NodeJS.Timeout | undefined;
-  let polling = false;
 
-  async function poll(): Promise<void> {
-    if (polling || watched.size === 0) return;
-    polling = true;
-    // Entries added while the query runs are left out, because its answer can be older than their state.
+  async function poll(): Promise<'idle' | undefined> {
+    if (watched.size === 0) return 'idle';
+    // Entries added while the query runs are left out: its answer may be older than what they know.
     const polled = [...watched.values()];
-    try {
-      const rows = await db
-        .selectFrom('batch')
-        .select(['id', 'status', 'paused_at'])
-        .where('id', 'in', [...new Set(polled.map((entry) => entry.batchId))])
-        .execute();
-      const batches = new Map(rows.map((row) => [row.id, row]));
-      for (const { batchId, state, controller } of polled) {
-        const batch = batches.get(batchId);
-        const isInState = batch && (state === 'starts_lines' ? startsLines(batch) : batch.status === state);
-        if (!isInState) controller.abort();
-      }
-    } catch (error) {
-      logger.warn({ err: error }, 'batch watch is waiting for the database');
-    } finally {
-      polling = false;
+    const rows = await db
+      .selectFrom('batch')
+      .select(['id', 'status', 'paused_at'])
+      .where('id', 'in', [...new Set(polled.map((entry) => entry.batchId))])
+      .execute();
+    const batches = new Map(rows.map((row) => [row.id, row]));
+    for (const { batchId, state, controller } of polled) {
+      const batch = batches.get(batchId);
+      const isInState = batch && (state === 'starts_lines' ? startsLines(batch) : batch.status === state);
+      if (!isInState) controller.abort();
     }
+    return undefined;
   }
 
   return {
-    name: 'batch watch',
-    start() {
-      timer ??= setInterval(() => void poll(), intervalMs);
-    },
-    stop() {
-      clearInterval(timer);
-      timer = undefined;
-    },
+    ...createBackgroundLoop({ name: 'batch watch', periodMs: intervalMs, run: poll, logger }),
     watch(batchId, state) {
       const key = `${batchId}/${state}`;
       let entry = watched.get(key);

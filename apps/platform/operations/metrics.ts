@@ -1,6 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import { loopStates } from '#libs/kernel/background-loop.ts';
 import { version } from '#libs/kernel/version.ts';
 import type { Platform } from '../platform.ts';
 import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
@@ -22,6 +23,12 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   });
   buildInfo.set({ version }, 1);
   platform.callMetrics.registerIn(registry);
+  labelled(
+    'sluice_background_loop_failing',
+    '1 if the last run of a background loop of this process failed; it is retried.',
+    'loop',
+    () => Object.fromEntries([...loopStates()].map(([name, isFailing]) => [name, Number(isFailing)])),
+  );
   gauge(
     'sluice_forwarding_open_calls',
     'Number of calls to providers in flight in this process.',

@@ -1,0 +1,106 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Part } from './lifecycle.ts';
+import type { Logger } from './logging/logger.ts';
+import { untilAborted } from './until-aborted.ts';
+
+type Options = {
+  /** Names the part, and the loop in log lines and metrics. */
+  name: string;
+  /** From the end of a run to the start of the next one. */
+  periodMs: number;
+  /**
+   * Does the work. `signal` aborts when the loop stops. Returns `idle` if there was no work: such a run does not show that an
+   * outage is over.
+   */
+  run: (signal: AbortSignal) => unknown;
+  logger: Logger;
+};
+
+export type BackgroundLoop = Pick<Part, 'name'> & {
+  start: () => void;
+  stop: () => Promise<void>;
+  /**
+   * Runs soon, also before `start`, and resolves when that run has ended. The run begins after this call, so it sees
+   * everything that the caller did before. Concurrent callers share it. Never rejects; has no effect after `stop`.
+   */
+  wake: () => Promise<void>;
+  /** Why the last run failed; undefined if it did not. */
+  error: () => unknown;
+};
+
+/** What a run may take after the loop was told to stop. */
+const stopWaitMs = 10_000;
+
+const started = new Set<BackgroundLoop>();
+
+/** The names of the loops of this process, and whether each is failing. */
+export function loopStates(): Map<string, boolean> {
+  const states = new Map<string, boolean>();
+  for (const { name, error } of started) states.set(name, error() !== undefined || states.get(name) === true);
+  return states;
+}
+
+/**
+ * Repeats work in the background, from `start` on. Runs never overlap. A failed run is repeated like any other; the first
+ * failure of an outage and its end are logged. `stop` waits for the current run.
+ */
+export function createBackgroundLoop({ name, periodMs, run, logger }: Options): BackgroundLoop {
+  const stopping = new AbortController();
+  let running: Promise<void> | undefined;
+  let next: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let error: unknown;
+  // Whoever wakes the loop, its runs belong to no request and no workspace.
+  const inOwnContext = AsyncLocalStorage.snapshot();
+
+  async function runOnce(): Promise<void> {
+    clearTimeout(timer);
+    try {
+      if ((await run(stopping.signal)) !== 'idle') {
+        if (error !== undefined) logger.info({ loop: name }, 'background loop works again');
+        error = undefined;
+      }
+    } catch (thrown) {
+      if (error === undefined && !stopping.signal.aborted)
+        logger.warn({ err: thrown, loop: name }, 'background loop fails and is retried');
+      error = thrown;
+    }
+    if (started.has(loop)) timer = setTimeout(() => void loop.wake(), periodMs).unref();
+  }
+
+  async function runNext(): Promise<void> {
+    // All who wake the loop in one turn share a run.
+    await (running ?? nextTurn());
+    next = undefined;
+    if (stopping.signal.aborted) return;
+    const ended = Promise.withResolvers<void>();
+    running = ended.promise;
+    await runOnce();
+    running = undefined;
+    ended.resolve();
+  }
+
+  const loop: BackgroundLoop = {
+    name,
+    start() {
+      started.add(loop);
+      void loop.wake();
+    },
+    async stop() {
+      started.delete(loop);
+      stopping.abort();
+      clearTimeout(timer);
+      await untilAborted(Promise.all([running, next]), AbortSignal.timeout(stopWaitMs), () =>
+        logger.warn({ loop: name }, 'background loop did not stop in time'),
+      );
+    },
+    wake() {
+      if (stopping.signal.aborted) return Promise.resolve();
+      next ??= inOwnContext(runNext);
+      return next;
+    },
+    error: () => error,
+  };
+  return loop;
+}
