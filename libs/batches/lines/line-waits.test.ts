@@ -73,28 +73,28 @@ test('waiting lines are counted by reason', () => {
   expect(waits.counts()).toMatchObject({ rate_limited: 0, retry: 1 });
 });
 
-test('a batch whose lines wait is logged once a minute, with what most of them wait for', () => {
+test('a batch whose lines wait is logged once a minute, with what most of them wait for', async () => {
   for (let n = 0; n < 3; n += 1) waits.begin('batch_1', limited);
   waits.begin('batch_1', { ...limited, label: 'other' });
   waits.begin('batch_2', { reason: 'gateway', label: null, model: null, untilMs: null });
-  vi.advanceTimersByTime(4_000);
+  await vi.advanceTimersByTimeAsync(4_000);
   expect(logged()).toEqual([]);
-  vi.advanceTimersByTime(2_000);
+  await vi.advanceTimersByTimeAsync(2_000);
   const both = [
     'batch waits: 4 lines wait, 3 of them for openai, model gpt (rate_limited until 1970-01-01T00:01:30.000Z)',
     'batch waits: 1 lines wait, 1 of them for the database (gateway)',
   ];
   expect(logged()).toEqual(both);
-  vi.advanceTimersByTime(58_000);
+  await vi.advanceTimersByTimeAsync(58_000);
   expect(logged()).toEqual(both);
-  vi.advanceTimersByTime(3_000);
+  await vi.advanceTimersByTimeAsync(3_000);
   expect(logged()).toHaveLength(4);
 });
 
-test('waits that end and begin again are not logged more often', () => {
+test('waits that end and begin again are not logged more often', async () => {
   for (let n = 0; n < 10; n += 1) {
     const end = waits.begin('batch_1', limited);
-    vi.advanceTimersByTime(5_500);
+    await vi.advanceTimersByTimeAsync(5_500);
     end();
   }
   expect(logged()).toHaveLength(1);

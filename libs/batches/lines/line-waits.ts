@@ -1,5 +1,6 @@
 import type { Wait } from '#libs/calls/call.ts';
 import type { LineWait } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
@@ -36,7 +37,6 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
   const batches = new Map<string, WaitingBatch>();
   /** When each batch was last logged. Retained for a minute even if it stops waiting, because waits come and go. */
   const reportedMs = new Map<string, number>();
-  let timer: NodeJS.Timeout | undefined;
 
   function report(): void {
     const nowMs = now();
@@ -60,14 +60,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
   }
 
   return {
-    name: 'line waits',
-    start() {
-      timer ??= setInterval(report, 1_000).unref();
-    },
-    stop() {
-      clearInterval(timer);
-      timer = undefined;
-    },
+    ...createBackgroundLoop({ name: 'line waits', periodMs: 1_000, run: report, logger }),
     begin(batchId, what) {
       counts[what.reason] += 1;
       let batch = batches.get(batchId);

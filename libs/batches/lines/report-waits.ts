@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { LineWaits } from './line-waits.ts';
@@ -17,40 +17,19 @@ export function createWaitReporter(deps: {
   /** How far the database's clock is ahead of the clock of the waits. */
   aheadMs: () => number;
   logger: Logger;
-}): Part {
+}): BackgroundLoop {
   const processId = newId('process_');
-  let timer: NodeJS.Timeout | undefined;
   let reported = 0;
-  let running = Promise.resolve();
-  let isRunning = false;
 
-  async function report(): Promise<void> {
+  async function report(): Promise<'idle' | undefined> {
     const waiting = inDatabaseTime(deps.waits.byBatch(), deps.aheadMs());
-    if (isRunning || (waiting.length === 0 && reported === 0)) return;
-    isRunning = true;
-    try {
-      await writeReport(deps.db, processId, waiting);
-      reported = waiting.length;
-    } catch (error) {
-      deps.logger.warn({ err: error }, 'what batches wait for cannot be reported');
-    } finally {
-      isRunning = false;
-    }
+    if (waiting.length === 0 && reported === 0) return 'idle';
+    await writeReport(deps.db, processId, waiting);
+    reported = waiting.length;
+    return undefined;
   }
 
-  return {
-    name: 'wait reporter',
-    start() {
-      timer ??= setInterval(() => {
-        running = report();
-      }, intervalMs).unref();
-    },
-    async stop() {
-      clearInterval(timer);
-      timer = undefined;
-      await running;
-    },
-  };
+  return createBackgroundLoop({ name: 'wait reporter', periodMs: intervalMs, run: report, logger: deps.logger });
 }
 
 const inDatabaseTime = (all: ReturnType<LineWaits['byBatch']>, aheadMs: number): typeof all =>
