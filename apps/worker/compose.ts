@@ -77,7 +77,7 @@ export async function composeWorker(
       ...engine.parts,
       platform.queuePart,
       engine.dispatcher,
-      createHousekeeping({ db, queue, clock, otherWork, logger }),
+      ...createHousekeeping({ db, queue, clock, otherWork, logger }),
       ...projectionParts(config, platform, logger),
       jobs,
       maintenance,

@@ -1,8 +1,7 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import { v5 as uuidv5 } from 'uuid';
-import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { reservedPriority, snoozedPriority } from '#libs/queue/group-worker.ts';
@@ -29,17 +28,7 @@ export function dispatchOrder(batch: Pick<BatchRow, 'completion_window' | 'creat
 /** A pass costs about the same for one batch as for many, so batches validated within this time share one. */
 const passEveryMs = 40;
 
-export type Dispatcher = Part & {
-  /**
-   * Call this when chunks may be ready to be enqueued. The dispatcher looks for them now instead of at the next
-   * interval.
-   */
-  wake(): void;
-};
-
-/**
- * How many jobs to have in the queue: for one batch, and for all batches. Snoozed jobs do not count towards `ofAll`.
- */
+/** How many jobs to keep in the queue: of one batch, and of all batches. Snoozed jobs do not count towards `ofAll`. */
 type ReadyJobs = { ofBatch: number; ofAll: number };
 
 /**
@@ -55,39 +44,16 @@ export function createDispatcher(deps: {
   intervalMs: number;
   /** Called when jobs are waiting in the queue, whichever worker enqueued them. */
   onReady: () => void;
-}): Dispatcher {
+}): BackgroundLoop {
   const { db, queue, logger, readyJobs, intervalMs } = deps;
-  const stopped = new AbortController();
-  let woken = new AbortController();
-  let loop: Promise<void> | undefined;
 
-  async function run(): Promise<void> {
-    while (!stopped.signal.aborted) {
-      woken = new AbortController();
-      const soonestMs = performance.now() + passEveryMs;
-      try {
-        if ((await enqueueChunks(db, queue, readyJobs)) > 0) deps.onReady();
-      } catch (error) {
-        if (isTransient(error)) logger.warn({ err: error }, 'dispatcher is waiting for the database');
-        else logger.error({ err: error }, 'dispatcher failed');
-        await sleep(1_000, stopped.signal);
-      }
-      await sleep(Math.max(0, soonestMs - performance.now()), stopped.signal);
-      await sleep(intervalMs, AbortSignal.any([stopped.signal, woken.signal]));
-    }
+  async function run(signal: AbortSignal): Promise<void> {
+    const soonestMs = performance.now() + passEveryMs;
+    if ((await enqueueChunks(db, queue, readyJobs)) > 0) deps.onReady();
+    await sleep(Math.max(0, soonestMs - performance.now()), signal);
   }
 
-  return {
-    name: 'chunk dispatcher',
-    start() {
-      loop ??= run();
-    },
-    async stop() {
-      stopped.abort();
-      await loop;
-    },
-    wake: () => woken.abort(),
-  };
+  return createBackgroundLoop({ name: 'chunk dispatcher', periodMs: intervalMs, run, logger });
 }
 
 type PendingChunk = { batch_id: string; chunk: number; generation: number };

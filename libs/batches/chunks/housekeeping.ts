@@ -1,10 +1,8 @@
 import { sql, type Kysely } from 'kysely';
-import { isTransient } from '#libs/database/database-error.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { enqueueCloseJobs } from './enqueue-close-jobs.ts';
@@ -28,35 +26,14 @@ type Deps = {
  * Closes overdue batches, and repairs chunks, batches and other work that have lost their job. Runs in separate loops,
  * so that no chunk waits for it, however long it takes. Every worker runs it.
  */
-export function createHousekeeping(deps: Deps): Part {
+export function createHousekeeping(deps: Deps): BackgroundLoop[] {
   const { db, queue, clock, logger } = deps;
-  const stopped = new AbortController();
-  let overdue: Promise<void> | undefined;
-  let repair: Promise<void> | undefined;
-
-  async function repeat(what: string, everyMs: number, work: () => Promise<unknown>): Promise<void> {
-    while (!stopped.signal.aborted) {
-      try {
-        await work();
-      } catch (error) {
-        if (isTransient(error)) logger.warn({ err: error }, `${what} is waiting for the database`);
-        else logger.error({ err: error }, `${what} failed`);
-      }
-      await sleep(everyMs, stopped.signal);
-    }
-  }
-
-  return {
-    name: 'batch housekeeping',
-    start() {
-      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue, clock));
-      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairExclusively(deps));
-    },
-    async stop() {
-      stopped.abort();
-      await Promise.all([overdue, repair]);
-    },
-  };
+  const close = (): Promise<unknown> => enqueueCloseJobs(db, queue, clock);
+  const repair = (): Promise<void> => repairExclusively(deps);
+  return [
+    createBackgroundLoop({ name: 'closing of overdue batches', periodMs: overdueEveryMs, run: close, logger }),
+    createBackgroundLoop({ name: 'repair of lost jobs', periodMs: repairEveryMs, run: repair, logger }),
+  ];
 }
 
 /** Only one worker repairs at a time. The session that holds the lock does nothing else. */
