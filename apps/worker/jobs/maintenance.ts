@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
@@ -27,18 +28,12 @@ export function createMaintenance(
   deps: { db: Kysely<Database>; queue: JobQueue; clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>; logger: Logger },
 ): Part & { work: (stopping: AbortSignal) => Promise<void> } {
   const { db, queue, clock, logger } = deps;
-  let timer: NodeJS.Timeout | undefined;
-  let offering = Promise.resolve();
 
   async function offer(): Promise<void> {
-    try {
-      for (const { name, everySeconds } of tasks) {
-        const priority = everySeconds <= quickSeconds ? quickTaskPriority : 0;
-        const options = { singletonKey: name, singletonSeconds: everySeconds, priority };
-        await queue.enqueue(db, maintenanceQueue, { task: name }, options);
-      }
-    } catch (error) {
-      logger.warn({ err: error }, 'maintenance tasks could not be enqueued; this is tried again');
+    for (const { name, everySeconds } of tasks) {
+      const priority = everySeconds <= quickSeconds ? quickTaskPriority : 0;
+      const options = { singletonKey: name, singletonSeconds: everySeconds, priority };
+      await queue.enqueue(db, maintenanceQueue, { task: name }, options);
     }
   }
 
@@ -58,19 +53,7 @@ export function createMaintenance(
   }
 
   return {
-    name: 'maintenance',
-    start() {
-      const offerTasks = (): void => {
-        offering = offering.then(offer);
-      };
-      timer ??= setInterval(offerTasks, offerEveryMs).unref();
-      offerTasks();
-    },
-    async stop() {
-      clearInterval(timer);
-      timer = undefined;
-      await offering;
-    },
+    ...createBackgroundLoop({ name: 'maintenance', periodMs: offerEveryMs, run: offer, logger }),
     async work(stopping) {
       const handler = async ({ payload }: { payload: { task: string } }): Promise<void> => {
         if (!stopping.aborted) await run(payload.task);
