@@ -1,9 +1,10 @@
-import { type Egress } from '#libs/calls/upstream/egress/egress.ts';
+import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { readVariable } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
+import { createSecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import { createSend } from '#libs/secret-managers/send.ts';
 import type { PlatformConfig } from './platform.ts';
@@ -31,22 +32,9 @@ export function composeSecrets(config: PlatformConfig, egress: Egress, logger: L
     now: () => performance.now(),
     random: Math.random,
   });
-  return { secretManagers, secretCache, secretPart: secretPart(secretCache, stopping) };
-}
-
-const sweepSecretsMs = 60_000;
-
-/** Forgets secrets that are no longer used, and ends the fetches that are under way when the process stops. */
-function secretPart(cache: SecretCache, stopping: AbortController): Part {
-  let timer: NodeJS.Timeout | undefined;
-  return {
-    name: 'secret managers',
-    start() {
-      timer = setInterval(() => cache.sweep(), sweepSecretsMs);
-    },
-    stop() {
-      clearInterval(timer);
-      stopping.abort();
-    },
-  };
+  const secretParts: Part[] = [
+    { name: 'secret managers', stop: () => stopping.abort() },
+    createBackgroundLoop({ name: 'secret sweep', periodMs: 60_000, run: () => secretCache.sweep(), logger }),
+  ];
+  return { secretManagers, secretCache, secretParts };
 }

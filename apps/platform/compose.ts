@@ -74,7 +74,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const { egress, traffic } = composeNetwork(config, app.role);
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
-  const { secretManagers, secretCache, secretPart } = composeSecrets(config, egress, logger);
+  const { secretManagers, secretCache, secretParts } = composeSecrets(config, egress, logger);
   const access = createAccess({
     db,
     databaseClock,
@@ -126,7 +126,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
       ...storageParts({ connectionString, db, blobs, logger }).map(wait.outlasting),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
-      secretPart,
+      ...secretParts,
       ...threads,
       { name: 'telemetry', stop: () => telemetry?.stop() },
       requestLog,
