@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { hasWork, rollUp } from './roll-up.ts';
@@ -20,40 +20,18 @@ export function createRollUpRunner(deps: {
   /** Between two passes. */
   intervalMs: number;
   logger: Logger;
-}): Part {
+}): BackgroundLoop {
   const { db, now, logRetentionMs, intervalMs, logger } = deps;
-  const stopping = new AbortController();
-  let running: Promise<void> | undefined;
 
-  /** Returns how long to wait before the next pass. */
-  async function pass(): Promise<number> {
-    if (!(await hasWork(db))) return intervalMs;
-    const startedMs = performance.now();
-    const { hasMore } = await rollUp(db, { nowMs: now(), logRetentionMs });
-    const restMs = restFactor * (performance.now() - startedMs);
-    return hasMore ? restMs : Math.max(intervalMs, restMs);
-  }
-
-  async function run(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      const waitMs = await pass().catch((error: unknown) => {
-        logger.warn({ err: error }, 'the request log is not rolled up; trying again');
-        return intervalMs;
-      });
-      await sleep(waitMs, stopping.signal);
+  async function run(signal: AbortSignal): Promise<void> {
+    for (let hasMore = true; hasMore && !signal.aborted && (await hasWork(db));) {
+      const startedMs = performance.now();
+      ({ hasMore } = await rollUp(db, { nowMs: now(), logRetentionMs }));
+      await sleep(restFactor * (performance.now() - startedMs), signal);
     }
   }
 
-  return {
-    name: 'analytics rollups',
-    start() {
-      running ??= run();
-    },
-    async stop() {
-      stopping.abort();
-      await running;
-    },
-  };
+  return createBackgroundLoop({ name: 'analytics rollups', periodMs: intervalMs, run, logger });
 }
 
 export type RollupLag = { changes: number; seconds: number };

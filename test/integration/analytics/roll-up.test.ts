@@ -193,8 +193,8 @@ test('workers roll up by themselves, and stop in the middle of nothing', async (
   const { db } = database;
   const { logger } = createTestLogger();
   const runner = createRollUpRunner({ db, now: () => now, logRetentionMs, intervalMs: 10, logger });
-  await runner.start?.();
+  runner.start();
   await writeCalls(db, [{ at: now - minuteMs }]);
   await eventually(counts, ({ minute }) => minute === 1);
-  await runner.stop?.();
+  await runner.stop();
 });
