@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import {
   applyNextPage,
   ensureCheckpoint,
@@ -34,11 +34,7 @@ type Deps = {
  * is retried with growing delays, and blocks only its own subscriber.
  */
 export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollMs = 1_000 }: Deps): SubscriberRunner {
-  const stopping = new AbortController();
-  let nap = new AbortController();
-  let running: Promise<unknown> | undefined;
-
-  async function run(subscriber: Subscriber): Promise<void> {
+  const createLoop = (subscriber: Subscriber): BackgroundLoop => {
     const { name } = subscriber;
     let limit = pageEventsMax;
     let hasCheckpoint = false;
@@ -63,27 +59,27 @@ export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollM
         return false;
       }
     };
-    while (!stopping.signal.aborted) {
-      const isFull = await step().catch((error: unknown) => {
-        logger.warn({ err: error, subscriber: name }, 'a subscriber waits for the database');
-        return false;
-      });
-      if (!isFull) await sleep(pollMs, AbortSignal.any([stopping.signal, nap.signal]));
-    }
-  }
+    return createBackgroundLoop({
+      name: `subscriber ${name}`,
+      periodMs: pollMs,
+      async run(signal) {
+        while (!signal.aborted && (await step()));
+      },
+      logger,
+    });
+  };
+  const loops = subscribers.map(createLoop);
 
   return {
     name: 'event log subscribers',
     start() {
-      running ??= Promise.all(subscribers.map(run));
+      for (const loop of loops) loop.start();
     },
     async stop() {
-      stopping.abort();
-      await running;
+      await Promise.all(loops.map((loop) => loop.stop()));
     },
     wake() {
-      nap.abort();
-      nap = new AbortController();
+      for (const loop of loops) void loop.wake();
     },
   };
 }
