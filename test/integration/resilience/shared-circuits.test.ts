@@ -43,7 +43,7 @@ function startProcess(aheadMs: number) {
   return {
     call,
     shared,
-    sync: () => shared.sync(),
+    sync: shared.wake,
     isOpen: () => traffic.circuits.of(target, 'm', breaker).circuit.blockedMs(now) > 0,
     permit: (ms: number) => {
       now += ms;

@@ -1,9 +1,8 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Circuits, KnownCircuit } from './circuits.ts';
 import { forgetOne } from './forget-one.ts';
@@ -40,15 +39,11 @@ type Pending = { known: KnownCircuit; open: { untilMs: number; failures: number 
  * Shares which circuits this process opened and closed with other processes through a table, and reads theirs once a
  * second. No call waits for that. While the database is unavailable, each process uses only its own results.
  */
-export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<void> } {
+export function createSharedCircuits(deps: Deps): BackgroundLoop {
   const { db, circuits, clock, logger, intervalMs = 1_000 } = deps;
-  const stopping = new AbortController();
   const pending = new Map<string, Pending>();
   /** The circuits in the table at the last poll. */
   let listed: ReadonlySet<string> = new Set();
-  let wake = new AbortController();
-  let running: Promise<void> | undefined;
-  let isAway = false;
 
   circuits.listen((known, change) => {
     const open = change.state === 'open' ? { untilMs: change.untilMs, failures: change.failures } : null;
@@ -66,7 +61,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
       },
       change.state === 'open' ? 'circuit opened' : 'circuit closed',
     );
-    wake.abort();
+    void loop.wake();
   });
 
   /**
@@ -141,36 +136,11 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
   };
 
   const sync = async (): Promise<void> => {
-    try {
-      await write();
-      await read();
-      if (isAway) logger.info('circuits are shared again');
-      isAway = false;
-    } catch (error) {
-      if (!isAway) logger.warn({ err: error }, 'circuits are not shared while the database is away');
-      isAway = true;
-    }
+    await write();
+    await read();
   };
-
-  const run = async (): Promise<void> => {
-    while (!stopping.signal.aborted) {
-      await sync();
-      await sleep(intervalMs, AbortSignal.any([stopping.signal, wake.signal]));
-      wake = new AbortController();
-    }
-  };
-
-  return {
-    name: 'shared circuits',
-    sync,
-    start: () => {
-      running ??= run();
-    },
-    stop: async () => {
-      stopping.abort();
-      await running;
-    },
-  };
+  const loop = createBackgroundLoop({ name: 'shared circuits', periodMs: intervalMs, run: sync, logger });
+  return loop;
 }
 
 /** Returns the open circuits of one workspace in all processes, newest first; at most 1,000. */
