@@ -71,6 +71,7 @@ test('a server that does not answer holds no token of a known key, and the other
   state.answer = () => answered.promise;
   const waiting = Promise.allSettled([find('b'), find('c')]);
   await find('a');
+  await new Promise(setImmediate);
   expect(state.fetches).toBe(2);
   answered.reject(new Error('timed out'));
   expect(await waiting).toMatchObject([{ reason: unavailable }, { reason: unavailable }]);
@@ -80,12 +81,12 @@ test('a server that does not answer holds no token of a known key, and the other
 });
 
 test('keys that were withdrawn are not believed after a refresh, and the generation tells of it', async () => {
-  await keys.refresh();
+  await keys.wake();
   const before = keys.generation();
-  await keys.refresh();
+  await keys.wake();
   expect(keys.generation()).toBe(before);
   serve('b');
-  await keys.refresh();
+  await keys.wake();
   expect(keys.generation()).toBe(before + 1);
   await expect(find('a')).rejects.toMatchObject(unknown);
 });
@@ -94,7 +95,7 @@ test('while the server is down the keys are believed for a day, and then no more
   await find('a');
   fail();
   state.nowMs += 86_400_000;
-  await keys.refresh();
+  await keys.wake();
   await find('a');
   state.nowMs += 1;
   await expect(find('a')).rejects.toMatchObject(unavailable);

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
 type Options = {
@@ -23,7 +23,7 @@ type Options = {
   staleAfterMs?: number;
 };
 
-export type SigningKeys = Part & {
+export type SigningKeys = BackgroundLoop & {
   /**
    * Returns the key that a token names as its signing key. Synchronous for a known key, whatever the state of the
    * server. Throws JOSEError for a key that the server does not have, and GatewayError `unavailable` when that cannot
@@ -32,50 +32,37 @@ export type SigningKeys = Part & {
   find: JWTVerifyGetKey;
   /** Changes with the keys. A token that was verified in an older generation has to be verified again. */
   generation: () => number;
-  /** Fetches the keys now, or waits for the running fetch. Never rejects; failures are logged. */
-  refresh: () => Promise<void>;
 };
 
 /**
- * Caches the public keys of the server that signs tokens. At most one fetch runs at any time, and all callers share it.
+ * Keeps the public keys of the server that signs tokens in memory. At most one fetch runs at a time, and all callers
+ * share it. The start does not wait for it, so that a process serves API keys while the key server is down.
  */
 export function createSigningKeys({ fetchKeys, logger, ...options }: Options): SigningKeys {
   const { refreshMs = 300_000, refetchMs = 30_000, staleAfterMs = 86_400_000 } = options;
   const monotonicMs = options.monotonicMs ?? (() => performance.now());
-  const stopping = new AbortController();
   let known: ReturnType<typeof createLocalJWKSet> | undefined;
   let generation = 0;
   let confirmedMs = Number.NEGATIVE_INFINITY;
   let startedMs = Number.NEGATIVE_INFINITY;
-  let isFailing = false;
-  let running: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
+  let fetching: Promise<void> = Promise.resolve();
 
-  const fetchOnce = async (): Promise<void> => {
+  const fetchOnce = async (signal: AbortSignal): Promise<void> => {
     startedMs = monotonicMs();
-    try {
-      const found = createLocalJWKSet(await fetchKeys(stopping.signal));
-      if (known === undefined || !isDeepStrictEqual(found.jwks(), known.jwks())) {
-        known = found;
-        generation += 1;
-        logger.info({ keys: found.jwks().keys.length }, 'the keys that tokens are signed with have changed');
-      }
-      confirmedMs = startedMs;
-      isFailing = false;
-    } catch (error) {
-      if (!isFailing && !stopping.signal.aborted) {
-        logger.warn({ err: error }, 'the keys that tokens are signed with cannot be fetched');
-      }
-      isFailing = true;
+    const found = createLocalJWKSet(await fetchKeys(signal));
+    if (known === undefined || !isDeepStrictEqual(found.jwks(), known.jwks())) {
+      known = found;
+      generation += 1;
+      logger.info({ keys: found.jwks().keys.length }, 'the keys that tokens are signed with have changed');
     }
+    confirmedMs = startedMs;
   };
-
-  const refresh = (): Promise<void> => {
-    running ??= fetchOnce().finally(() => {
-      running = undefined;
-    });
-    return running;
-  };
+  const loop = createBackgroundLoop({
+    name: 'keys of tokens',
+    periodMs: refreshMs,
+    run: (signal) => (fetching = fetchOnce(signal)),
+    logger,
+  });
 
   const findKnown: JWTVerifyGetKey = (header, token) => {
     if (known === undefined || monotonicMs() - confirmedMs > staleAfterMs) throw new errors.JWKSNoMatchingKey();
@@ -83,28 +70,18 @@ export function createSigningKeys({ fetchKeys, logger, ...options }: Options): S
   };
 
   return {
-    name: 'keys of tokens',
+    ...loop,
     generation: () => generation,
-    refresh,
     async find(header, token) {
       try {
         return await findKnown(header, token);
       } catch (error) {
         if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-        if (running !== undefined || monotonicMs() - startedMs >= refetchMs) await refresh();
-        if (isFailing) throw unavailable(error);
+        if (monotonicMs() - startedMs >= refetchMs) await loop.wake();
+        else await fetching.catch(() => {});
+        if (loop.error() !== undefined) throw unavailable(error);
         return await findKnown(header, token);
       }
-    },
-    start() {
-      // Not awaited, so that a process starts and serves API keys while the key server is down.
-      void refresh();
-      timer ??= setInterval(() => void refresh(), refreshMs);
-    },
-    async stop() {
-      clearInterval(timer);
-      stopping.abort();
-      await running;
     },
   };
 }

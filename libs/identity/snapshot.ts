@@ -1,8 +1,8 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sql, type Kysely } from 'kysely';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { currentEpoch } from '#libs/event-log/epoch.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -74,10 +74,6 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
   let loaded = -1;
   let firstEpoch: number | undefined;
   let confirmedMs: number | undefined;
-  let running: Promise<void> | undefined;
-  let next: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  let isFailing = false;
 
   async function poll(): Promise<void> {
     const askedMs = monotonicMs();
@@ -99,34 +95,11 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
     confirmedMs = askedMs;
   }
 
-  function refresh(): Promise<void> {
-    // A running poll may have been answered before the caller's change, so only the next one counts.
-    next ??= (async () => {
-      const current = running;
-      if (current) await current.catch(() => {});
-      else await nextTurn(); // All lookups of the same turn share this poll.
-      next = undefined;
-      const mine = poll();
-      running = mine;
-      try {
-        await mine;
-      } finally {
-        if (running === mine) running = undefined;
-      }
-    })();
-    return next;
-  }
+  const loop = createBackgroundLoop({ name: 'access snapshot', periodMs: pollMs, run: poll, logger });
 
-  /** Logs the beginning and the end of an outage, but not every failed poll. */
-  async function catchUp(): Promise<void> {
-    try {
-      await refresh();
-      if (isFailing) logger.info({ version: loaded }, 'access snapshot is up to date again');
-      isFailing = false;
-    } catch (error) {
-      if (!isFailing) logger.warn({ err: error }, 'access snapshot cannot be refreshed');
-      isFailing = true;
-    }
+  async function refresh(): Promise<void> {
+    await loop.wake();
+    if (loop.error() !== undefined) throw loop.error();
   }
 
   const listener =
@@ -134,25 +107,20 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
       ? null
       : createAccessListener({
           connectionString: options.listenConnectionString,
-          onChange: () => void catchUp(),
+          onChange: () => void loop.wake(),
           logger,
         });
 
   return {
-    name: 'access snapshot',
+    name: loop.name,
     async start() {
       await refresh();
-      timer ??= setInterval(() => {
-        if (!running && !next) void catchUp();
-      }, pollMs);
+      loop.start();
       await listener?.start?.();
     },
     async stop() {
-      clearInterval(timer);
-      timer = undefined;
       await listener?.stop?.();
-      await next?.catch(() => {});
-      await running?.catch(() => {});
+      await loop.stop();
     },
     state: () => state,
     assertFresh() {
@@ -165,7 +133,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
       );
     },
     refresh,
-    catchUp,
+    catchUp: loop.wake,
     absent: {
       has: (id) => absent.has(id),
       add(id) {

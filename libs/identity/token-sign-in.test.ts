@@ -149,19 +149,19 @@ test.each([
 test('a token of the old key holds until the key is withdrawn, and one of the new key from its first call', async () => {
   const [old, next] = [await tokenOf({}, 'RS256'), await tokenOf({}, 'ES256')];
   state.served = listed.filter((key) => (key as { kid: string }).kid === 'RS256');
-  await keys.refresh();
+  await keys.wake();
   await signIn.verify(old);
   state.nowMs += 31_000;
   state.served = listed;
   await signIn.verify(next);
   state.served = listed.filter((key) => (key as { kid: string }).kid === 'ES256');
-  await keys.refresh();
+  await keys.wake();
   expect(signIn.find(old)).toBeNull();
   await expect(signIn.verify(old)).rejects.toMatchObject(refused);
 });
 
 test('a verified token ends when it expires', async () => {
-  await keys.refresh();
+  await keys.wake();
   const token = await tokenOf();
   await signIn.verify(token);
   state.nowMs += 629_000;
@@ -171,7 +171,7 @@ test('a verified token ends when it expires', async () => {
 });
 
 test('who a verified token is, is asked again only when people have changed', async () => {
-  await keys.refresh();
+  await keys.wake();
   const token = await tokenOf();
   await signIn.verify(token);
   signIn.find(token);
@@ -183,7 +183,7 @@ test('who a verified token is, is asked again only when people have changed', as
 });
 
 test('a user whom nobody knows is welcomed once, when the token is first seen', async () => {
-  await keys.refresh();
+  await keys.wake();
   refusal = new GatewayError('forbidden', 'unknown_user', 'Nobody.');
   const token = await tokenOf();
   expect(await signIn.verify(token)).toMatchObject({ keyId: 'user_1' });
