@@ -46,8 +46,8 @@ function start(options: { countersMax?: number } = {}) {
     monotonicMs: () => performance.now() + time.ms,
     ...options,
   });
-  void limits.start?.();
-  onTestFinished(() => limits.stop?.());
+  limits.start();
+  onTestFinished(() => limits.stop());
   return { limits, renewed, time };
 }
 

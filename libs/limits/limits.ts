@@ -1,9 +1,8 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Big } from 'big.js';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { LeaseGrant, LimitTerms } from './counter.ts';
@@ -19,11 +18,8 @@ export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
  */
 export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
 
-export type Limits = Part & {
-  /**
-   * Returns the counter of this name, with the current terms. Call it again for each call, because an unused counter is
-   * forgotten.
-   */
+export type Limits = Pick<BackgroundLoop, 'name' | 'start' | 'stop'> & {
+  /** The counter of this name, with the terms of now. Ask again for each call: it is forgotten when nobody uses it. */
   counter(name: CounterName, terms: LimitTerms): CounterHandle;
   /**
    * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
@@ -100,9 +96,8 @@ export function createLimits(deps: Deps): Limits {
   const idle = new Set<Entry>();
   const process = newId('holder_');
   let made = 0;
-  let syncing: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
   let awayUntilMs = 0;
+  let tickedMs = 0;
   let isStopping = false;
 
   const find = (name: CounterName, terms: LimitTerms): Entry => {
@@ -143,6 +138,9 @@ export function createLimits(deps: Deps): Limits {
 
   const tickAll = (): void => {
     const nowMs = monotonicMs();
+    // Callers that wait wake the loop more often.
+    if (nowMs - tickedMs < tickMs) return;
+    tickedMs = nowMs;
     for (const entry of active) {
       entry.local.tick();
       if (entry.waiters.length > 0 || !entry.local.isIdle()) continue;
@@ -163,40 +161,27 @@ export function createLimits(deps: Deps): Limits {
     return (agoMs >= reportMs || isStopping) && entry.local.isToBeSynced(databaseMs);
   };
 
-  const wake = (): void => {
-    syncing ??= syncAll().finally(() => {
-      syncing = undefined;
-      // A caller may have arrived after the last check.
-      if (awayUntilMs <= monotonicMs() && [...active].some(({ waiters }) => waiters.length > 0)) wake();
-    });
-  };
-
   const waiting = (): number => {
     let sum = 0;
     for (const { waiters } of active) sum += waiters.length;
     return sum;
   };
 
-  async function syncAll(): Promise<void> {
-    await nextTurn(); // All callers that wait in this turn share one request.
-    for (;;) {
+  async function syncAll(): Promise<'idle' | undefined> {
+    for (let isIdle = true; ; isIdle = false) {
       const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
       const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)).toSorted(waitedForFirst));
-      if (due.length === 0) return;
+      if (due.length === 0) return isIdle ? 'idle' : undefined;
       try {
         await sync(due);
       } catch (error) {
-        if (awayUntilMs === 0)
-          logger.warn({ err: error }, 'limits cannot be read: calls under a limit wait or are refused');
         awayUntilMs = monotonicMs() + awayMs;
         for (const entry of due) {
           entry.local.lose();
           for (const { reject } of entry.waiters.splice(0)) reject(unavailable());
         }
-        return;
+        throw error;
       }
-      if (awayUntilMs !== 0) logger.info('limits can be read again');
-      awayUntilMs = 0;
     }
   }
 
@@ -251,23 +236,26 @@ export function createLimits(deps: Deps): Limits {
     if (isAlertDue) onAlertDue(entry.name, entry.terms, grant.used);
   }
 
-  return {
+  // Calls under a limit wait for it, or are refused while it fails.
+  const loop = createBackgroundLoop({
     name: 'limits',
-    start() {
-      timer ??= setInterval(() => {
-        tickAll();
-        if (monotonicMs() >= awayUntilMs) wake();
-      }, tickMs);
-      timer.unref();
+    periodMs: tickMs,
+    run() {
+      tickAll();
+      return monotonicMs() < awayUntilMs ? 'idle' : syncAll();
     },
+    logger,
+  });
+
+  return {
+    name: loop.name,
+    start: loop.start,
     async stop() {
-      clearInterval(timer);
-      timer = undefined;
       isStopping = true;
-      await syncing;
-      // Use is reported, and leases are returned, if the database is available.
+      await loop.stop();
+      // What was used is reported, and what was leased returned, as far as the database is there.
       for (const entry of active) entry.local.retire();
-      await syncAll();
+      await syncAll().catch((error: unknown) => logger.warn({ err: error }, 'limits were not reported at the end'));
     },
     counter: find,
     draw(counter, amount) {
@@ -283,11 +271,11 @@ export function createLimits(deps: Deps): Limits {
           return Promise.resolve(entry.refused.refusal);
         if (nowMs >= entry.refused.untilMs) entry.refused = null;
       }
-      if (nowMs < awayUntilMs) return Promise.reject(unavailable());
+      if (nowMs < awayUntilMs || isStopping) return Promise.reject(unavailable());
       return new Promise((resolve, reject) => {
         entry.waiters.push({ amount, resolve, reject });
         activate(entry);
-        wake();
+        void loop.wake();
       });
     },
     settle(counter, draw, used, unconfirmed) {
