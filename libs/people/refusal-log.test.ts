@@ -33,7 +33,7 @@ function setUp() {
 test('the first refusal is written at once, those of the next minute together', async () => {
   const { log, written, state } = setUp();
   log.note(refusal);
-  await log.flush();
+  await log.wake();
   expect(written).toEqual([
     {
       stream: 'key_1',
@@ -52,15 +52,15 @@ test('the first refusal is written at once, those of the next minute together', 
   for (let made = 0; made < 1_000; made += 1) {
     state.nowMs += 10;
     log.note({ ...refusal, address: `192.0.2.${made % 50}` });
-    await log.flush();
+    await log.wake();
   }
   expect(written).toHaveLength(1);
   state.nowMs = 61_000;
-  await log.flush();
+  await log.wake();
   expect(written[1]?.data).toMatchObject({ count: 1_000, first_at: '1970-01-01T00:00:01.010Z' });
   expect(written[1]?.data['addresses']).toHaveLength(10);
   state.nowMs = 200_000;
-  await log.flush();
+  await log.wake();
   expect(written).toHaveLength(2);
 });
 
@@ -68,7 +68,7 @@ test('other keys, routes and reasons are counted apart', async () => {
   const { log, written } = setUp();
   const others = [{ keyId: 'key_2' }, { route: '/v1/files' }, { method: 'POST' }, { code: 'insufficient_scope' }];
   for (const other of [{}, ...others, {}]) log.note({ ...refusal, ...other });
-  await log.flush();
+  await log.wake();
   expect(written.map(({ data }) => data['count'])).toEqual([2, 1, 1, 1, 1]);
 });
 
@@ -77,10 +77,10 @@ test('what could not be written while the database was away is written when it i
   log.note(refusal);
   log.note({ ...refusal, keyId: 'key_2' });
   state.isAway = true;
-  await log.flush();
+  await log.wake();
   log.note({ ...refusal, address: '192.0.2.9' });
   state.isAway = false;
-  await log.stop?.();
+  await log.stop();
   expect(written.map(({ stream, data }) => [stream, data['count']])).toEqual([
     ['key_1', 2],
     ['key_2', 1],
@@ -93,7 +93,7 @@ test('ever new refusals take a bounded place, and those that had none are counte
   for (let index = 0; index < 5_010; index += 1) {
     log.note({ ...refusal, workspaceId: `ws_${index % 20}`, keyId: `key_${index}` });
   }
-  await log.flush();
+  await log.wake();
   expect([written.length, log.dropped()]).toEqual([5_000, 10]);
 });
 
@@ -101,12 +101,12 @@ test('ever new refusals of one workspace leave place to those of another, and ha
   const { log, written, state } = setUp();
   for (let index = 0; index < 5_000; index += 1) log.note({ ...refusal, keyId: `key_${index}` });
   log.note({ ...refusal, workspaceId: 'ws_2', keyId: 'other' });
-  await log.flush();
+  await log.wake();
   expect(written.map(({ stream }) => stream)).toContain('other');
   expect([written.length, log.dropped()]).toEqual([501, 4_500]);
   state.nowMs += 60_000;
-  await log.flush();
+  await log.wake();
   log.note({ ...refusal, keyId: 'later' });
-  await log.flush();
+  await log.wake();
   expect(written.map(({ stream }) => stream)).toContain('later');
 });

@@ -1,7 +1,7 @@
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Principal } from '#libs/http/caller.ts';
 import { actorType, asActor } from '#libs/identity/call-identity.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys/api-keys.ts';
 import { refusedSignIns, sessionModel } from './sessions.ts';
@@ -32,11 +32,11 @@ type Deps = {
   tickMs?: number;
 };
 
-export type RefusalLog = Part & {
+export type RefusalLog = BackgroundLoop & {
   /** Notes a refusal in memory; it is written within a second or two. Costs nothing but a look into a map. */
   note: (refusal: Refusal) => void;
-  /** Writes what is due. For tests, and for the end of the process: `all` also writes what waits for its minute. */
-  flush: (all?: boolean) => Promise<void>;
+  /** Writes all refusals, also those that wait for their minute. For the end of the process, and for tests. */
+  flush: () => Promise<void>;
   /** Refusals that were counted nowhere, because too many different ones came in a minute. */
   dropped: () => number;
 };
@@ -80,9 +80,6 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
   /** How many of them each workspace has. */
   const taken = new Map<string, number>();
   let dropped = 0;
-  let timer: NodeJS.Timeout | undefined;
-  let flushed: Promise<void> = Promise.resolve();
-  let flushes = 0;
 
   const take = (workspaceId: string, change: 1 | -1): void => {
     const places = (taken.get(workspaceId) ?? 0) + change;
@@ -90,7 +87,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
     else taken.set(workspaceId, places);
   };
 
-  const write = async (entry: Entry): Promise<boolean> => {
+  const write = async (entry: Entry): Promise<void> => {
     const { first, count, firstAt, lastAt, addresses } = entry;
     const { workspaceId, method, route, code, message, requestId } = first;
     const { actor, streamId, model, type } = placeOf(first);
@@ -113,48 +110,37 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
         unit.append(model, streamId, [{ type, data }]),
       );
       entry.dueAt = now() + windowMs;
-      return true;
     } catch (error) {
       entry.count += count;
       entry.firstAt = firstAt;
       for (const address of addresses) if (entry.addresses.size < addressesMax) entry.addresses.add(address);
-      logger.warn({ err: error, key_id: first.keyId }, 'a refused request could not be recorded yet');
-      return false;
+      throw error;
     }
   };
 
-  const flushDue = async (all: boolean): Promise<void> => {
+  const writeDue = async (all: boolean): Promise<void> => {
     for (const [key, entry] of entries) {
       if (!all && now() < entry.dueAt) continue;
       if (entry.count === 0) {
         entries.delete(key);
         take(entry.first.workspaceId, -1);
       }
-      // The database is away: the others can wait as well.
-      else if (!(await write(entry))) return;
+      // If it fails, the database is unavailable, and the others can wait as well.
+      else await write(entry);
     }
   };
-  const flush = async (all = false): Promise<void> => {
-    flushes += 1;
-    flushed = flushed
-      .then(() => flushDue(all))
-      .finally(() => {
-        flushes -= 1;
-      });
-    await flushed;
-  };
+  const loop = createBackgroundLoop({
+    name: 'audit of refusals',
+    periodMs: tickMs,
+    run: () => (entries.size === 0 ? 'idle' : writeDue(false)),
+    logger,
+  });
 
   return {
-    name: 'audit of refusals',
-    start() {
-      timer ??= setInterval(() => {
-        if (flushes === 0 && entries.size > 0) void flush();
-      }, tickMs);
-    },
+    ...loop,
     async stop() {
-      clearInterval(timer);
-      timer = undefined;
-      await flush(true);
+      await loop.stop();
+      await writeDue(true).catch((error: unknown) => logger.warn({ err: error }, 'refused requests were not recorded'));
     },
     note(refusal) {
       const key = [refusal.keyId ?? refusedSignIns, refusal.method, refusal.route, refusal.code].join(' ');
@@ -177,7 +163,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       entry.lastAt = at;
       if (entry.addresses.size < addressesMax) entry.addresses.add(refusal.address);
     },
-    flush,
+    flush: () => writeDue(true),
     dropped: () => dropped,
   };
 }

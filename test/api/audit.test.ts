@@ -74,7 +74,7 @@ test('a refused request is in the audit log with 403', async () => {
   const made = await call('POST', '/api-keys', { body: { name: 'reader', scopes: ['files.read'] } });
   const keyId = String(made.body['id']);
   expect((await call('GET', '/configs', { key: String(made.body['key']) })).status).toBe(403);
-  await platform.api.refusals.flush(true);
+  await platform.api.refusals.flush();
   const [record] = await eventually(
     () => recordsOf(`user_id=${keyId}&response_status_code=403`),
     (found) => found.length === 1,
