@@ -4,6 +4,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Recording } from '#libs/http/caller.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -94,17 +95,13 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
   let waitingBytes = 0;
   let recorded = 0;
   let dropped = 0;
-  let timer: NodeJS.Timeout | undefined;
-  let writing: Promise<void> | undefined;
 
   const close = (group: Group): void => {
     const ofWorkspace = open.get(group.workspaceId);
     ofWorkspace?.delete(group.recording);
     if (ofWorkspace?.size === 0) open.delete(group.workspaceId);
     ready.push(group);
-    writing ??= writeAll().finally(() => {
-      writing = undefined;
-    });
+    void loop.wake();
   };
 
   const closeOlderThan = (ms: number): void => {
@@ -121,6 +118,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
   };
 
   async function writeAll(): Promise<void> {
+    closeOlderThan(groupWaitMs);
     for (let group = ready.shift(); group !== undefined; group = ready.shift()) {
       try {
         await write(group);
@@ -189,17 +187,14 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
     return made;
   }
 
+  const loop = createBackgroundLoop({ name: 'body recorder', periodMs: groupWaitMs / 4, run: writeAll, logger });
+
   return {
-    name: 'body recorder',
-    start() {
-      timer ??= setInterval(() => closeOlderThan(groupWaitMs), groupWaitMs / 4);
-      timer.unref();
-    },
+    ...loop,
     async stop() {
-      clearInterval(timer);
-      timer = undefined;
       closeOlderThan(0);
-      await untilAborted(writing ?? Promise.resolve(), AbortSignal.timeout(stopDeadlineMs), () => {});
+      await untilAborted(loop.wake(), AbortSignal.timeout(stopDeadlineMs), () => {});
+      void loop.stop();
       await lane.stop();
     },
     record(workspaceId, recording, { request, response }) {

@@ -3,6 +3,7 @@ import { sql, type Kysely } from 'kysely';
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { version } from '#libs/kernel/version.ts';
@@ -59,28 +60,18 @@ export function createProcessRecord(deps: {
   const { writeProcess, state, logger, heartbeatMs = defaultHeartbeatMs } = deps;
   const firstSequences = new Map<string, number>();
   let currentDay: number | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  let beating: Promise<void> | undefined;
-  let failures = 0;
-  let isFinished = false;
-
   async function write(hasStopped: boolean): Promise<void> {
     const days = new Map(firstSequences);
     await writeProcess({ ...state(), firstSequences: days, hasStopped });
     for (const day of days.keys()) firstSequences.delete(day);
   }
 
-  async function beat(): Promise<void> {
-    try {
-      await write(false);
-      failures = 0;
-    } catch (error) {
-      failures += 1;
-      // A single failure is a lost connection, and the next report makes up for it. More are logged once.
-      if (failures === 2) logger.warn({ err: error }, 'how far the request log is could not be noted; trying again');
-    }
-  }
-  const startBeat = (): Promise<void> => (beating ??= beat().finally(() => (beating = undefined)));
+  const heartbeat = createBackgroundLoop({
+    name: 'request log heartbeat',
+    periodMs: heartbeatMs,
+    run: () => write(false),
+    logger,
+  });
 
   async function writeEnd(end: AbortSignal): Promise<boolean> {
     const options = { isOutage: isDatabaseTrouble, delayMs: finishRetryMs, signal: end };
@@ -97,17 +88,16 @@ export function createProcessRecord(deps: {
       currentDay = day;
       const name = utcDay(recordedAtMs);
       if (!firstSequences.has(name)) firstSequences.set(name, sequence);
-      // Immediately: if the process were killed before the next heartbeat, the first row of the day would be unknown.
-      if (!isFinished) void startBeat();
+      // At once: were the process killed before the next beat, nobody would know where the day began.
+      void heartbeat.wake();
     },
     async start() {
-      timer ??= setInterval(() => void startBeat(), heartbeatMs).unref();
-      await startBeat();
+      heartbeat.start();
+      await heartbeat.wake();
     },
     async finish(deadline) {
-      isFinished = true;
-      clearInterval(timer);
-      if (deadline.aborted) return; // The writer has logged the lost rows.
+      void heartbeat.stop();
+      if (deadline.aborted) return; // the writer has told which rows are lost
       const waited = new AbortController();
       const timeout = setTimeout(() => waited.abort(), finishWaitMs);
       const end = AbortSignal.any([deadline, waited.signal]);

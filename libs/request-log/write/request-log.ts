@@ -2,6 +2,7 @@ import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -209,51 +210,42 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     givenUp.abort();
   };
 
-  let adopting: Promise<void> | undefined;
-  const stopped = new AbortController();
-  const adopt = async (folder: string): Promise<void> => {
-    try {
-      await adoptRows({ folder, processId, db, ensurePartition, nowMs: clock.now(), logger, givenUp: stopped.signal });
-    } catch (error) {
-      logger.warn({ err: error }, 'rows of the request log that ended processes left on the disk not written');
-    }
-  };
-  let adoptTimer: NodeJS.Timeout | undefined;
-  const startAdopting = (): void => {
-    const { disk } = deps;
-    if (disk === undefined) return;
-    const next = (): void => {
-      adopting ??= adopt(disk.folder).finally(() => (adopting = undefined));
-    };
-    adoptTimer = setInterval(next, adoptMs).unref();
-    next();
-  };
+  const { disk } = deps;
+  const adoption =
+    disk &&
+    createBackgroundLoop({
+      name: 'request log adoption',
+      periodMs: adoptMs,
+      run: (signal) =>
+        adoptRows({ ...disk, processId, db, ensurePartition, nowMs: clock.now(), logger, givenUp: signal }),
+      logger,
+    });
 
-  let partitionTimer: NodeJS.Timeout | undefined;
-  const prepareDays = async (): Promise<void> => {
-    try {
+  const partitions = createBackgroundLoop({
+    name: 'request log partitions',
+    periodMs: partitionCheckMs,
+    // The first write of a day makes its partition if this failed.
+    async run() {
       const today = utcDay(clock.now());
       await writer.prepareDay(today);
       await writer.prepareDay(nextDay(today));
-    } catch (error) {
-      // The first write creates the partition.
-      logger.warn({ err: error }, 'partitions of the request log not prepared');
-    }
-  };
+    },
+    logger,
+  });
+  let isStarted = false;
 
   return {
     name: 'request log',
     processId,
     async start() {
-      partitionTimer ??= setInterval(() => void prepareDays(), partitionCheckMs).unref();
-      startAdopting();
-      await Promise.all([prepareDays(), processRecord.start()]);
+      isStarted = true;
+      partitions.start();
+      adoption?.start();
+      await Promise.all([partitions.wake(), processRecord.start()]);
     },
     stop() {
       stopping ??= (async () => {
-        clearInterval(partitionTimer);
-        clearInterval(adoptTimer);
-        stopped.abort();
+        const stopped = Promise.all([partitions.stop(), adoption?.stop()]);
         const deadline = setTimeout(() => void giveUp(), stopDeadlineMs);
         await flush();
         if (isLeft()) {
@@ -263,10 +255,10 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
         }
         await waiting.leave();
         // A process that was stopped before it started has no end to report.
-        if (partitionTimer !== undefined || sequence > 0) await processRecord.finish(givenUp.signal);
+        if (isStarted || sequence > 0) await processRecord.finish(givenUp.signal);
         clearTimeout(deadline);
         givenUp.abort();
-        await adopting;
+        await stopped;
         clearTimeout(timer);
         clearTimeout(pause);
       })();
