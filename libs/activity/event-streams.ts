@@ -3,9 +3,8 @@ import type { Database } from '#libs/database/schema.ts';
 import { newestClosed, readNews, type Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 
 /** What one open stream listens to. */
 export type EventWatch = {
@@ -17,7 +16,7 @@ export type EventWatch = {
   stop(): void;
 };
 
-export type EventStreams = Part & {
+export type EventStreams = BackgroundLoop & {
   /**
    * Throws rate_limited if the process, the workspace or the key has too many streams open. A key gets half of the streams of
    * its workspace.
@@ -57,7 +56,9 @@ export function createEventStreams(deps: {
   const keyStreamsMax = Math.max(1, Math.floor(workspaceStreamsMax / 2));
   const listeners = new Set<Listener>();
   const stopping = new AbortController();
-  let running: Promise<void> | null = null;
+  let from: Checkpoint | null = null;
+  let access = accessVersion();
+  let turn = 0;
 
   function tell(listener: Listener): void {
     const { wake } = listener;
@@ -88,35 +89,23 @@ export function createEventStreams(deps: {
     }
   }
 
-  async function run(): Promise<void> {
-    let from: Checkpoint | null = null;
-    let access = accessVersion();
-    for (let turn = 0; listeners.size > 0 && !stopping.signal.aborted; turn += 1) {
-      if (access !== accessVersion()) {
-        access = accessVersion();
-        for (const listener of listeners) tell(listener);
-      }
-      try {
-        // Events from before the first stream opened are its own matter: it reads them itself.
-        from = from === null ? await newestClosed(db) : await pollEvents(from);
-        if (turn % 2 === 0) await pollCalls();
-      } catch (error) {
-        logger.warn({ err: error }, 'event streams wait for the database');
-      }
-      await sleep(pollMs, stopping.signal);
+  async function poll(): Promise<'idle' | undefined> {
+    if (access !== accessVersion()) {
+      access = accessVersion();
+      for (const listener of listeners) tell(listener);
     }
+    // Events from before the first stream opened are its own matter: it reads them itself.
+    if (listeners.size === 0) from = null;
+    if (listeners.size === 0) return 'idle';
+    from = from === null ? await newestClosed(db) : await pollEvents(from);
+    turn += 1;
+    if (turn % 2 === 1) await pollCalls();
+    return undefined;
   }
-
-  /** Starts the polls with the first stream. They end by themselves after the last one. */
-  function poll(): void {
-    running ??= run().finally(() => {
-      running = null;
-      if (listeners.size > 0 && !stopping.signal.aborted) poll();
-    });
-  }
+  const loop = createBackgroundLoop({ name: 'event streams', periodMs: pollMs, run: poll, logger });
 
   return {
-    name: 'event streams',
+    ...loop,
     watch({ workspaceId, keyId }, withCalls) {
       const ofWorkspace = [...listeners].filter((listener) => listener.workspaceId === workspaceId);
       const ofKey = ofWorkspace.filter((listener) => listener.keyId === keyId).length;
@@ -133,7 +122,7 @@ export function createEventStreams(deps: {
         wake: null,
       };
       listeners.add(listener);
-      poll();
+      if (listeners.size === 1) void loop.wake();
       return {
         async next(quietMs) {
           if (!listener.hasEvents && listener.newestCall === null && !stopping.signal.aborted) {
@@ -159,7 +148,7 @@ export function createEventStreams(deps: {
     async stop() {
       stopping.abort();
       for (const listener of listeners) tell(listener);
-      await running;
+      await loop.stop();
     },
   };
 }
