@@ -1,7 +1,7 @@
 import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
@@ -58,7 +58,6 @@ type Running = {
 const pollMs = 2_000;
 /** Half of the queue's heartbeat timeout, as in pg-boss itself. */
 const heartbeatMs = 5_000;
-const retryMs = 1_000;
 
 /**
  * The heartbeats of claims (queue, ids, retry counts), which returns those that were lost. `touch` of pg-boss waits
@@ -107,10 +106,7 @@ export function startGroupWorker<Payload extends object>(
 ): GroupWorker {
   const reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
   const snoozedMax = Math.ceil(concurrency / 2);
-  const stopping = new AbortController();
   const running = new Map<string, Running>();
-  let woken = new AbortController();
-  let isTouching = false;
   let othersInARow = 0;
 
   /** How many running jobs these are. */
@@ -157,19 +153,11 @@ export function startGroupWorker<Payload extends object>(
     return await fetchOne({});
   }
 
-  async function claimJobs(): Promise<void> {
-    while (!stopping.signal.aborted) {
-      woken = new AbortController();
-      let isEmpty = true;
-      try {
-        const job = await fetchJob();
-        isEmpty = job === undefined;
-        if (job) start(job);
-      } catch (error) {
-        onError(error);
-        await sleep(retryMs, stopping.signal);
-      }
-      if (isEmpty) await sleep(pollMs, AbortSignal.any([stopping.signal, woken.signal]));
+  async function claimJobs(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const job = await fetchJob();
+      if (job === undefined) return;
+      start(job);
     }
   }
 
@@ -185,14 +173,14 @@ export function startGroupWorker<Payload extends object>(
       if (ofGroup >= tailFactor.ofGroup * concurrencyOfGroup) return false;
       if (count(({ isTail }) => isTail) >= tailFactor.ofAll * concurrency) return false;
       entry.isTail = true;
-      woken.abort();
+      void claiming.wake();
       return true;
     };
     // Keyed by claim: a lost job may be claimed here again while its first handler is still finishing.
     running.set(`${id}/${retryCount}`, entry);
     entry.done = run(job, claim.signal, freeSlot).finally(() => {
       running.delete(`${id}/${retryCount}`);
-      woken.abort();
+      void claiming.wake();
     });
   }
 
@@ -212,37 +200,37 @@ export function startGroupWorker<Payload extends object>(
     }
   }
 
-  async function keepClaims(): Promise<void> {
+  async function keepClaims(): Promise<'idle' | undefined> {
     const held = claims();
-    if (isTouching || held.length === 0) return;
-    isTouching = true;
-    try {
-      const parameters = [queue.name, held.map(({ id }) => id), held.map(({ retryCount }) => retryCount)];
-      const { rows } = await boss.getDb().executeSql(touchStatement, parameters);
-      for (const { id, retry_count: retryCount } of LostClaims.parse(rows)) {
-        // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
-        running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
-      }
-    } catch (error) {
-      // A failed heartbeat does not mean that the claims are lost.
-      onError(error);
-    } finally {
-      isTouching = false;
+    if (held.length === 0) return 'idle';
+    const parameters = [queue.name, held.map(({ id }) => id), held.map(({ retryCount }) => retryCount)];
+    const { rows } = await boss.getDb().executeSql(touchStatement, parameters);
+    for (const { id, retry_count: retryCount } of LostClaims.parse(rows)) {
+      // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
+      running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
     }
+    return undefined;
   }
 
-  const heartbeat = setInterval(() => void keepClaims(), heartbeatMs);
-  const claiming = claimJobs();
+  const claiming = createBackgroundLoop({ name: `claims of ${queue.name}`, periodMs: pollMs, run: claimJobs, logger });
+  // A failed heartbeat does not mean that the claims are lost.
+  const heartbeat = createBackgroundLoop({
+    name: `heartbeats of ${queue.name}`,
+    periodMs: heartbeatMs,
+    run: keepClaims,
+    logger,
+  });
+  claiming.start();
+  heartbeat.start();
 
   return {
-    wake: () => woken.abort(),
+    wake: () => void claiming.wake(),
     isCrowded: () => isReserveOnly() || isFullOfSnoozed(),
     async stop(timeoutMs) {
-      stopping.abort();
-      await claiming;
+      await claiming.stop();
       const all = Promise.all([...running.values()].map(({ done }) => done));
       await untilAborted(all, AbortSignal.timeout(timeoutMs), () => {});
-      clearInterval(heartbeat);
+      void heartbeat.stop();
       if (running.size === 0) return;
       logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not end in time and are handed back');
       const left = claims();
