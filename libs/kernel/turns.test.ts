@@ -39,16 +39,6 @@ describe('turns', () => {
     expect(work.started.at(-1)).toBe('own 3');
   });
 
-  test('go round the workspaces that wait, however much each of them wants', async () => {
-    const work = createWork(createTurns({ runningMax: 1, waitingMax: 10 }, 'searches'));
-    void work.start('ws_1', 'first');
-    for (const name of ['a1', 'a2', 'a3']) void work.start('ws_a', name);
-    for (const name of ['b1', 'b2']) void work.start('ws_b', name);
-    void work.start('ws_c', 'c1');
-    for (const name of ['first', 'a1', 'b1', 'c1', 'a2', 'b2']) await work.end(name);
-    expect(work.started).toEqual(['first', 'a1', 'b1', 'c1', 'a2', 'b2', 'a3']);
-  });
-
   test('refuse more than may wait, with when to try again', async () => {
     const work = createWork(createTurns({ runningMax: 1, waitingMax: 1 }, 'searches'));
     void work.start('ws_1', 'runs');
