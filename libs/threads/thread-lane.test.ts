@@ -57,17 +57,6 @@ test('one group never has all threads: another gets its turn while the first one
   expect(await Promise.all(hanging)).toEqual(['ended', 'ended', 'ended']);
 });
 
-test('groups that wait take turns, however many tasks one of them has', async () => {
-  open({ threads: 1 });
-  const order: string[] = [];
-  const run = async (group: string): Promise<void> => {
-    await lane.run('fine', { ...inTime, group });
-    order.push(group);
-  };
-  await Promise.all([run('many'), run('many'), run('many'), run('few')]);
-  expect(order).toEqual(['many', 'many', 'few', 'many']);
-});
-
 test('a group with too many waiting tasks is rejected, and another is not', async () => {
   open({ threads: 1, waitingMax: { ofGroup: 1, ofAll: 2 } });
   const end = new AbortController();

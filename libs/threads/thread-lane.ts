@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { Piscina } from 'piscina';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { createFairPool } from '#libs/kernel/fair-pool.ts';
 
 export type ThreadLaneOptions = {
   /** The module whose default export runs the tasks. */
@@ -47,18 +48,18 @@ const youngMemoryMb = 16;
 /** One less than the number of cores, so that the event loop of the process keeps a core. */
 export const threadsByDefault = (): number => Math.max(1, availableParallelism() - 1);
 
-type Group = { running: number; waiting: (() => void)[] };
-
 /** Threads for one kind of work, started when first needed. Each kind has its own threads, so that none starves another. */
 export function createThreadLane<Task, Result>(options: ThreadLaneOptions): ThreadLane<Task, Result> {
   const { threads, waitingMax } = options;
   const runningOfGroupMax = options.isGroupAlone === true ? threads : Math.max(1, threads - 1);
-  // In the order of their turns. A group is in the map while one of its tasks runs or waits.
-  const groups = new Map<string, Group>();
+  // A task waits here for a free thread before it is given to piscina, so that its timeout does not include the wait.
+  const slots = createFairPool({
+    units: threads,
+    mayTake: (running) => running < runningOfGroupMax,
+    waitingMax: waitingMax && { ...waitingMax, refusal: overloaded },
+  });
   let pool: Piscina<Task, Result> | undefined;
   let stopped = false;
-  let free = threads;
-  let waiting = 0;
   let begun = 0;
 
   const start = (): Piscina<Task, Result> => {
@@ -83,66 +84,10 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
     return started;
   };
 
-  const begin = (group: Group): void => {
-    group.running += 1;
-    free -= 1;
-    begun += 1;
-  };
-
-  /** Waits for a free thread before the task is given to piscina, so that its timeout does not include the wait. */
-  const acquire = async (name: string, signal: AbortSignal | undefined): Promise<Group> => {
-    const group = groups.get(name) ?? { running: 0, waiting: [] };
-    if (free > 0 && group.running < runningOfGroupMax) {
-      groups.set(name, group);
-      begin(group);
-      return group;
-    }
-    if (waitingMax && (group.waiting.length >= waitingMax.ofGroup || waiting >= waitingMax.ofAll)) throw overloaded();
-    groups.set(name, group);
-    const turn = Promise.withResolvers<void>();
-    group.waiting.push(turn.resolve);
-    waiting += 1;
-    const leave = (): void => {
-      const index = group.waiting.indexOf(turn.resolve);
-      if (index === -1) return;
-      group.waiting.splice(index, 1);
-      waiting -= 1;
-      forgetIdle(name, group);
-      turn.reject(signal?.reason);
-    };
-    signal?.addEventListener('abort', leave, { once: true });
-    try {
-      await turn.promise;
-    } finally {
-      signal?.removeEventListener('abort', leave);
-    }
-    return group;
-  };
-
-  const forgetIdle = (name: string, group: Group): void => {
-    if (group.running === 0 && group.waiting.length === 0) groups.delete(name);
-  };
-
-  const release = (name: string, group: Group): void => {
-    group.running -= 1;
-    free += 1;
-    forgetIdle(name, group);
-    for (const [nextName, next] of groups) {
-      if (next.waiting.length === 0 || next.running >= runningOfGroupMax) continue;
-      // Its turn is over: move the group to the end.
-      groups.delete(nextName);
-      groups.set(nextName, next);
-      waiting -= 1;
-      begin(next);
-      next.waiting.shift()?.();
-      return;
-    }
-  };
-
   return {
-    async run(task, { timeoutMs, group: name, signal, moved = [] }) {
-      signal?.throwIfAborted();
-      const group = await acquire(name, signal);
+    async run(task, { timeoutMs, group, signal, moved = [] }) {
+      await slots.take(group, signal);
+      begun += 1;
       const deadline = new AbortController();
       const timer = setTimeout(() => deadline.abort(), timeoutMs);
       try {
@@ -157,10 +102,10 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
         return null;
       } finally {
         clearTimeout(timer);
-        release(name, group);
+        slots.give(group);
       }
     },
-    stats: () => ({ begun, running: threads - free, waiting }),
+    stats: () => ({ begun, running: slots.held(), waiting: slots.waiting() }),
     async stop() {
       stopped = true;
       await pool?.destroy();
