@@ -1,9 +1,9 @@
 import { Client, errors, type buildConnector, type Dispatcher } from 'undici';
 import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { createFairPool } from '#libs/kernel/fair-pool.ts';
 import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
 import { createReadPaces, type ReadPace } from '../answers/read-pace.ts';
-import { createShares } from './shares.ts';
 
 type Options = {
   /** Makes the function that opens the sockets of one origin. It is given the workspace. */
@@ -60,8 +60,8 @@ const maxHeaderBytes = 16_384;
 export function createConnections(options: Options): Connections {
   const { connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond } = options;
   const pools = new Map<string, Pool>();
-  const calls = createShares(callsMax);
-  const idle = createShares(idleMax);
+  const calls = createFairPool({ units: callsMax });
+  const idle = createFairPool({ units: idleMax });
   const bytePace = answerBytesPerSecond === undefined ? null : createBytePace(answerBytesPerSecond);
   const paces = createReadPaces(undefined, bytePace);
   let callsRefused = 0;
@@ -129,7 +129,7 @@ export function createConnections(options: Options): Connections {
 
   /** Decides about a socket when its call is over and undici would start the next one. */
   const settle = (connection: Connection): void => {
-    if (!connection.isOpen || !idle.take(connection.workspaceId)) return forget(connection);
+    if (!connection.isOpen || !idle.tryTake(connection.workspaceId)) return forget(connection);
     connection.state = 'idle';
     connection.pool.idle.push(connection);
   };
@@ -169,7 +169,7 @@ export function createConnections(options: Options): Connections {
   /** Sends a call whose socket was already closed on a new one. Returns false when that is not possible. */
   const resend = (call: Call<Connection>): boolean => {
     const { origin, workspaceId = '' } = call.options;
-    if (!calls.take(workspaceId)) return false;
+    if (!calls.tryTake(workspaceId)) return false;
     let fresh: Connection;
     try {
       fresh = open(origin, workspaceId);
@@ -197,7 +197,7 @@ export function createConnections(options: Options): Connections {
   return {
     dispatch: (options, handler) => {
       const { origin, workspaceId = '' } = options;
-      if (!calls.take(workspaceId)) {
+      if (!calls.tryTake(workspaceId)) {
         callsRefused += 1;
         return handler.onResponseError(noController, tooManyCalls(calls.held(workspaceId)));
       }

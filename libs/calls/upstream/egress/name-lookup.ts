@@ -3,9 +3,9 @@ import { Resolver } from 'node:dns/promises';
 import { promisify } from 'node:util';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { createFairPool } from '#libs/kernel/fair-pool.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createNameFiles, type NameFiles } from '../name-files.ts';
-import { createShares } from './shares.ts';
 
 export type LookupRequest = LookupOptions & {
   all: true;
@@ -63,7 +63,7 @@ export function createNameLookup(options: Options = {}): Lookup {
   const now = options.now ?? (() => performance.now());
   const known = new LRUCache<string, Known>({ max: knownMax });
   const underWay = new Map<string, Callback[]>();
-  const shares = createShares(lookupsMax);
+  const shares = createFairPool({ units: lookupsMax });
   const askSystem = oneByOne(options.systemLookup ?? getaddrinfo);
   let resolver: Resolver | undefined;
   let version: number | undefined;
@@ -119,7 +119,7 @@ export function createNameLookup(options: Options = {}): Lookup {
     if (entry !== undefined && entry.expiresAt > now()) return queueMicrotask(() => tell(callback, entry));
     const waiting = underWay.get(key);
     if (waiting !== undefined) return void waiting.push(callback);
-    if (!shares.take(workspaceId)) return queueMicrotask(() => callback(tooManyLookups(), []));
+    if (!shares.tryTake(workspaceId)) return queueMicrotask(() => callback(tooManyLookups(), []));
     const callbacks = [callback];
     underWay.set(key, callbacks);
     void lookUp(key, name, isOperators).then((found) => {
