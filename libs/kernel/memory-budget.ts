@@ -1,5 +1,6 @@
 import { getHeapStatistics } from 'node:v8';
 import { GatewayError } from './errors.ts';
+import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 
 /**
  * The memory that a process may use for its callers at once: for bodies, parsed values, answers, lines and results. Each call
@@ -57,8 +58,9 @@ const liveWaitMsMax = 30_000;
 /** When there are this many accounts, those that hold nothing are removed. */
 const accountsMax = 10_000;
 
-type Account = { heldBytes: number; waiters: Set<Waiter> };
-type Waiter = { lease: Lease; bytes: number; start: () => void };
+type Account = { heldBytes: number };
+/** `take` charges or reserves the bytes that a lease waits for. */
+type Claim = { lease: Lease; bytes: number; take: () => void; number: number };
 
 /**
  * `graceMs`: after this long the oldest waiter gets what it asked for beyond the budget, one lease at a time. Otherwise
@@ -80,9 +82,9 @@ class Budget implements MemoryBudget {
   readonly leaseBytesMax: number;
   readonly #graceMs: number;
   readonly #accounts = new Map<string | null, Account>();
-  /** All waiters, the oldest first. `#turns`: their accounts, in the order of their turns. */
-  readonly #waiters = new Set<Waiter>();
-  readonly #turns = new Set<Account>();
+  /** Workspaces take turns. */
+  readonly #waiting = new WaitingGroups<Account, Claim>();
+  #claims = 0;
   #heldBytes = 0;
   /** The one lease that may hold more than the budget. */
   #beyond: Lease | null = null;
@@ -98,19 +100,19 @@ class Budget implements MemoryBudget {
     let account = this.#accounts.get(workspaceId);
     if (account === undefined) {
       if (this.#accounts.size >= accountsMax) this.#forgetIdle();
-      account = { heldBytes: 0, waiters: new Set() };
+      account = { heldBytes: 0 };
       this.#accounts.set(workspaceId, account);
     }
     return new Lease(this, account, waitMsMax);
   }
 
   stats() {
-    return { heldBytes: this.#heldBytes, bytesMax: this.bytesMax, waiting: this.#waiters.size };
+    return { heldBytes: this.#heldBytes, bytesMax: this.bytesMax, waiting: this.#waiting.size };
   }
 
   #forgetIdle(): void {
-    for (const [id, { heldBytes, waiters }] of this.#accounts) {
-      if (heldBytes === 0 && waiters.size === 0) this.#accounts.delete(id);
+    for (const [id, account] of this.#accounts) {
+      if (account.heldBytes === 0 && !this.isAwaited(account)) this.#accounts.delete(id);
     }
   }
 
@@ -132,55 +134,51 @@ class Budget implements MemoryBudget {
     lease.account.heldBytes += change;
     if (change >= 0) return;
     if (lease === this.#beyond && lease.heldBytes === 0) this.#beyond = null;
-    if (this.#waiters.size > 0) this.#admit();
+    if (this.#waiting.size > 0) this.#admit();
   }
 
-  wait(waiter: Waiter): void {
-    const { account } = waiter.lease;
-    this.#waiters.add(waiter);
-    account.waiters.add(waiter);
-    this.#turns.add(account);
+  isAwaited(account: Account): boolean {
+    return this.#waiting.sizeOf(account) > 0;
+  }
+
+  /** Resolves with true when the bytes are taken, and with false when `signal` aborts first. */
+  async wait(lease: Lease, bytes: number, take: () => void, signal: AbortSignal): Promise<boolean> {
+    this.#claims += 1;
+    const taken = this.#waiting.join(lease.account, { lease, bytes, take, number: this.#claims }, signal);
     this.#watchOldest();
+    const isTaken = await taken;
+    if (this.#waiting.size === 0) {
+      clearTimeout(this.#grace);
+      this.#grace = undefined;
+    }
+    return isTaken;
   }
 
-  leave(waiter: Waiter): void {
-    const { account } = waiter.lease;
-    this.#waiters.delete(waiter);
-    account.waiters.delete(waiter);
-    if (account.waiters.size === 0) this.#turns.delete(account);
-    if (this.#waiters.size > 0) return;
-    clearTimeout(this.#grace);
-    this.#grace = undefined;
-  }
-
-  /** The workspaces take turns; each turn goes to the longest waiter of the workspace, which then moves to the end. */
   #admit(): void {
-    for (const account of this.#turns) {
-      const waiter = account.waiters.values().next().value;
-      if (waiter !== undefined && this.fits(waiter.lease, waiter.bytes)) this.#start(waiter);
+    const canTake = ({ item }: Waiter<Account, Claim>): boolean => this.fits(item.lease, item.bytes);
+    for (let next = this.#waiting.next(canTake); next !== undefined; next = this.#waiting.next(canTake)) {
+      this.#start(next);
     }
   }
 
-  #start(waiter: Waiter): void {
-    const { account } = waiter.lease;
-    this.leave(waiter);
-    // Its turn is over: move it behind the others.
-    if (this.#turns.delete(account)) this.#turns.add(account);
-    waiter.start();
+  #start(waiter: Waiter<Account, Claim>): void {
+    this.#waiting.start(waiter);
+    waiter.item.lease.takeClaimed(waiter.item.take);
   }
 
   #watchOldest(): void {
     this.#grace ??= setTimeout(() => {
       this.#grace = undefined;
-      const oldest = this.#waiters.values().next().value;
+      const [oldest] = [...this.#waiting.firsts()].toSorted((one, other) => one.item.number - other.item.number);
       if (oldest === undefined) return;
       if (this.#beyond === null) {
-        this.#beyond = oldest.lease;
+        const { lease } = oldest.item;
+        this.#beyond = lease;
         this.#start(oldest);
         // It was released while it waited, so it will never give anything back.
-        if (oldest.lease.heldBytes === 0) this.#beyond = null;
+        if (lease.heldBytes === 0) this.#beyond = null;
       }
-      if (this.#waiters.size > 0) this.#watchOldest();
+      if (this.#waiting.size > 0) this.#watchOldest();
     }, this.#graceMs);
   }
 }
@@ -231,9 +229,10 @@ class Lease implements MemoryLease {
     const late = setTimeout(giveUp, this.#waitMsMax);
     signal.addEventListener('abort', giveUp, { once: true });
     const more = this.usedBytes + bytes - this.heldBytes;
-    const isThere = await this.#wait(more, given.signal, () => {
+    const take = (): void => {
       this.usedBytes += bytes;
-    });
+    };
+    const isThere = await this.#budget.wait(this, more, take, given.signal);
     clearTimeout(late);
     signal.removeEventListener('abort', giveUp);
     if (isThere) return;
@@ -249,8 +248,8 @@ class Lease implements MemoryLease {
       this.#reservedBytes = bytes;
     };
     // New requests do not overtake waiting ones.
-    if (more > 0 && (this.account.waiters.size > 0 || !this.#budget.fits(this, more))) {
-      return await this.#wait(more, signal, take);
+    if (more > 0 && (this.#budget.isAwaited(this.account) || !this.#budget.fits(this, more))) {
+      return await this.#budget.wait(this, more, take, signal);
     }
     take();
     this.#hold();
@@ -275,31 +274,11 @@ class Lease implements MemoryLease {
     this.#isReleased = true;
   }
 
-  #wait(bytes: number, signal: AbortSignal, take: () => void): Promise<boolean> {
-    const { promise, resolve } = Promise.withResolvers<boolean>();
-    const end = (isThere: boolean): void => {
-      signal.removeEventListener('abort', onAbort);
-      resolve(isThere);
-    };
-    const waiter: Waiter = {
-      lease: this,
-      bytes,
-      start: () => {
-        if (!this.#isReleased) {
-          take();
-          this.#hold();
-        }
-        end(true);
-      },
-    };
-    const onAbort = (): void => {
-      this.#budget.leave(waiter);
-      end(false);
-    };
-    if (signal.aborted) return Promise.resolve(false);
-    signal.addEventListener('abort', onAbort, { once: true });
-    this.#budget.wait(waiter);
-    return promise;
+  /** What it has waited for is there. */
+  takeClaimed(take: () => void): void {
+    if (this.#isReleased) return;
+    take();
+    this.#hold();
   }
 
   #hold(): void {
