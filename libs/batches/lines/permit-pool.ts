@@ -1,3 +1,4 @@
+import { WaitingGroups } from '#libs/kernel/waiting-groups.ts';
 import { createCallShares } from './call-shares.ts';
 
 /**
@@ -26,9 +27,7 @@ export type Permits = {
   release(calls: number, bytes: number, isAnswered?: boolean): void;
 };
 
-type Waiter = { bytes: number; start: () => void };
-/** By the joined name of their groups, in the order of their turns. Sets, so that a waiter in the middle can leave. */
-type WaitingGroups = Map<string, { groups: readonly string[]; waiters: Set<Waiter> }>;
+type Line = { groups: readonly string[]; bytes: number };
 
 /** A working batch gets a quarter of the calls while thousands of lines resume only to be rate-limited again. */
 const resumingInARowMax = 3;
@@ -37,82 +36,48 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   let calls = 0;
   let bytes = 0;
   const shares = createCallShares(limits.callsMax);
-  const resuming: WaitingGroups = new Map();
-  const beginning: WaitingGroups = new Map();
-  let waiting = 0;
+  const resuming = new WaitingGroups<string, Line>();
+  const beginning = new WaitingGroups<string, Line>();
   let resumingInARow = 0;
 
   const fits = (size: number): boolean => bytes + size <= limits.bytesMax || (calls === 0 && bytes === 0);
   const mayCall = (groups: readonly string[]): boolean => shares.mayBegin(groups, calls);
-  const begin = (groups: readonly string[], size: number): void => {
+  const begin = (line: Line): void => {
     calls += 1;
-    bytes += size;
-    shares.begin(groups);
+    bytes += line.bytes;
+    shares.begin(line.groups);
   };
-  const nextTurn = (queue: WaitingGroups): string | undefined => {
-    for (const [turn, { groups }] of queue) if (mayCall(groups)) return turn;
-    return undefined;
-  };
+  const waiting = (): number => resuming.size + beginning.size;
+  const canCall = ({ item }: { item: Line }): boolean => mayCall(item.groups);
 
-  function join(queue: WaitingGroups, turn: string, groups: readonly string[], waiter: Waiter): void {
-    const entry = queue.get(turn) ?? { groups, waiters: new Set() };
-    entry.waiters.add(waiter);
-    queue.set(turn, entry);
-    waiting += 1;
-  }
-  function leave(queue: WaitingGroups, turn: string, waiter: Waiter): void {
-    const entry = queue.get(turn);
-    if (entry?.waiters.delete(waiter) !== true) return;
-    waiting -= 1;
-    if (entry.waiters.size === 0) queue.delete(turn);
-  }
-
-  /** Serves the waiters whose turn it is. A small line never overtakes a large one, which would otherwise wait for ever. */
+  /** Serves the lines whose turn it is. A small line never overtakes a large one, which would otherwise wait for ever. */
   const admit = (): void => {
-    while (waiting > 0) {
-      const back = nextTurn(resuming);
-      const fresh = nextTurn(beginning);
+    while (waiting() > 0) {
+      const back = resuming.next(canCall);
+      const fresh = beginning.next(canCall);
       const isResuming = back !== undefined && (resumingInARow < resumingInARowMax || fresh === undefined);
-      const [queue, turn] = isResuming ? [resuming, back] : [beginning, fresh];
-      if (turn === undefined) return;
-      const entry = queue.get(turn) as NonNullable<ReturnType<WaitingGroups['get']>>;
-      const next = entry.waiters.values().next().value as Waiter;
-      if (!fits(next.bytes)) return;
+      const next = isResuming ? back : fresh;
+      if (next === undefined || !fits(next.item.bytes)) return;
       resumingInARow = isResuming ? resumingInARow + 1 : 0;
-      leave(queue, turn, next);
-      // Its turn is over: move the group behind the others.
-      if (queue.delete(turn)) queue.set(turn, entry);
-      begin(entry.groups, next.bytes);
-      next.start();
+      begin(next.item);
+      (isResuming ? resuming : beginning).start(next);
     }
   };
 
   const permitsOf = (groups: readonly string[], turn: string): Permits => ({
-    acquire(size, { signal, isResuming = false } = {}) {
-      if (signal?.aborted === true) return Promise.resolve(false);
-      if (waiting === 0 && mayCall(groups) && fits(size)) {
-        begin(groups, size);
-        return Promise.resolve(true);
+    async acquire(size, { signal, isResuming = false } = {}) {
+      if (signal?.aborted === true) return false;
+      const line = { groups, bytes: size };
+      if (waiting() === 0 && mayCall(groups) && fits(size)) {
+        begin(line);
+        return true;
       }
-      const { promise, resolve } = Promise.withResolvers<boolean>();
-      const queue = isResuming ? resuming : beginning;
-      const waiter: Waiter = {
-        bytes: size,
-        start() {
-          signal?.removeEventListener('abort', onAbort);
-          resolve(true);
-        },
-      };
-      const onAbort = (): void => {
-        leave(queue, turn, waiter);
-        resolve(false);
-        admit(); // a smaller line may have been waiting behind it
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
-      join(queue, turn, groups, waiter);
+      const started = (isResuming ? resuming : beginning).join(turn, line, signal);
       // A resuming line may be served although a large one is waiting to begin, and so may other groups.
       admit();
-      return promise;
+      const isStarted = await started;
+      if (!isStarted) admit(); // a smaller line may have been waiting behind it
+      return isStarted;
     },
     release(releasedCalls, releasedBytes, isAnswered = false) {
       calls -= releasedCalls;
@@ -125,6 +90,6 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   return {
     ...permitsOf([], ''),
     of: (...groups) => permitsOf(groups, groups.join(' ')),
-    inFlight: () => ({ calls, bytes, waiting }),
+    inFlight: () => ({ calls, bytes, waiting: waiting() }),
   };
 }
