@@ -82,13 +82,14 @@ test('a run that wakes its own loop is followed by another, not joined by it', a
 test('logs an outage once when it begins and once when it ends', async () => {
   const { loop, state, lines } = setUp();
   loop.start();
-  expect(loopStates()).toEqual(new Map([['sweep', false]]));
+  expect(loopStates()).toMatchObject([{ name: 'sweep', isFailing: false }]);
   state.result = failing;
   await loop.wake();
   await loop.wake();
   expect(lines).toEqual(['warn: background loop fails and is retried']);
   expect(loop.error()).toEqual(new Error('away'));
-  expect(loopStates()).toEqual(new Map([['sweep', true]]));
+  expect(loopStates()).toMatchObject([{ name: 'sweep', isFailing: true }]);
+  const failedMs = loop.succeededMs();
   state.result = async () => 'idle';
   await loop.wake();
   expect(loop.error()).toEqual(new Error('away'));
@@ -97,8 +98,9 @@ test('logs an outage once when it begins and once when it ends', async () => {
   await loop.wake();
   expect(lines.slice(1)).toEqual(['info: background loop works again']);
   expect(loop.error()).toBeUndefined();
+  expect(loop.succeededMs()).toBeGreaterThan(failedMs);
   await loop.stop();
-  expect(loopStates()).toEqual(new Map());
+  expect(loopStates()).toEqual([]);
 });
 
 test('a stop aborts the run, waits for it, and logs no failure', async () => {

@@ -27,6 +27,8 @@ export type BackgroundLoop = Pick<Part, 'name'> & {
   wake: () => Promise<void>;
   /** Why the last run failed; undefined if it did not. */
   error: () => unknown;
+  /** When a run last ended without a failure (monotonic); at first, when the loop was created. */
+  succeededMs: () => number;
 };
 
 /** What a run may take after the loop was told to stop. */
@@ -34,11 +36,13 @@ const stopWaitMs = 10_000;
 
 const started = new Set<BackgroundLoop>();
 
-/** The names of the loops of this process, and whether each is failing. */
-export function loopStates(): Map<string, boolean> {
-  const states = new Map<string, boolean>();
-  for (const { name, error } of started) states.set(name, error() !== undefined || states.get(name) === true);
-  return states;
+/** The loops of this process, by name. */
+export function loopStates(): { name: string; isFailing: boolean; successAgeSeconds: number }[] {
+  return Array.from(started, ({ name, error, succeededMs }) => ({
+    name,
+    isFailing: error() !== undefined,
+    successAgeSeconds: (performance.now() - succeededMs()) / 1_000,
+  }));
 }
 
 /**
@@ -51,6 +55,7 @@ export function createBackgroundLoop({ name, periodMs, run, logger }: Options): 
   let next: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
   let error: unknown;
+  let succeededMs = performance.now();
   // Whoever wakes the loop, its runs belong to no request and no workspace.
   const inOwnContext = AsyncLocalStorage.snapshot();
 
@@ -61,6 +66,7 @@ export function createBackgroundLoop({ name, periodMs, run, logger }: Options): 
         if (error !== undefined) logger.info({ loop: name }, 'background loop works again');
         error = undefined;
       }
+      succeededMs = performance.now();
     } catch (thrown) {
       if (error === undefined && !stopping.signal.aborted)
         logger.warn({ err: thrown, loop: name }, 'background loop fails and is retried');
@@ -101,6 +107,7 @@ export function createBackgroundLoop({ name, periodMs, run, logger }: Options): 
       return next;
     },
     error: () => error,
+    succeededMs: () => succeededMs,
   };
   return loop;
 }

@@ -27,7 +27,13 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'sluice_background_loop_failing',
     '1 if the last run of a background loop of this process failed; it is retried.',
     'loop',
-    () => Object.fromEntries([...loopStates()].map(([name, isFailing]) => [name, Number(isFailing)])),
+    () => Object.fromEntries(loopStates().map(({ name, isFailing }) => [name, Number(isFailing)])),
+  );
+  labelled(
+    'sluice_background_loop_success_age_seconds',
+    'Seconds since a background loop of this process last ended a run without a failure.',
+    'loop',
+    () => Object.fromEntries(loopStates().map(({ name, successAgeSeconds }) => [name, successAgeSeconds])),
   );
   gauge(
     'sluice_forwarding_open_calls',
