@@ -25,7 +25,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   platform.callMetrics.registerIn(registry);
   labelled(
     'sluice_background_loop_failing',
-    '1 if the last run of a background loop of this process failed; it is retried.',
+    '1 if the last run with work of a background loop of this process failed; it is retried.',
     'loop',
     () => Object.fromEntries(loopStates().map(({ name, isFailing }) => [name, Number(isFailing)])),
   );
