@@ -1,25 +1,25 @@
 import { CliError, describeError } from './server/cli-error.ts';
-import { cannotWrite, problemOfFile } from './terminal/file-problem.ts';
+import { unwritableFile, toFileError } from './terminal/file-problem.ts';
 import { printable } from './terminal/table.ts';
 import { createProgram } from './program.ts';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  // EPIPE: the reader has gone away, as in `sluice … | head`, and knows it.
-  if (error.code !== 'EPIPE') process.stderr.write(`error: ${cannotWrite('stdout', error).message}\n`);
+  // EPIPE: the reader has closed the pipe, as in `sluice … | head`. It needs no message.
+  if (error.code !== 'EPIPE') process.stderr.write(`error: ${unwritableFile('stdout', error).message}\n`);
   process.exit(1);
 });
-process.stderr.on('error', () => process.exit(1)); // nothing is left to say it on
+process.stderr.on('error', () => process.exit(1)); // there is no stream left for a message
 
 try {
   await createProgram().parseAsync();
 } catch (error) {
-  const problem = error instanceof CliError ? error : problemOfFile(error);
+  const problem = error instanceof CliError ? error : toFileError(error);
   if (problem === null) process.stderr.write(`${await explained(error)}\n`);
   else for (const line of describeError(problem).join('\n').split('\n')) process.stderr.write(`${printable(line)}\n`);
   process.exitCode = problem?.exitCode ?? 1;
 }
 
-/** What is said of errors of maintenance: one sentence for what is expected, a stack for anything else. */
+/** Describes an error of a maintenance command: one sentence for an expected one, a stack for any other. */
 async function explained(error: unknown): Promise<string> {
   const { explain } = await import('../standalone/explain.ts');
   const text = explain(error);

@@ -18,45 +18,45 @@ Exit codes of client commands:
   0    done
   1    an error
   2    wrong usage
-  3    the batch has ended, and some of its lines failed
+  3    the batch ended, and some of its lines failed
   4    the batch failed, expired or was cancelled
-  130  interrupted: what runs on the server goes on
+  130  interrupted; work on the server continues
 
-Data goes to stdout, progress and errors to stderr. On a terminal data is a
-table, in a pipe one JSON object per line.
+Data goes to stdout, progress and errors to stderr. A terminal gets a table,
+a pipe one JSON object per line.
 Variables: SLUICE_URL, SLUICE_API_KEY, SLUICE_PROFILE.`;
 
-/** Adds the commands that speak HTTP to any server, and to nothing else. */
+/** Adds the commands that only speak HTTP, to any server. */
 function addClientCommands(program: Command): void {
   program.version(version, '--version', 'print the release');
   program.addHelpText('after', exitCodeHelp);
   program.commandsGroup('Batches and files:');
   addBatchCommands(program);
   addFileCommands(program);
-  program.commandsGroup('What happened, and what it cost:');
+  program.commandsGroup('History and costs:');
   addLogCommands(program);
   addEventCommands(program);
   addUsageCommand(program);
-  program.commandsGroup('Server and key:');
+  program.commandsGroup('Server and API key:');
   addLoginCommands(program);
   addDoctorCommand(program);
   program.commandsGroup('Records:');
   addRecordCommands(program);
   program.commandsGroup('Records as files:');
   addApplyCommands(program);
-  program.commandsGroup('This command line:');
+  program.commandsGroup('Shell:');
   addCompletionCommand(program);
-  program.helpCommand('help [command]', 'explain a command');
+  program.helpCommand('help [command]', 'show the help of a command');
 }
 
-/** All commands. An error in what was typed ends the process with status 2, after a hint instead of the whole help. */
+/** All commands. Wrong usage ends the process with status 2, after a hint instead of the whole help. */
 export function createProgram(): Command {
   const program = new Command('sluice')
     .description(
       'The command line of Sluice: batches, files, records and logs of any server, and maintenance of your own.',
     )
     .enablePositionalOptions()
-    .configureHelp({ subcommandTerm: termOf })
+    .configureHelp({ subcommandTerm: describeTerm })
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
   addClientCommands(program);
   addOperatorCommands(program);
@@ -64,8 +64,8 @@ export function createProgram(): Command {
   return program;
 }
 
-/** A command as lists of commands have it: `[options]` after each of them says nothing. */
-const termOf = (command: Command): string =>
+/** A command in a list of commands. `[options]` after each of them would add no information. */
+const describeTerm = (command: Command): string =>
   [
     command.name(),
     ...command.registeredArguments.map((argument) => {

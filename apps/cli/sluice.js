@@ -6,7 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
-  // Compiled modules are kept, which makes a command start three times as fast. Node checks each against its source.
+  // Caching compiled modules makes a command start three times faster. Node checks each against its source.
   module.enableCompileCache(fileURLToPath(new URL('../../node_modules/.cache/node-compile', import.meta.url)));
   await import('./main.ts');
 } else {
@@ -14,11 +14,13 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
   const child = spawn(path.join(folder, 'bin/node'), [fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
     stdio: 'inherit',
   });
-  // A terminal sends Ctrl-C to both, and the child decides what it means: sent on, it would count as a second one.
+  // A terminal sends Ctrl-C to both processes. The child handles it; forwarding it would count as a second Ctrl-C.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.on('error', (error) => {
-    process.stderr.write(`error: the Node of Sluice does not start: ${error.message}. Run npm ci in its folder.\n`);
+    process.stderr.write(
+      `error: Sluice's Node.js does not start: ${error.message}. Run npm ci in the folder of Sluice.\n`,
+    );
     process.exitCode = 1;
   });
   child.on('exit', (code) => {

@@ -54,13 +54,13 @@ test('the files of a batch are checked against the roots in its events', async (
     {
       state: 'problem',
       subject: batch.id,
-      message: expect.stringMatching(/^event \d+: results_root is not that of its lines$/),
+      message: expect.stringMatching(/^event \d+: results_root does not match its lines$/),
     },
   ]);
 
   await writeFile(file, bytes.subarray(bytes.indexOf(0x0a) + 1));
   const shortened = await check();
-  expect(JSON.parse(shortened.stdout).findings[0].message).toBe('line 1 is in neither file, or not in its place');
+  expect(JSON.parse(shortened.stdout).findings[0].message).toBe('line 1 is missing from both files, or out of order');
   expect(shortened.code).toBe(1);
 
   await rm(file);

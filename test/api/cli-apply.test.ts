@@ -111,7 +111,7 @@ test('only what an apply of the folder made is pruned, and only when asked', asy
   await write('all.yaml', everything.slice(0, everything.indexOf('---\nkind: label')));
   const kept = await apply();
   expect(kept.stderr).toBe(
-    'No file has label/urgent, usage_limit_policy/ten dollars for each key any more; --prune deletes them.\n' +
+    'No file contains label/urgent, usage_limit_policy/ten dollars for each key anymore. To delete them, add --prune.\n' +
       'done: 0 created, 2 changed, 0 deleted, 2 unchanged\n',
   );
   const pruned = await apply('--prune');
@@ -131,7 +131,7 @@ test('a secret in a file, a missing variable and a wrong document are refused be
     return ended.stderr.split('\n')[0] ?? '';
   };
   expect(await refused('kind: virtual_key\nslug: a\nspec: {name: a, provider: openai, key: sk-plain}')).toBe(
-    'error: wrong/a.yaml: key is a secret, and must be a reference: ${env:NAME} or ${file:/path}, read when it is applied.',
+    'error: wrong/a.yaml: key is a secret and must be a reference: ${env:NAME} or ${file:/path}. It is read by apply.',
   );
   expect(await refused('kind: virtual_key\nslug: a\nspec: {name: a, provider: openai, key: "${env:NOT_SET}"}')).toBe(
     'error: The variable NOT_SET is not set.',

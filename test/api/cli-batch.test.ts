@@ -99,7 +99,7 @@ test('a batch runs from a file to its answers on stdout, and a repeat delivers t
   );
   const again = await at.cli.run(['batch', 'run', file, '--metadata', 'run=7']);
   expect(again.stdout).toBe(first.stdout);
-  expect(stable(again.stderr, at.platform)).toMatch(/^batch_ID: goes on; --again makes a new batch\n/);
+  expect(stable(again.stderr, at.platform)).toMatch(/^batch_ID: already exists; use --again to create another batch\n/);
   expect(await list('batches')).toHaveLength(1);
 
   // On another machine, which remembers nothing, the Idempotency-Keys find it.
@@ -121,7 +121,7 @@ test('lines from standard input run as those of a file do, also when they are pi
   const piped = await run();
   expect(piped).toMatchObject({ code: 0, stdout: expect.stringMatching(/^\{.*\}\n\{.*\}\n$/) });
   const again = await run();
-  expect(again).toMatchObject({ code: 0, stdout: piped.stdout, stderr: expect.stringContaining('goes on') });
+  expect(again).toMatchObject({ code: 0, stdout: piped.stdout, stderr: expect.stringContaining('already exists') });
 });
 
 test('a dry run says what a batch would cost, leaves nothing behind, and ends with 1 if lines would be refused', async () => {
@@ -159,12 +159,12 @@ test('what is wrong with the input is reported by line before anything is sent',
   const { code, stdout, stderr } = await at.cli.run(['batch', 'run', await write('bad.jsonl', lines.join('\n'))]);
   expect([code, stdout]).toEqual([1, '']);
   expect(stderr.split('\n').map((line) => line.trim())).toEqual([
-    'error: The input is not valid, and nothing was sent:',
+    'error: The input is invalid. Nothing was sent.',
     expect.stringMatching(/^bad\.jsonl:2: not valid JSON/),
     'bad.jsonl:3: method must be "POST".',
-    'bad.jsonl:4: url is /v1/embeddings, and that of the first line /v1/chat/completions. All must be the same.',
-    'bad.jsonl:5: custom_id must be a text that is not empty.',
-    'bad.jsonl:6: custom_id "a" is also that of line 1. Each must be unique.',
+    'bad.jsonl:4: url is /v1/embeddings, but the first line has /v1/chat/completions. All lines must have the same url.',
+    'bad.jsonl:5: custom_id must be a non-empty string.',
+    'bad.jsonl:6: custom_id "a" is already used in line 1. Each custom_id must be unique.',
     '',
   ]);
   expect(await list('files')).toEqual(filesBefore);
@@ -250,12 +250,12 @@ test('Ctrl-C detaches without cancelling and says how to come back; the same com
   });
   expect(code).toBe(130);
   expect(stable(stderr, at.platform)).toContain(
-    'Interrupted.\n  The batch goes on. To come back: sluice batch watch batch_ID\n' +
-      '  Or run the same command again: it delivers the results, too.\n',
+    'Interrupted.\n  The batch continues. To resume watching: sluice batch watch batch_ID\n' +
+      '  To also get the results, repeat the command.\n',
   );
   const resumed = await at.cli.run(['batch', 'run', file]);
   expect(resumed.code).toBe(0);
-  expect(resumed.stderr).toContain('goes on');
+  expect(resumed.stderr).toContain('already exists');
   expect(resumed.stdout.trimEnd().split('\n')).toHaveLength(4);
 });
 
@@ -284,8 +284,8 @@ test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself;
   expect(Math.max(...states.map((state) => state.length))).toBeLessThan(70);
   expect([states.at(-1), ...shown.slice(start + 2)]).toEqual([
     'Interrupted.',
-    '  The batch goes on. To come back: sluice batch watch batch_ID',
-    '  Or run the same command again: it delivers the results, too.',
+    '  The batch continues. To resume watching: sluice batch watch batch_ID',
+    '  To also get the results, repeat the command.',
     '',
   ]);
   // A terminal that was not told its size says 0, and nothing is cut.
@@ -415,7 +415,8 @@ test('an upload waits for a server that is restarted, and sends nothing twice', 
         (parts) => parts === 3,
       ).then(first.close);
       child.stderr?.on('data', async (text: string) => {
-        if (text.includes('The server is away. Waiting for it.')) second = await breakingProxy({ times: 0, port });
+        if (text.includes('The server is unavailable. Waiting for it.'))
+          second = await breakingProxy({ times: 0, port });
       });
     },
   });

@@ -18,7 +18,7 @@ beforeAll(() => {
 test('without a server it says how to name one', async () => {
   const { code, stdout, stderr } = await at.cli.run(['whoami']);
   expect([code, stdout]).toEqual([1, '']);
-  expect(stderr).toMatch(/^error: No server is named.*\n {2}Run sluice login --server/);
+  expect(stderr).toMatch(/^error: No server is configured.*\n {2}Run sluice login --server/);
 });
 
 test('a key that the server does not know is refused, and nothing is stored', async () => {
@@ -60,7 +60,7 @@ test('a server that does not answer is one plain sentence with its address', asy
   const other = `http://127.0.0.1:${await freePort()}`;
   const { code, stderr } = await at.cli.run(['whoami', '--server', other], { env: { SLUICE_API_KEY: 'sk-any' } });
   expect(code).toBe(1);
-  expect(stderr.split('\n')[0]).toBe(`error: ${other} cannot be reached: nothing listens there (ECONNREFUSED).`);
+  expect(stderr.split('\n')[0]).toBe(`error: ${other} cannot be reached: connection refused (ECONNREFUSED).`);
 });
 
 test('wrong usage is exit code 2, and says what would be right', async () => {

@@ -45,12 +45,12 @@ test('a record is created from YAML or --set, listed, changed and deleted', asyn
   const gone = await at.cli.run(['configs', 'get', 'twice']);
   expect(gone.code).toBe(1);
   expect(stable(gone.stderr, at.platform)).toMatch(
-    /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}To see what there is: sluice configs list\n/,
+    /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}To list all: sluice configs list\n/,
   );
   const empty = await at.cli.run(['configs', 'create']);
   expect([empty.code, empty.stderr]).toEqual([
     2,
-    'error: Say what the record shall have: -f FILE, or --set name=value.\n',
+    'error: The command needs the members of the record: -f FILE, or --set name=value.\n',
   ]);
 });
 
@@ -239,8 +239,8 @@ test('what is followed goes on when the server was away, and says what was misse
     { intervalMs: 300 },
   );
   await api.kill();
-  await seen(events, 'stderr', 'The server is away');
-  await seen(logs, 'stderr', 'The server is away');
+  await seen(events, 'stderr', 'The server is unavailable');
+  await seen(logs, 'stderr', 'The server is unavailable');
   await change('meanwhile');
   await call('trace-meanwhile');
   const again = await startKillableApi(at.platform, { PORT: new URL(api.baseUrl).port });
@@ -248,7 +248,7 @@ test('what is followed goes on when the server was away, and says what was misse
   await seen(events, 'stdout', 'meanwhile');
   await seen(logs, 'stdout', 'trace-meanwhile');
   for (const followed of [events, logs]) {
-    expect(followed.stderr).toContain('The server is back; nothing was missed.');
+    expect(followed.stderr).toMatch(/The server is available again; no (?:call|event) was missed\./);
     followed.stop();
     await followed.ended;
   }

@@ -4,15 +4,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { Option, type Command } from 'commander';
-import { deliverResults, explainFailures, sayWhatToDoAboutFailures, type ResultOptions } from './batch-results.ts';
-import { batchColumns, describeEnd, exitCodeOf, summaryOf } from './describe-batch.ts';
+import { deliverResults, explainFailures, noteFailureCommands, type ResultOptions } from './batch-results.ts';
+import { batchColumns, describeEnd, exitCodeFor, summarise } from './describe-batch.ts';
 import { dryRunBatch } from './dry-run-batch.ts';
 import { CliError, exitCodes } from '../server/cli-error.ts';
-import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
+import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
-import { countOf } from '../terminal/quantities.ts';
+import { formatCount } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
@@ -37,7 +37,7 @@ const lineColumns: readonly Column<Line>[] = [
 
 type LineInFull = { id: string; line: number; custom_id: string | null; outcome: string } & Record<string, unknown>;
 
-/** What a person looks for first, and what is long at the end. Its id is its number again. */
+/** The most important members first, long ones last. The ID is left out, because it is the line number. */
 function inOrder({ id: _id, line, custom_id, outcome, request, result, log, ...rest }: LineInFull): object {
   return { line, custom_id, outcome, ...rest, request, result, log };
 }
@@ -46,16 +46,18 @@ const at = (id: string, rest = ''): string => `/v1/batches/${encodeURIComponent(
 
 /** Adds `sluice batch …`. */
 export function addBatchCommands(program: Command): void {
-  const batch = groupOf(program, 'batch', 'run batches and look after them');
+  const batch = addGroup(program, 'batch', 'run and manage batches');
 
   withResults(
     withTarget(clientCommand(batch, 'run <file>', 'check, upload, submit and watch a batch, then deliver its results')),
   )
-    .addOption(new Option('--window <window>', 'how long it may take').choices(['immediate', '24h']).default('24h'))
-    .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
-    .addOption(new Option('--on-budget <what>', 'what lines do when a budget is used up').choices(['wait', 'fail']))
-    .option('--again', 'make a new batch, even if the same file and options made one before')
-    .option('--detach', 'do not wait for its end')
+    .addOption(new Option('--window <window>', 'time limit of the batch').choices(['immediate', '24h']).default('24h'))
+    .option('--metadata <name=value>', 'metadata of the batch; can be repeated', toPairs)
+    .addOption(
+      new Option('--on-budget <what>', 'what to do with lines when a budget is used up').choices(['wait', 'fail']),
+    )
+    .option('--again', 'create another batch, even if the same file and options already created one')
+    .option('--detach', 'print the batch without waiting for its end')
     .addHelpText(
       'after',
       '\nUse - as <file> to read standard input.\n\nAfter an interruption, run the same command again: the same file and options\nresume the same batch. Ctrl-C does not cancel it.',
@@ -64,10 +66,8 @@ export function addBatchCommands(program: Command): void {
       await withInputFile(file, (input) => runBatch(input, options));
     });
 
-  withTarget(
-    clientCommand(batch, 'dry-run <file>', 'say what a batch of a file would do and cost, without creating it'),
-  )
-    .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
+  withTarget(clientCommand(batch, 'dry-run <file>', 'show what a batch would do and cost, without creating it'))
+    .option('--metadata <name=value>', 'metadata of the batch; can be repeated', toPairs)
     .action(async (file: string, options: ClientOptions & BatchOptions) => {
       await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
     });
@@ -81,23 +81,23 @@ export function addBatchCommands(program: Command): void {
 
   clientCommand(batch, 'get <id>', 'show a batch').action(async (id: string, options: ClientOptions) => {
     const found = await readBatch(await connect(options), id);
-    printObject(showsTable(options) ? summaryOf(found) : found, options);
+    printObject(showsTable(options) ? summarise(found) : found, options);
     if (showsTable(options)) for (const problem of describeEnd(found).slice(1)) note(problem);
   });
 
-  clientCommand(batch, 'watch <id>', 'show its progress until it has ended; Ctrl-C does not cancel it').action(
+  clientCommand(batch, 'watch <id>', 'show the progress of a batch until it ends; Ctrl-C does not cancel it').action(
     async (id: string, options: ClientOptions) => {
       const client = await connect(options);
       const ended = await interruptible(
         (signal) => watchBatch(client, id, signal),
-        () => `The batch goes on. To come back: sluice batch watch ${id}`,
+        () => `The batch continues. To resume watching: sluice batch watch ${id}`,
       );
       printRows([ended], batchColumns, options);
       for (const problem of describeEnd(ended).slice(1)) note(problem);
       await explainFailures(client, ended);
       if (ended.output_file_id !== null) note(`To get the answers: sluice batch results ${id} -o FILE`);
-      sayWhatToDoAboutFailures(ended);
-      process.exitCode = exitCodeOf(ended);
+      noteFailureCommands(ended);
+      process.exitCode = exitCodeFor(ended);
     },
   );
 
@@ -110,9 +110,9 @@ export function addBatchCommands(program: Command): void {
 
   const follow = (id: string): string => `To follow it: sluice batch watch ${id}`;
   const changes = [
-    ['cancel', 'end a batch; what was answered stays', follow],
-    ['pause', 'start no new line of it', (id: string) => `To go on with it: sluice batch resume ${id}`],
-    ['resume', 'go on with it', follow],
+    ['cancel', 'cancel a batch; results that it already has are kept', follow],
+    ['pause', 'pause a batch: no new line starts', (id: string) => `To resume it: sluice batch resume ${id}`],
+    ['resume', 'resume a paused batch', follow],
   ] as const;
   for (const [verb, description, next] of changes) {
     clientCommand(batch, `${verb} <id>`, description).action(async (id: string, options: ClientOptions) => {
@@ -122,9 +122,9 @@ export function addBatchCommands(program: Command): void {
     });
   }
 
-  clientCommand(batch, 'retry <id>', 'make a new batch of the lines that failed')
+  clientCommand(batch, 'retry <id>', 'create a batch from the failed lines of a batch')
     .addOption(
-      new Option('--lines <which>', 'answered with an error, never called, or both')
+      new Option('--lines <which>', 'failed: answered with an error; unfinished: never called; all_failed: both')
         .choices(['failed', 'unfinished', 'all_failed'])
         .default('failed'),
     )
@@ -135,25 +135,27 @@ export function addBatchCommands(program: Command): void {
       note(follow(made.id));
     });
 
-  clientCommand(batch, 'verify <id>', 'check that each line of the input has exactly one result').action(
-    async (id: string, options: ClientOptions) => {
-      const client = await connect(options);
-      const check = await interruptible(
-        async (signal) => await verifyBatch(client, await readBatch(client, id, signal), signal),
-        () => 'Nothing was changed.',
-      );
-      printObject(check, options);
-      if (!check.equal) process.exitCode = exitCodes.failed;
-    },
-  );
+  clientCommand(
+    batch,
+    'verify <id>',
+    'verify that each input line has exactly one result, and that results are unchanged',
+  ).action(async (id: string, options: ClientOptions) => {
+    const client = await connect(options);
+    const check = await interruptible(
+      async (signal) => await verifyBatch(client, await readBatch(client, id, signal), signal),
+      () => 'Nothing was changed.',
+    );
+    printObject(check, options);
+    if (!check.equal) process.exitCode = exitCodes.failed;
+  });
 
   clientCommand(batch, 'lines <id>', 'list the lines of a batch')
     .option('--outcome <outcome>', 'pending, completed or failed')
     .option('--code <code>', 'with this error code')
     .option('--status <status>', 'with this HTTP status', toCount({ min: 100, max: 599 }))
-    .option('--model <model>', 'of this model')
+    .option('--model <model>', 'with this model')
     .option('--custom-id <id>', 'with this custom_id')
-    .option('--search <text>', 'with this text in the request or the answer')
+    .option('--search <text>', 'with this text in the request or response')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
     .action(async (id: string, options: ClientOptions & Record<string, string> & { limit: number }) => {
       const { outcome, code, status, model, customId, search, limit } = options;
@@ -162,15 +164,15 @@ export function addBatchCommands(program: Command): void {
       printRows(await client.list<Line>(at(id, '/lines'), query, limit), lineColumns, options);
     });
 
-  clientCommand(batch, 'line', 'show one line with its request and its result')
+  clientCommand(batch, 'line', 'show one line with its request and result')
     .argument('<id>')
-    .argument('<number>', 'of the line, from 1', toCount({ min: 1, max: 999_999_999 }))
+    .argument('<number>', 'line number, from 1', toCount({ min: 1, max: 999_999_999 }))
     .action(async (id: string, number: number, options: ClientOptions) => {
       const found = await (await connect(options)).json<LineInFull>('GET', at(id, `/lines/${number}`));
       printObject(showsTable(options) ? inOrder(found) : found, options);
     });
 
-  clientCommand(batch, 'failures <id>', 'count the failed lines by what made them fail').action(
+  clientCommand(batch, 'failures <id>', 'count failed lines by cause').action(
     async (id: string, options: ClientOptions) => {
       type Group = { code: string | null; status_code: number | null; count: number; lines: number[]; message: string };
       const client = await connect(options);
@@ -186,20 +188,20 @@ export function addBatchCommands(program: Command): void {
         ['message', ({ message }) => message],
       ];
       printRows(groups, shown, options);
-      if (others > 0) note(`and ${countOf(others, 'line')} with other causes`);
+      if (others > 0) note(`${formatCount(others, 'more line')} with other causes`);
     },
   );
 }
 
 const withTarget = (command: Command): Command =>
   command
-    .option('--target <slug>', 'the virtual key or provider of lines whose model does not name one')
-    .option('--config <slug>', 'a stored config')
-    .option('--model <model>', 'the model at the provider, where it takes one for the whole batch');
+    .option('--target <slug>', 'virtual key or provider for lines whose model does not name one')
+    .option('--config <slug>', 'stored config to use')
+    .option('--model <model>', 'model at the provider, if the provider needs one for the whole batch');
 
 const withResults = (command: Command): Command =>
   command
-    .option('-o, --output <file>', 'write the answers to this file instead of stdout; a broken download goes on')
+    .option('-o, --output <file>', 'write the answers to this file instead of stdout; resumes an interrupted download')
     .option('--errors <file>', 'write the failed lines to this file');
 
 /**

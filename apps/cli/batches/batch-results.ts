@@ -1,10 +1,10 @@
 import { CliError } from '../server/cli-error.ts';
-import { describeEnd, exitCodeOf } from './describe-batch.ts';
+import { describeEnd, exitCodeFor } from './describe-batch.ts';
 import { download, type Downloaded } from './download.ts';
 import type { Client } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note } from '../terminal/output.ts';
-import { bytesOf, countOf } from '../terminal/quantities.ts';
+import { formatBytes, formatCount } from '../terminal/quantities.ts';
 import { cut, printable } from '../terminal/table.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
 import { checkTargets } from './result-targets.ts';
@@ -21,11 +21,11 @@ type Failures = {
 
 /**
  * Delivers the results of a batch that has ended: the answers to stdout or `output`, the failed lines to `errors` or, as a
- * summary, to stderr. Sets the exit code. Throws CliError if a file is not whole.
+ * summary, to stderr. Sets the exit code. Throws CliError if a file is incomplete.
  */
 export async function deliverResults(client: Client, batch: Batch, options: ResultOptions): Promise<void> {
   if (!hasEnded(batch)) {
-    throw new CliError(`The batch is ${batch.status}: it has no results yet.`, {
+    throw new CliError(`The batch is ${batch.status} and has no results yet.`, {
       hint: `To wait for it: sluice batch watch ${batch.id}`,
     });
   }
@@ -33,7 +33,7 @@ export async function deliverResults(client: Client, batch: Batch, options: Resu
   const written: string[] = [];
   const say = (target: string | undefined, { lines, bytes }: Downloaded): void => {
     if (target !== undefined)
-      written.push(`  ${target}: ${countOf(lines, 'line')}, ${bytesOf(bytes)}, SHA-256 checked`);
+      written.push(`  ${target}: ${formatCount(lines, 'line')}, ${formatBytes(bytes)}, SHA-256 checked`);
   };
   await checkTargets([options.output, options.errors]);
   await interruptible(
@@ -50,22 +50,22 @@ export async function deliverResults(client: Client, batch: Batch, options: Resu
       if (batch.status === 'completed') checkCount(errors, failed, 'error');
     },
     () =>
-      `What came is kept. To go on: sluice batch results ${batch.id}${options.output ? ` -o ${options.output}` : ''}`,
+      `The downloaded part is kept. To resume: sluice batch results ${batch.id}${options.output ? ` -o ${options.output}` : ''}`,
   );
   for (const line of [...describeEnd(batch), ...written]) note(line);
   if (options.errors === undefined) {
     await explainFailures(client, batch);
-    sayWhatToDoAboutFailures(batch);
+    noteFailureCommands(batch);
   }
-  process.exitCode = exitCodeOf(batch);
+  process.exitCode = exitCodeFor(batch);
 }
 
 async function fetchFile(client: Client, id: string, target: string | null, signal: AbortSignal): Promise<Downloaded> {
   const line = createProgressLine();
-  // Text on a terminal would be torn apart by a line of progress.
+  // A progress line would break up the text on a terminal.
   const isQuiet = target === null && process.stdout.isTTY;
   const onProgress = (bytes: number, of: number): void =>
-    line.show(`downloading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`);
+    line.show(`downloading ${barOf(bytes, of)}${formatBytes(bytes)} of ${formatBytes(of)}`);
   try {
     return await download(client, id, target, { signal, ...(isQuiet ? {} : { onProgress }) });
   } finally {
@@ -75,19 +75,19 @@ async function fetchFile(client: Client, id: string, target: string | null, sign
 
 function checkCount({ lines }: Downloaded, wanted: number, which: string): void {
   if (lines === wanted) return;
-  throw new CliError(`The ${which} file has ${lines} lines, but the batch says ${wanted}.`, {
-    hint: 'sluice batch verify looks closer.',
+  throw new CliError(`The ${which} file has ${lines} lines, but the batch reports ${wanted}.`, {
+    hint: 'To find the difference: sluice batch verify',
   });
 }
 
-/** Says how to get the failed lines, if there are any. */
-export function sayWhatToDoAboutFailures({ id, request_counts: { failed } }: Batch): void {
+/** Prints how to get and retry the failed lines, if there are any. */
+export function noteFailureCommands({ id, request_counts: { failed } }: Batch): void {
   if (failed === 0) return;
   note(`To get the failed lines: sluice batch results ${id} --errors FILE`);
-  note(`To repeat them: sluice batch retry ${id}`);
+  note(`To retry them: sluice batch retry ${id}`);
 }
 
-/** Says what made lines fail, by cause. A server that cannot say it costs nothing but the causes. */
+/** Prints why lines failed, by cause. If the server cannot tell, the command continues without the causes. */
 export async function explainFailures(client: Client, { id, request_counts: { failed } }: Batch): Promise<void> {
   if (failed === 0) return;
   try {

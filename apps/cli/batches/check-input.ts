@@ -1,7 +1,7 @@
 import { createHash, hash } from 'node:crypto';
 import { open, stat } from 'node:fs/promises';
 import { CliError } from '../server/cli-error.ts';
-import { cannotRead } from '../terminal/file-problem.ts';
+import { unreadableFile } from '../terminal/file-problem.ts';
 
 export type CheckedInput = {
   file: string;
@@ -9,7 +9,7 @@ export type CheckedInput = {
   lines: number;
   /** Hex. */
   sha256: string;
-  /** What all lines have as `url`. */
+  /** The `url` of all lines. */
   endpoint: string;
 };
 
@@ -25,9 +25,9 @@ const comparedMax = 2_000_000;
  */
 export async function checkInput(file: string, onProgress: (bytes: number, of: number) => void): Promise<CheckedInput> {
   const found = await stat(file).catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
-  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write the lines to a file first.`);
+  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write the lines to a regular file first.`);
   const problems: string[] = [];
   const report = (line: number, text: string): void => {
     if (problems.length < problemsMax) problems.push(`${file}:${line}: ${text}`);
@@ -52,17 +52,17 @@ export async function checkInput(file: string, onProgress: (bytes: number, of: n
     }
     endpoint ??= request.url;
     if (request.url !== endpoint)
-      report(number, `url is ${request.url}, and that of the first line ${endpoint}. All must be the same.`);
+      report(number, `url is ${request.url}, but the first line has ${endpoint}. All lines must have the same url.`);
     if (lines > comparedMax) continue;
     const short = shortHash(request.customId);
     if (seen.has(short)) maybeRepeated.add(short);
     else seen.add(short);
   }
   if (maybeRepeated.size > 0) await findRepeated(file, maybeRepeated, report);
-  if (lines === 0) throw new CliError(`${file} has no lines. Each line must be one request.`);
+  if (lines === 0) throw new CliError(`${file} has no lines. Each line must be a request.`);
   if (problems.length > 0) {
-    const more = problems.length === problemsMax ? ['and perhaps more: only the first 20 are listed.'] : [];
-    throw new CliError(['The input is not valid, and nothing was sent:', ...problems, ...more].join('\n  '));
+    const more = problems.length === problemsMax ? ['Only the first 20 problems are listed.'] : [];
+    throw new CliError(['The input is invalid. Nothing was sent.', ...problems, ...more].join('\n  '));
   }
   return { file, bytes, lines, sha256: sha256.digest('hex'), endpoint: endpoint ?? '' };
 }
@@ -78,14 +78,14 @@ async function findRepeated(file: string, short: ReadonlySet<number>, report: (l
     else
       report(
         number,
-        `custom_id ${JSON.stringify(request.customId)} is also that of line ${before}. Each must be unique.`,
+        `custom_id ${JSON.stringify(request.customId)} is already used in line ${before}. Each custom_id must be unique.`,
       );
   }
 }
 
 const shortHash = (text: string): number => hash('sha256', text, 'buffer').readUIntBE(0, 6);
 
-/** What is wrong with the line, as a text, or what matters of it. */
+/** The ID and URL of a request, or what is wrong with the line. */
 function readRequest(text: string): { customId: string; url: string } | string {
   let request: Record<string, unknown>;
   try {
@@ -95,12 +95,11 @@ function readRequest(text: string): { customId: string; url: string } | string {
   }
   if (typeof request !== 'object' || request === null || Array.isArray(request)) return 'must be a JSON object.';
   const { custom_id: customId, method, url, body } = request;
-  if (typeof customId !== 'string' || customId === '') return 'custom_id must be a text that is not empty.';
+  if (typeof customId !== 'string' || customId === '') return 'custom_id must be a non-empty string.';
   if (method !== 'POST') return 'method must be "POST".';
   if (typeof url !== 'string' || !url.startsWith('/v1/'))
     return 'url must be an endpoint, such as "/v1/chat/completions".';
-  if (typeof body !== 'object' || body === null || Array.isArray(body))
-    return 'body must be a JSON object: the request.';
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return 'body must be a JSON object.';
   return { customId, url };
 }
 
@@ -113,7 +112,7 @@ async function* linesOf(
   let restBytes = 0;
   let number = 0;
   const handle = await open(file).catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
   const pieces = handle.createReadStream({ highWaterMark: 262_144 }) as AsyncIterable<Buffer>;
   for await (const piece of pieces) {
@@ -128,7 +127,7 @@ async function* linesOf(
     if (from === piece.length) continue;
     rest.push(piece.subarray(from));
     restBytes += piece.length - from;
-    if (restBytes > lineBytesMax) throw new CliError(`${file}:${number + 1}: the line has more than 16 MiB.`);
+    if (restBytes > lineBytesMax) throw new CliError(`${file}:${number + 1}: the line is larger than 16 MiB.`);
   }
   if (restBytes > 0) yield { number: number + 1, text: Buffer.concat(rest).toString('utf8').trim() };
 }

@@ -1,5 +1,5 @@
 import { exitCodes } from '../server/cli-error.ts';
-import { costOf, countOf, isOfSimulator, timeOf } from '../terminal/quantities.ts';
+import { formatCost, formatCount, usesSimulator, formatTime } from '../terminal/quantities.ts';
 import type { Column } from '../terminal/table.ts';
 import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
 
@@ -9,8 +9,8 @@ export const batchColumns: readonly Column<Batch>[] = [
   ['status', statusOf],
   ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
   ['failed', ({ request_counts: { failed } }) => failed],
-  ['cost', ({ cost_usd: usd, model }) => costOf(usd, isOfSimulator(model) ? usd : 0), { right: true, spare: 3 }],
-  ['created', ({ created_at: at }) => timeOf(at), { spare: 2 }],
+  ['cost', ({ cost_usd: usd, model }) => formatCost(usd, usesSimulator(model) ? usd : 0), { right: true, spare: 3 }],
+  ['created', ({ created_at: at }) => formatTime(at), { spare: 2 }],
   ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
 ];
 
@@ -18,12 +18,12 @@ function statusOf({ status, paused_at: paused }: Batch): string {
   return paused ? 'paused' : status;
 }
 
-/** What a person wants to know of a batch, without what it does not have. */
-export function summaryOf(batch: Batch): Record<string, unknown> {
+/** The members of a batch that matter to people, without empty ones. */
+export function summarise(batch: Batch): Record<string, unknown> {
   const { completed, failed, total } = batch.request_counts;
   const { usage, waits = [] } = batch;
   const endedAt = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
-  const time = (at: number | null | undefined): string | null => (at ? timeOf(at, { seconds: true }) : null);
+  const time = (at: number | null | undefined): string | null => (at ? formatTime(at, { seconds: true }) : null);
   const members = {
     id: batch.id,
     status: statusOf(batch),
@@ -48,13 +48,13 @@ export function summaryOf(batch: Batch): Record<string, unknown> {
 }
 
 function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
-  const cost = costOf(usd, isOfSimulator(model) ? usd : 0);
-  return `${cost}${unpriced === 0 ? '' : ` and ${countOf(unpriced, 'line')} without a known price`}`;
+  const cost = formatCost(usd, usesSimulator(model) ? usd : 0);
+  return `${cost}${unpriced === 0 ? '' : `, plus ${formatCount(unpriced, 'line')} without a known price`}`;
 }
 
 const problemsShown = 20;
 
-/** How a batch has ended, in lines: the first says it, the others what made the server refuse it. */
+/** How a batch ended: a summary, followed by the reasons why the server rejected it. */
 export function describeEnd(batch: Batch): string[] {
   const { completed, failed, total } = batch.request_counts;
   const cost = batch.cost_usd === null ? '' : `, ${describeCost(batch)}`;
@@ -63,16 +63,16 @@ export function describeEnd(batch: Batch): string[] {
   return [
     total === 0
       ? `${batch.id}: ${batch.status}${cost}`
-      : `${batch.id}: ${batch.status}, ${completed} of ${countOf(total, 'line')} answered, ${failed} failed${cost}`,
+      : `${batch.id}: ${batch.status}, ${completed} of ${formatCount(total, 'line')} answered, ${failed} failed${cost}`,
     ...problems
       .slice(0, problemsShown)
       .map(({ line, message }) => `  ${line === null ? '' : `line ${line}: `}${message}`),
-    ...(more > 0 ? [`  and ${more} more: sluice batch get ${batch.id} --json has them all`] : []),
+    ...(more > 0 ? [`  ${more} more. To see all: sluice batch get ${batch.id} --json`] : []),
   ];
 }
 
-/** The exit code that says how a batch has ended. */
-export function exitCodeOf(batch: Batch): number {
+/** The exit code for the way a batch ended. */
+export function exitCodeFor(batch: Batch): number {
   if (batch.status !== 'completed') return exitCodes.notCompleted;
   return batch.request_counts.failed > 0 ? exitCodes.failedLines : 0;
 }

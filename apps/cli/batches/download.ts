@@ -5,8 +5,8 @@ import { rename, rm, stat } from 'node:fs/promises';
 import { Writable } from 'node:stream';
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, CliError, UnreachableError } from '../server/cli-error.ts';
-import { cannotWrite } from '../terminal/file-problem.ts';
-import { piecesOf, type Client } from '../server/http-client.ts';
+import { unwritableFile } from '../terminal/file-problem.ts';
+import { readPieces, type Client } from '../server/http-client.ts';
 
 export type Downloaded = { bytes: number; lines: number };
 type Options = { onProgress?: (bytes: number, of: number) => void; signal?: AbortSignal };
@@ -15,10 +15,10 @@ const attemptsMax = 6;
 const retryDelayMs = 1_000;
 
 /**
- * Downloads a file of the server to `target`, a path, or to stdout (null). A broken connection is taken up where it broke. A
- * path appears when all of it is there and its SHA-256 is right; before that, what came stays in `PATH.<file id>.part`, and
- * the next download of the same file goes on from there. A path that is no file, such as a pipe or /dev/null, is written to as
- * it is. Throws ApiError, UnreachableError, CliError.
+ * Downloads a file of the server to `target`, a path, or to stdout (null). An interrupted download resumes. The path
+ * appears once the file is complete and its SHA-256 matches; until then, the downloaded part stays in
+ * `PATH.<file id>.part`, and the next download of the same file resumes there. A pipe or a device such as /dev/null is
+ * written directly. Throws ApiError, UnreachableError, CliError.
  */
 export async function download(
   client: Client,
@@ -49,7 +49,7 @@ export async function download(
   return { bytes: progress.bytes, lines: progress.lines };
 }
 
-/** Downloads what a path of the server answers with once. What does not arrive whole is thrown away. Throws what `download` throws. */
+/** Downloads an answer of the server without resuming. Discards an incomplete one. Throws what `download` throws. */
 export async function downloadOnce(
   client: Client,
   path: string,
@@ -65,7 +65,7 @@ export async function downloadOnce(
       'w',
       async (stream) => {
         const response = await client.open('GET', path, { signal });
-        for await (const piece of piecesOf(response, client.server)) {
+        for await (const piece of readPieces(response, client.server)) {
           signal.throwIfAborted();
           progress.add(piece);
           await writePiece(stream, piece);
@@ -81,7 +81,7 @@ export async function downloadOnce(
   return { bytes: progress.bytes, lines: progress.lines };
 }
 
-/** A file that is renamed to the name of a device or a pipe would take its place, so these are written to as they are. */
+/** Renaming a file to the name of a device or pipe would replace it, so these are written directly. */
 const isDevice = async (target: string): Promise<boolean> => {
   const found = await stat(target).catch(() => null);
   return found !== null && !found.isFile();
@@ -89,21 +89,21 @@ const isDevice = async (target: string): Promise<boolean> => {
 
 async function putInPlace(part: string, target: string): Promise<void> {
   await rename(part, target).catch((error: unknown) => {
-    throw cannotWrite(target, error, `All of it is in ${part}.`);
+    throw unwritableFile(target, error, `The complete file is ${part}.`);
   });
 }
 
 async function writePiece(target: Writable, piece: Uint8Array): Promise<void> {
   const hasRoom = target.write(piece);
-  if (target === process.stdout && target.errored !== null) return; // the process ends by that
-  // A stream that has failed is never drained.
+  if (target === process.stdout && target.errored !== null) return; // this ends the process
+  // A failed stream never drains.
   if (!hasRoom && target.errored === null) await once(target, 'drain');
   if (target.errored !== null) throw target.errored;
 }
 
-const keptHint = 'What came is kept, and the same command goes on from there.';
+const keptHint = 'The downloaded part is kept. To resume, repeat the command.';
 
-/** Opens a file, has it written, and closes it. Throws CliError if that fails, and what `work` throws. */
+/** Opens a file, lets `work` write it, and closes it. Throws CliError if that fails, and what `work` throws. */
 async function write(
   file: string,
   flags: 'a' | 'w',
@@ -122,12 +122,12 @@ async function write(
     stream.end();
     await closed;
   }
-  if (stream.errored !== null) throw cannotWrite(file, stream.errored, hint);
+  if (stream.errored !== null) throw unwritableFile(file, stream.errored, hint);
 }
 
 /**
- * Reads a file of the server piece by piece without keeping it, with the same care. Throws what `download` throws; `onPiece`
- * may have got pieces by then.
+ * Reads a file of the server piece by piece without storing it, and resumes and checks it as `download` does. Throws what
+ * `download` throws, possibly after calls of `onPiece`.
  */
 export async function readThrough(
   client: Client,
@@ -146,11 +146,11 @@ export async function readThrough(
   return progress.checked(fileId);
 }
 
-/** What came so far, and what the whole must be. */
+/** The downloaded part, and the expected digest of the whole. */
 class Progress {
   bytes = 0;
   lines = 0;
-  /** Of the whole file; null until the server has said it. */
+  /** Of the whole file; null until the server sends it. */
   digest: string | null = null;
   readonly #hash: Hash = createHash('sha256');
 
@@ -160,11 +160,11 @@ class Progress {
     for (let at = piece.indexOf(10); at !== -1; at = piece.indexOf(10, at + 1)) this.lines += 1;
   }
 
-  /** Throws CliError if the bytes are not those that the server has. */
+  /** Throws CliError if the bytes do not match the digest of the server. */
   checked(fileId: string): Downloaded {
     if (this.digest !== null && this.#hash.digest('base64') !== this.digest) {
-      throw new CliError(`The SHA-256 of what came is not that of ${fileId}, so it was thrown away.`, {
-        hint: 'Download it again. If that happens twice, something between you and the server changes what it sends.',
+      throw new CliError(`The downloaded bytes do not have the SHA-256 of ${fileId} and were discarded.`, {
+        hint: 'Download it again. If this happens twice, something between you and the server changes the data.',
       });
     }
     return { bytes: this.bytes, lines: this.lines };
@@ -187,7 +187,7 @@ async function fetchRest(
       });
       return;
     } catch (error) {
-      if (error instanceof ApiError && error.code === 'range_not_satisfiable') return; // all of it was there already
+      if (error instanceof ApiError && error.code === 'range_not_satisfiable') return; // the file was already complete
       if (progress.bytes > start) attempt = 1;
       if (!(error instanceof UnreachableError) || attempt >= attemptsMax) throw error;
       await wait(retryDelayMs * attempt, undefined, signal ? { signal } : {});
@@ -209,10 +209,10 @@ async function fetchFrom(
   });
   progress.digest = /sha-256=:([\w+/=]+):/.exec(response.headers.get('repr-digest') ?? '')?.[1] ?? null;
   const length = Number(response.headers.get('content-length') ?? Number.NaN);
-  // A server without ranges sends the file from its beginning.
+  // A server without range support sends the whole file.
   let skip = response.status === 206 ? 0 : start;
   const total = Number.isFinite(length) ? length + (response.status === 206 ? start : 0) : null;
-  for await (const piece of piecesOf(response, client.server)) {
+  for await (const piece of readPieces(response, client.server)) {
     signal?.throwIfAborted();
     const fresh = piece.subarray(Math.min(skip, piece.length));
     skip -= piece.length - fresh.length;
@@ -222,5 +222,5 @@ async function fetchFrom(
     if (total !== null) onProgress?.(progress.bytes, total);
   }
   if (total !== null && progress.bytes < total)
-    throw new UnreachableError(`The connection to ${client.server} ended after ${progress.bytes} of ${total} bytes.`);
+    throw new UnreachableError(`The connection to ${client.server} closed after ${progress.bytes} of ${total} bytes.`);
 }

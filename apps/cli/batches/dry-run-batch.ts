@@ -4,7 +4,7 @@ import type { ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { showsTable, note, printObject, printRows } from '../terminal/output.ts';
-import { costOf, countOf, dollarsOf, isOfSimulator } from '../terminal/quantities.ts';
+import { formatCost, formatCount, formatDollars, usesSimulator } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { bodyOf, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
 
@@ -31,26 +31,26 @@ type DryRun = {
 };
 
 const columns: readonly Column<Model>[] = [
-  ['model', ({ model }) => model ?? '(of a prompt)'],
+  ['model', ({ model }) => model ?? '(from a prompt)'],
   ['lines', ({ lines }) => lines],
   ['input tokens', ({ input_tokens: tokens }) => tokens, { spare: 1 }],
   [
-    'output at most',
-    ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens),
+    'max output',
+    ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'unlimited' : tokens),
     { right: true, spare: 3 },
   ],
   [
-    'cost of input',
-    (row) => costOf(row.cost_of_input_usd, simulatedCost([row], 'cost_of_input_usd')),
+    'input cost',
+    (row) => formatCost(row.cost_of_input_usd, simulatedCost([row], 'cost_of_input_usd')),
     { right: true, spare: 2 },
   ],
-  ['cost at most', (row) => costOf(row.cost_max_usd, simulatedCost([row], 'cost_max_usd')), { right: true }],
+  ['max cost', (row) => formatCost(row.cost_max_usd, simulatedCost([row], 'cost_max_usd')), { right: true }],
   ['goes to', ({ target, problem }) => problem?.message ?? target.join('; ')],
 ];
 
 /**
- * Uploads an input file, says what a batch of it would do and cost, and deletes the file again. The exit code says whether all
- * lines would be called. Throws CliError, ApiError, UnreachableError.
+ * Uploads an input file, shows what a batch of it would do and cost, and deletes the file. The exit code is 0 if all lines
+ * would be called. Throws CliError, ApiError, UnreachableError.
  */
 export async function dryRunBatch(file: string, options: ClientOptions & BatchOptions): Promise<void> {
   const client = await connect(options);
@@ -80,29 +80,27 @@ function show(found: DryRun, options: ClientOptions): void {
   if (found.models.length > 0) {
     printRows(found.models, columns, options);
     const { total } = found.request_counts;
-    const read = found.is_whole
-      ? countOf(total, 'line')
-      : `The first ${countOf(total, 'line')}, because the file is large`;
+    const read = found.is_whole ? formatCount(total, 'line') : `First ${formatCount(total, 'line')} of a large file`;
     note(`${read}: ${describeCost(found)}.`);
   }
   for (const { label, measure, left, needed, suffices } of found.limits) {
-    const state = suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice';
-    const amount = (text: string): string => (measure === 'cost' ? dollarsOf(text) : `${text} tokens`);
-    const most = needed === null ? '' : `, and at most ${amount(needed)} is needed`;
-    note(`The budget ${label} ${state}: ${amount(left)} is left${most}.`);
+    const state = suffices === null ? 'may not be enough' : suffices ? 'is enough' : 'is not enough';
+    const amount = (text: string): string => (measure === 'cost' ? formatDollars(text) : `${text} tokens`);
+    const most = needed === null ? '' : `, at most ${amount(needed)} needed`;
+    note(`The budget ${label} ${state}: ${amount(left)} left${most}.`);
   }
-  if (!found.valid) note('The batch would be refused:');
+  if (!found.valid) note('The batch would be rejected:');
   for (const { line, message } of problems) note(`  ${line === null ? '' : `line ${line}: `}${message}`);
 }
 
 const simulatedCost = (models: readonly Model[], member: 'cost_of_input_usd' | 'cost_max_usd'): number =>
-  models.filter(({ model }) => isOfSimulator(model)).reduce((sum, row) => sum + Number(row[member]), 0);
+  models.filter(({ model }) => usesSimulator(model)).reduce((sum, row) => sum + Number(row[member]), 0);
 
 function describeCost({ models, cost_of_input_usd: input, cost_max_usd: max }: DryRun): string {
-  if (input === null) return 'the price of a model is not known';
+  if (input === null) return 'the price of a model is unknown';
   const most =
     max === null
-      ? 'and no limit for the output, because lines have no maximum of tokens or no known price'
-      : `at most ${costOf(max, simulatedCost(models, 'cost_max_usd'))}`;
-  return `${costOf(input, simulatedCost(models, 'cost_of_input_usd'))} for the input, ${most}`;
+      ? 'no maximum for the output, because lines have no token limit or no known price'
+      : `at most ${formatCost(max, simulatedCost(models, 'cost_max_usd'))}`;
+  return `${formatCost(input, simulatedCost(models, 'cost_of_input_usd'))} for the input, ${most}`;
 }

@@ -1,10 +1,10 @@
 import { Option, type Command } from 'commander';
-import { clientCommand, groupOf, toCount, type ClientOptions } from '../server/client-command.ts';
+import { clientCommand, addGroup, toCount, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { download } from './download.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, printObject, printRows } from '../terminal/output.ts';
-import { bytesOf, timeOf } from '../terminal/quantities.ts';
+import { formatBytes, formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
 import { checkTargets } from './result-targets.ts';
@@ -13,15 +13,15 @@ import { upload, type FileObject } from './upload.ts';
 const columns: readonly Column<FileObject>[] = [
   ['id', ({ id }) => id],
   ['purpose', ({ purpose }) => purpose],
-  ['size', ({ bytes }) => bytesOf(bytes), { right: true }],
-  ['created', ({ created_at: at }) => timeOf(at), { spare: 1 }],
+  ['size', ({ bytes }) => formatBytes(bytes), { right: true }],
+  ['created', ({ created_at: at }) => formatTime(at), { spare: 1 }],
   ['name', ({ filename }) => filename],
 ];
 const at = (id: string): string => `/v1/files/${encodeURIComponent(id)}`;
 
 /** Adds `sluice files …`. */
 export function addFileCommands(program: Command): void {
-  const files = groupOf(program, 'files', 'files of the server: inputs and results of batches');
+  const files = addGroup(program, 'files', 'files on the server: inputs and results of batches');
 
   clientCommand(files, 'list', 'list files, newest first')
     .option('--purpose <purpose>', 'such as batch or batch_output')
@@ -32,15 +32,13 @@ export function addFileCommands(program: Command): void {
       printRows(await client.list<FileObject>('/v1/files', { purpose }, limit), columns, options);
     });
 
-  clientCommand(files, 'get <id>', 'show what is known of a file').action(
-    async (id: string, options: ClientOptions) => {
-      printObject(await (await connect(options)).json<object>('GET', at(id)), options);
-    },
-  );
+  clientCommand(files, 'get <id>', 'show a file').action(async (id: string, options: ClientOptions) => {
+    printObject(await (await connect(options)).json<object>('GET', at(id)), options);
+  });
 
-  clientCommand(files, 'upload <file>', 'upload a file, whatever its size')
+  clientCommand(files, 'upload <file>', 'upload a file of any size')
     .addOption(
-      new Option('--purpose <purpose>', 'what it is for')
+      new Option('--purpose <purpose>', 'purpose of the file')
         .choices(['batch', 'fine-tune', 'assistants', 'vision', 'user_data', 'evals'])
         .default('batch'),
     )
@@ -48,24 +46,24 @@ export function addFileCommands(program: Command): void {
       const client = await connect(options);
       const line = createProgressLine();
       const onProgress = (bytes: number, of: number): void =>
-        line.show(`uploading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`);
+        line.show(`uploading ${barOf(bytes, of)}${formatBytes(bytes)} of ${formatBytes(of)}`);
       const uploaded = await interruptible(
         (signal) => upload(client, file, { purpose: options.purpose, onProgress, signal }),
-        () => 'Run it again: a file of more than 16 MiB goes on where it stopped, within an hour.',
+        () => 'Repeat the command within an hour to resume: only missing parts of files above 16 MiB are sent.',
       ).finally(() => line.clear());
       printRows([uploaded], columns, options);
     });
 
-  clientCommand(files, 'download <id>', 'download a file to stdout, or to a file; a broken download goes on')
-    .option('-o, --output <file>', 'write it to this file instead of stdout')
+  clientCommand(files, 'download <id>', 'download a file to stdout or to a file; resumes an interrupted download')
+    .option('-o, --output <file>', 'write to this file instead of stdout')
     .action(async (id: string, options: ClientOptions & { output?: string }) => {
       const client = await connect(options);
       await checkTargets([options.output]);
       const { bytes } = await interruptible(
         (signal) => download(client, id, options.output ?? null, { signal }),
-        () => 'What came is kept. The same command goes on.',
+        () => 'The downloaded part is kept. To resume, repeat the command.',
       );
-      if (options.output !== undefined) note(`${options.output}: ${bytesOf(bytes)}, SHA-256 checked`);
+      if (options.output !== undefined) note(`${options.output}: ${formatBytes(bytes)}, SHA-256 checked`);
     });
 
   clientCommand(files, 'delete <ids...>', 'delete files').action(async (ids: string[], options: ClientOptions) => {

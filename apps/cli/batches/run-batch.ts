@@ -9,12 +9,12 @@ import type { ClientOptions } from '../server/client-command.ts';
 import { readClientVariables } from '../server/config.ts';
 import { connect } from '../server/connection.ts';
 import { batchColumns } from './describe-batch.ts';
-import { reasonOf } from '../terminal/file-problem.ts';
+import { describeReason } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
-import { sessionOf } from '../server/login-commands.ts';
+import { readSession } from '../server/login-commands.ts';
 import { note, print, printRows } from '../terminal/output.ts';
-import { bytesOf, countOf } from '../terminal/quantities.ts';
+import { formatBytes, formatCount } from '../terminal/quantities.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
 import { checkTargets } from './result-targets.ts';
 import { upload, type FileObject } from './upload.ts';
@@ -32,18 +32,18 @@ export type RunOptions = ClientOptions &
     detach?: boolean;
   };
 
-/** What a run remembers, so that the same command goes on with the same batch. */
+/** Stored for each run, so that the same command resumes the same batch. */
 type Remembered = { run: string; batch_id: string | null };
 
 /**
  * Checks an input file, uploads it, creates a batch, watches it and delivers its results. The same command with the same file and
- * options goes on with the batch of the run before, wherever that stopped. Throws CliError, ApiError, UnreachableError.
+ * options resumes the batch of the previous run, wherever that stopped. Throws CliError, ApiError, UnreachableError.
  */
 export async function runBatch(file: string, options: RunOptions): Promise<void> {
   const client = await connect(options);
   await checkTargets([options.output, options.errors], [file]);
   const input = await readInput(file);
-  const { workspace } = await sessionOf(client);
+  const { workspace } = await readSession(client);
   const body = bodyOf(input, options);
   const memory = await openMemory(hash('sha256', JSON.stringify([client.server, workspace.id, input.sha256, body])));
   let { batch_id: batchId, run } = options.again ? { batch_id: null, run: randomUUID() } : memory.remembered;
@@ -54,15 +54,15 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
       const created = known ?? (await submit(client, input, { ...body, run }, signal));
       batchId = created.id;
       note(
-        `${created.id}: ${known === null ? `submitted, ${countOf(input.lines, 'line')}` : 'goes on; --again makes a new batch'}`,
+        `${created.id}: ${known === null ? `submitted, ${formatCount(input.lines, 'line')}` : 'already exists; use --again to create another batch'}`,
       );
       if (known === null) await memory.write({ run, batch_id: created.id });
       return options.detach === true ? created : await watchBatch(client, created.id, signal);
     },
     () =>
       batchId === null
-        ? 'The batch was not submitted yet. The same command starts again, and nothing is paid twice.'
-        : `The batch goes on. To come back: sluice batch watch ${batchId}\nOr run the same command again: it delivers the results, too.`,
+        ? 'The batch was not submitted. To start again, repeat the command; you never pay twice.'
+        : `The batch continues. To resume watching: sluice batch watch ${batchId}\nTo also get the results, repeat the command.`,
   );
   if (options.detach === true) {
     printRows([batch], batchColumns, options);
@@ -74,21 +74,21 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
     return;
   }
   await deliverResults(client, batch, options);
-  // The answers are in a file, so that stdout is free for what a script wants to know.
+  // The answers are in a file, so scripts can read the batch from stdout.
   if (options.output !== undefined && options.json === true) print(JSON.stringify(batch));
 }
 
-/** Checks an input file here, with its progress. Throws CliError for what is wrong with it. */
+/** Checks an input file locally and shows the progress. Throws CliError if it is invalid. */
 export async function readInput(file: string): Promise<CheckedInput> {
   const line = createProgressLine();
-  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)}${bytesOf(of)}`));
+  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)}${formatBytes(of)}`));
   line.clear();
   return input;
 }
 
 export type BatchOptions = Pick<RunOptions, 'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget'>;
 
-/** The body of a batch of this input, but for its file. */
+/** The body of a batch of this input, without its file. */
 export const bodyOf = (input: CheckedInput, options: BatchOptions) => ({
   endpoint: input.endpoint,
   completion_window: options.window,
@@ -101,7 +101,7 @@ export const bodyOf = (input: CheckedInput, options: BatchOptions) => ({
   },
 });
 
-/** The batch of an earlier run; null if the server does not have it any more. */
+/** The batch of an earlier run; null if the server no longer has it. */
 async function findBatch(client: Client, id: string): Promise<Batch | null> {
   try {
     return await readBatch(client, id);
@@ -111,7 +111,7 @@ async function findBatch(client: Client, id: string): Promise<Batch | null> {
   }
 }
 
-/** Both calls have a key that follows from the run: a repeat of either gets the answer of the first. */
+/** The idempotency keys of both calls are derived from the run, so repeating a call returns its first answer. */
 async function submit(
   client: Client,
   input: CheckedInput,
@@ -131,7 +131,7 @@ async function submit(
   });
 }
 
-/** Uploads an input file, with its progress. With the same key a repeat makes no second file. */
+/** Uploads an input file and shows the progress. Repeating it with the same key does not create a second file. */
 export async function uploadInput(
   client: Client,
   { file, sha256 }: CheckedInput,
@@ -146,14 +146,14 @@ export async function uploadInput(
     filename: ext === '' ? name : `${name}.jsonl`,
     sha256,
     idempotencyKey,
-    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)}${bytesOf(bytes)} of ${bytesOf(of)}`),
+    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)}${formatBytes(bytes)} of ${formatBytes(of)}`),
     signal,
   });
   line.clear();
   return uploaded;
 }
 
-/** `write` warns, once, where nothing can be remembered: a batch is worth more than the memory of it. */
+/** `write` only warns, once, if the folder cannot be written: the batch itself must not fail because of it. */
 async function openMemory(
   key: string,
 ): Promise<{ remembered: Remembered; write: (value: Remembered) => Promise<void> }> {
@@ -177,7 +177,7 @@ async function openMemory(
       } catch (error) {
         if (!hasWarned)
           note(
-            `warning: the same command will not find this batch again, because ${folder} cannot be written: ${reasonOf(error, 'its folder does not exist')}.`,
+            `warning: repeating the command will not find this batch, because ${folder} cannot be written: ${describeReason(error, 'its folder does not exist')}.`,
           );
         hasWarned = true;
       }

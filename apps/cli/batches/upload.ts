@@ -3,7 +3,7 @@ import { constants, createReadStream } from 'node:fs';
 import { access, open, stat, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { ApiError, CliError, UnreachableError } from '../server/cli-error.ts';
-import { cannotRead } from '../terminal/file-problem.ts';
+import { unreadableFile } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
 
 export type FileObject = { id: string; bytes: number; created_at: number; filename: string; purpose: string };
@@ -11,9 +11,9 @@ export type FileObject = { id: string; bytes: number; created_at: number; filena
 type UploadOptions = {
   purpose: string;
   filename?: string;
-  /** Of the file, 64 hex digits, where it is known already. */
+  /** Of the file, 64 hex digits, if it is already known. */
   sha256?: string;
-  /** For files that go in one piece: with the same key a repeat makes no second file. */
+  /** For files sent in one piece: repeating it with the same key does not create a second file. */
   idempotencyKey?: string;
   onProgress?: (bytes: number, of: number) => void;
   signal?: AbortSignal;
@@ -24,22 +24,22 @@ type Upload = { id: string; file: FileObject | null; parts?: Part[] };
 /** Larger files go in parts of this size, of which one is in memory. */
 const partBytes = 16 * 1_048_576;
 const pieceBytes = 262_144;
-const goesOn = 'The same command goes on where it stopped, within an hour.';
+const howToResume = 'To resume, repeat the command within an hour.';
 /** Of one request; the server disconnects a client that sends too slowly long before. */
 const sendTimeoutMs = 1_800_000;
 
 /**
- * Uploads a file, whatever its size. One that is sent in parts and breaks, also because the process is killed, goes on when the
- * same file is uploaded again within an hour: the server knows its hash and has its parts. Throws ApiError, UnreachableError,
+ * Uploads a file of any size. An interrupted upload in parts resumes when the same file is uploaded again within an hour,
+ * even after a kill: the server knows its hash and parts. Throws ApiError, UnreachableError,
  * CliError.
  */
 export async function upload(client: Client, file: string, options: UploadOptions): Promise<FileObject> {
   const found = await stat(file).catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
-  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write what is in it to a file first.`);
+  if (!found.isFile()) throw new CliError(`${file} is not a regular file. Write its content to a regular file first.`);
   await access(file, constants.R_OK).catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
   const { size } = found;
   const filename = (options.filename ?? path.basename(file)).replaceAll(/["\\\r\n]/g, '_');
@@ -53,8 +53,8 @@ export async function upload(client: Client, file: string, options: UploadOption
       return await uploadInParts(client, file, { ...options, onProgress, filename, size });
     } catch (error) {
       if (error instanceof UnreachableError && hasBegun)
-        throw new UnreachableError(error.message, { hint: goesOn, cause: error });
-      // An older server takes files in one piece alone.
+        throw new UnreachableError(error.message, { hint: howToResume, cause: error });
+      // An older server only accepts files in one piece.
       if (!(error instanceof ApiError) || error.code !== 'unknown_url') throw error;
     }
   }
@@ -88,7 +88,7 @@ async function uploadInParts(
   });
   if (made.file !== null) return made.file;
   const at = `/v1/uploads/${made.id}`;
-  // A file may have the same bytes twice, and a part can be named once.
+  // A file can contain the same bytes twice, but each part can be used only once.
   const there = Map.groupBy(made.parts ?? [], contentOf);
   const partIds: string[] = [];
   const handle = await open(file);
@@ -125,7 +125,7 @@ async function uploadInParts(
     signal,
     isPatient: true,
   });
-  if (completed === null) throw new CliError(`The upload ${made.id} was completed without a file.`);
+  if (completed === null) throw new CliError(`The upload ${made.id} completed, but the server did not return a file.`);
   return completed;
 }
 
@@ -148,10 +148,9 @@ async function hashOf(file: string): Promise<string> {
   return sha256.digest('hex');
 }
 
-const changed = (file: string): CliError =>
-  new CliError(`${file} was changed while it was uploaded. Nothing was stored.`);
+const changed = (file: string): CliError => new CliError(`${file} changed during the upload. Nothing was stored.`);
 
-/** A multipart form of text fields and one part of bytes, sent as they come. */
+/** A multipart form of text fields and one part of bytes, which are streamed. */
 function formOf(
   fields: Readonly<Record<string, string>>,
   name: string,

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/results/compare-results.ts';
 import { ApiError, CliError } from '../server/cli-error.ts';
 import { readThrough } from './download.ts';
-import { piecesOf, type Client } from '../server/http-client.ts';
+import { readPieces, type Client } from '../server/http-client.ts';
 import { note } from '../terminal/output.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
 
@@ -15,21 +15,21 @@ export type BatchCheck = {
   error_lines: number;
   /** Lines of the input without a result. */
   missing: number;
-  /** Results of a line that has one already. */
+  /** Results of a line that already has one. */
   repeated: number;
-  /** Results of no line of the input. */
+  /** Results that belong to no line of the input. */
   unknown: number;
-  /** By how many lines the files differ from what the batch says. */
+  /** The number of lines by which the files differ from the counts of the batch. */
   miscounted: number;
-  /** Events of the batch whose `results_root` is that of their lines in the files; null: the key may not read events. */
+  /** Events of the batch whose `results_root` is that of their lines in the files; null: the key cannot read events. */
   roots: number | null;
-  /** What does not agree with the events. */
+  /** Differences from the events. */
   violations: string[];
 };
 
-/** A line of a result may have a whole answer in it, and the input of a large batch is read beside it. */
+/** A result line can contain a whole answer. */
 const lineBytesMax = 64 * 1_048_576;
-/** An id is kept as a number of 48 bits, about 40 bytes of memory a line. */
+/** An ID is stored as a 48-bit number, which takes about 40 bytes of memory per line. */
 const linesMax = 5_000_000;
 
 /**
@@ -68,7 +68,7 @@ export async function verifyBatch(client: Client, batch: Batch, signal: AbortSig
   const { total, completed } = batch.request_counts;
   check.miscounted = Math.abs(total - check.input_lines) + Math.abs(completed - check.output_lines);
   const compared = await compareWithEvents(client, batch, signal);
-  if (compared === null) note('The key has no audit.read, so the files were not compared with the events.');
+  if (compared === null) note('The key lacks the scope audit.read, so the files were not compared with the events.');
   else [check.roots, check.violations] = [compared.settles, compared.violations];
   const differences = check.missing + check.repeated + check.unknown + check.miscounted + check.violations.length;
   check.equal = differences === 0;
@@ -77,7 +77,7 @@ export async function verifyBatch(client: Client, batch: Batch, signal: AbortSig
 
 const eventsMax = 1_000_000;
 
-/** Whether each event that settled lines has their root and counts. null: the key may not read events. */
+/** Whether each event that settled lines has their root and counts. null: the key cannot read events. */
 async function compareWithEvents(client: Client, batch: Batch, signal: AbortSignal): Promise<ResultsCheck | null> {
   type Event = { id: string; stream_version: number; data: SettledEvent['data'] };
   const { id, request_counts: counts, output_file_id, error_file_id } = batch;
@@ -94,7 +94,7 @@ async function compareWithEvents(client: Client, batch: Batch, signal: AbortSign
     events: events.map(({ stream_version: version, data }) => ({ version, data })),
     async readFile(fileId) {
       const response = await client.open('GET', `/v1/files/${fileId}/content`, { signal });
-      return buffersOf(piecesOf(response, client.server));
+      return buffersOf(readPieces(response, client.server));
     },
   });
 }
@@ -118,7 +118,7 @@ async function eachId(
     const text = line.toString('utf8').trim();
     if (text === '') return;
     lines += 1;
-    if (lines > linesMax) throw new CliError(`${fileId} has more than ${linesMax} lines, too many to compare here.`);
+    if (lines > linesMax) throw new CliError(`${fileId} has more than ${linesMax} lines, too many to compare.`);
     const { custom_id: id } = JSON.parse(text) as { custom_id: string };
     onId(hash('sha256', id, 'buffer').readUIntBE(0, 6));
   };
@@ -130,7 +130,7 @@ async function eachId(
     }
     rest.push(piece.subarray(from));
     restBytes += piece.length - from;
-    if (restBytes > lineBytesMax) throw new CliError(`A line of ${fileId} has more than 64 MiB.`);
+    if (restBytes > lineBytesMax) throw new CliError(`A line of ${fileId} is larger than 64 MiB.`);
   };
   await readThrough(client, fileId, onPiece, signal);
   onLine(Buffer.concat(rest));

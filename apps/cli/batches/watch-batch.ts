@@ -1,8 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, UnreachableError } from '../server/cli-error.ts';
-import { piecesOf, type Client } from '../server/http-client.ts';
+import { readPieces, type Client } from '../server/http-client.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
-import { dollarsOf, durationOf, timeOf } from '../terminal/quantities.ts';
+import { formatDollars, formatDuration, formatTime } from '../terminal/quantities.ts';
 
 /** What the commands read of a batch. */
 export type Batch = {
@@ -46,24 +46,24 @@ const pollMinMs = 500;
 const pollMaxMs = 5_000;
 /** The batch is read at most this often, however many events there are. */
 const readEveryMs = 500;
-/** A server that does not answer for this long is given up. */
-const awayMaxMs = 300_000;
-const awayEveryMs = 3_000;
-/** A stream of events that broke is opened again after this long. */
+/** Give up if the server does not answer for this long. */
+const unavailableMaxMs = 300_000;
+const retryEveryMs = 3_000;
+/** An interrupted event stream is reopened after this long. */
 const reopenMs = 5_000;
-/** The rate is taken over this time. */
+/** The rate is measured over this time. */
 const rateWindowMs = 20_000;
 
 /**
- * Shows the progress of a batch on stderr until it has ended; returns it then. Events of the server say when to look; where
- * the key may not read them (`audit.read`), the batch is read at growing intervals. Rejects with the reason of `signal`.
+ * Shows the progress of a batch on stderr until it has ended; returns it then. Events of the server trigger a look; if
+ * the key cannot read them (`audit.read`), the batch is polled at growing intervals. Rejects with the reason of `signal`.
  */
 export async function watchBatch(client: Client, id: string, signal: AbortSignal): Promise<Batch> {
-  // A server that is not there in the beginning is more likely one with another address.
+  // If the server is unavailable at the start, its address is probably wrong.
   await readBatch(client, id, signal);
   const line = createProgressLine();
   const stop = new AbortController();
-  const alarm = wakeBy(client, id, AbortSignal.any([signal, stop.signal]));
+  const alarm = wakeOnEvents(client, id, AbortSignal.any([signal, stop.signal]));
   const samples: { atMs: number; done: number }[] = [];
   const news = createWaitNews();
   let pollMs = pollMinMs;
@@ -82,7 +82,7 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
       pollMs = state === seen ? Math.min(pollMs * 1.5, pollMaxMs) : pollMinMs;
       seen = state;
       await wait(readEveryMs, undefined, { signal });
-      await alarm.within(alarm.isHeard() ? pollMaxMs : pollMs - readEveryMs, signal);
+      await alarm.within(alarm.isOpen() ? pollMaxMs : pollMs - readEveryMs, signal);
     }
   } finally {
     line.clear();
@@ -122,34 +122,34 @@ const causeOf = ({ reason, message }: BatchWait): string => `${reason} ${message
 export function describeWait({ id, expires_at: end }: Batch, { reason, message, until }: BatchWait): string {
   return [
     message,
-    ...(until === null ? [] : [`Next attempt: ${timeOf(until, { seconds: true })}.`]),
-    ...(end === null ? [] : [`The batch expires: ${timeOf(end, { seconds: true })}.`]),
+    ...(until === null ? [] : [`Next attempt: ${formatTime(until, { seconds: true })}.`]),
+    ...(end === null ? [] : [`The batch expires: ${formatTime(end, { seconds: true })}.`]),
     ...(reason === 'paused' ? [`To continue: sluice batch resume ${id}`] : []),
   ].join(' ');
 }
 
-/** A server that restarts is waited for: the batch itself does not need this process. */
+/** Waits for a server that restarts: the batch itself does not need this process. */
 async function readPatiently(
   client: Client,
   id: string,
   signal: AbortSignal,
   show: (text: string) => void,
 ): Promise<Batch> {
-  const deadlineMs = performance.now() + awayMaxMs;
+  const deadlineMs = performance.now() + unavailableMaxMs;
   for (;;) {
     try {
       return await readBatch(client, id, signal);
     } catch (error) {
-      const isAway = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
-      if (!isAway || signal.aborted) throw error;
+      const isUnavailable = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
+      if (!isUnavailable || signal.aborted) throw error;
       if (performance.now() > deadlineMs) {
-        throw new UnreachableError(`${error.message} It was tried for ${durationOf(awayMaxMs / 1_000)}.`, {
-          hint: `The batch goes on when the server is back. To come back: sluice batch watch ${id}`,
+        throw new UnreachableError(`${error.message} Gave up after ${formatDuration(unavailableMaxMs / 1_000)}.`, {
+          hint: `The batch continues when the server is available again. To resume watching: sluice batch watch ${id}`,
           cause: error,
         });
       }
-      show(`${error.message} Trying again.`);
-      await wait(awayEveryMs, undefined, { signal });
+      show(`${error.message} Retrying.`);
+      await wait(retryEveryMs, undefined, { signal });
     }
   }
 }
@@ -170,17 +170,17 @@ function describeProgress(batch: Batch, rate: number | null): string {
     ...(total === 0 ? [] : [`${done}/${total} lines`]),
     ...(rate === null || left === 0 || batch.status !== 'in_progress'
       ? []
-      : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${durationOf(left / rate)}`]),
+      : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${formatDuration(left / rate)}`]),
     ...(failed === 0 ? [] : [`${failed} failed`]),
-    ...(batch.cost_usd === null ? [] : [dollarsOf(batch.cost_usd)]),
+    ...(batch.cost_usd === null ? [] : [formatDollars(batch.cost_usd)]),
     ...(batch.paused_at ? ['paused'] : []),
     ...(waiting === 0 ? [] : [`${waiting} waiting`]),
   ];
   return barOf(done, total) + [...(batch.status === 'in_progress' ? [] : [batch.status]), ...facts].join('  ');
 }
 
-/** Wakes on each event of the batch. `isHeard` says whether events come at all. */
-function wakeBy(client: Client, id: string, signal: AbortSignal) {
+/** Wakes on each event of the batch. `isOpen` tells whether the event stream is open. */
+function wakeOnEvents(client: Client, id: string, signal: AbortSignal) {
   let isOpen = false;
   let isPending = false;
   let wake = (): void => undefined;
@@ -196,10 +196,10 @@ function wakeBy(client: Client, id: string, signal: AbortSignal) {
         const parser = createParser({ onEvent: heard, maxBufferSize: 16 * 1_048_576 });
         const decoder = new TextDecoder();
         isOpen = true;
-        for await (const piece of piecesOf(response, client.server))
+        for await (const piece of readPieces(response, client.server))
           parser.feed(decoder.decode(piece, { stream: true }));
       } catch (error) {
-        // Without the right to it, or from a server that has no such route: polling does. Otherwise the stream is opened again.
+        // If the key or the server does not allow the stream, polling is enough. Otherwise the stream is reopened.
         if (signal.aborted || (error instanceof ApiError && error.status < 500 && error.status !== 429)) return;
         if (!(error instanceof ApiError) && !(error instanceof UnreachableError)) return;
       } finally {
@@ -210,7 +210,7 @@ function wakeBy(client: Client, id: string, signal: AbortSignal) {
   };
   void listen();
   return {
-    isHeard: () => isOpen,
+    isOpen: () => isOpen,
     async within(timeoutMs: number, until: AbortSignal): Promise<void> {
       const timeout = wait(Math.max(0, timeoutMs), undefined, { signal: AbortSignal.any([until, signal]) });
       if (!isPending) await Promise.race([timeout, new Promise<void>((resolve) => (wake = resolve))]);

@@ -1,11 +1,11 @@
 import type { Command } from 'commander';
-import { createAway } from './away.ts';
-import { clientCommand, groupOf, toCount, type ClientOptions } from '../server/client-command.ts';
+import { createOutage } from './outage.ts';
+import { clientCommand, addGroup, toCount, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
-import { piecesOf, type Client } from '../server/http-client.ts';
+import { readPieces, type Client } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { print, printObject, printRows, showsTable, tableForStdout } from '../terminal/output.ts';
-import { timeOf } from '../terminal/quantities.ts';
+import { formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { toMoment } from './time-range.ts';
 
@@ -20,25 +20,25 @@ type Event = {
 };
 
 const columns: readonly Column<Event>[] = [
-  ['time', ({ recorded_at: at }) => timeOf(at, { seconds: true })],
+  ['time', ({ recorded_at: at }) => formatTime(at, { seconds: true })],
   ['type', ({ type }) => type],
   ['record', ({ stream }) => stream],
   ['version', ({ stream_version: version }) => version, { spare: 1 }],
-  // The id of a key or a user says what it is.
+  // The prefix of the ID shows whether it is a key or a user.
   ['by', ({ metadata }) => metadata.actor.id, { spare: 2 }],
   ['data', ({ data }) => data, { spare: 3 }],
 ];
-/** Of one record, which need not be named in each row. */
-const columnsOfStory = columns.filter(([heading]) => heading !== 'record');
+/** For one record, which each row does not repeat. */
+const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
 /** Adds `sluice events list|show|replay|tail`. */
 export function addEventCommands(program: Command): void {
-  const events = groupOf(program, 'events', 'everything that happened, as the event log has it');
+  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, follow');
 
   clientCommand(events, 'list', 'list events, oldest first')
-    .option('--record <id>', 'only those of this record, such as batch_…')
-    .option('--type <type>', 'only of this type, such as api_key.created')
-    .option('--after <id>', 'only those after this event')
+    .option('--record <id>', 'only of this record, for example batch_…')
+    .option('--type <type>', 'only of this type, for example api_key.created')
+    .option('--after <id>', 'only after this event')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
     .action(async (options: ClientOptions & { record?: string; type?: string; after?: string; limit: number }) => {
       const { record: stream, type, after, limit } = options;
@@ -46,18 +46,18 @@ export function addEventCommands(program: Command): void {
       printRows(await client.list<Event>('/v1/events', { stream, type, after }, limit), columns, options);
     });
 
-  clientCommand(events, 'show <record>', 'show the story of one record').action(
+  clientCommand(events, 'show <record>', 'show the history of a record').action(
     async (stream: string, options: ClientOptions) => {
       const client = await connect(options);
-      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columnsOfStory, options);
+      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), historyColumns, options);
     },
   );
 
-  clientCommand(events, 'replay <record>', 'show what a record was at a moment, by replaying its events')
-    .option('--at <time>', 'such as 24h (ago), 7d or 2026-11-21T14:00Z; default: now', toMoment)
+  clientCommand(events, 'replay <record>', 'show the state of a record at a time, by replaying its events')
+    .option('--at <time>', '24h or 7d ago, or a time such as 2026-11-21T14:00Z (default: now)', toMoment)
     .option(
       '--version <count>',
-      'after this event of the record, counted from 1',
+      'the state after this event of the record, counted from 1',
       toCount({ min: 1, max: 999_999_999 }),
     )
     .action(async (stream: string, options: ClientOptions & { at?: string; version?: number }) => {
@@ -67,8 +67,8 @@ export function addEventCommands(program: Command): void {
     });
 
   clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C')
-    .option('--record <id>', 'only those of this record')
-    .option('--after <id>', 'begin after this event; none that follows is left out')
+    .option('--record <id>', 'only of this record')
+    .option('--after <id>', 'start after this event, without gaps')
     .action(async (options: ClientOptions & { record?: string; after?: string }) => {
       const client = await connect(options);
       const seen = { after: options.after };
@@ -77,7 +77,7 @@ export function addEventCommands(program: Command): void {
         () => {
           const record = options.record === undefined ? '' : ` --record ${options.record}`;
           const after = seen.after === undefined ? '' : ` --after ${seen.after}`;
-          return `To go on from here: sluice events tail${record}${after}`;
+          return `To resume: sluice events tail${record}${after}`;
         },
       );
     });
@@ -91,7 +91,7 @@ async function tail(
 ): Promise<void> {
   const { createParser } = await import('eventsource-parser');
   const table = tableForStdout(columns);
-  const away = createAway();
+  const outage = createOutage();
   for (;;) {
     const parser = createParser({
       maxBufferSize: 16 * 1_048_576,
@@ -108,11 +108,12 @@ async function tail(
         query: { stream: options.record, after: seen.after },
         signal,
       });
-      away.isBack(seen.after === undefined ? 'what happened meanwhile is not shown' : 'nothing was missed');
-      for await (const piece of piecesOf(response, client.server)) parser.feed(decoder.decode(piece, { stream: true }));
+      outage.isOver(seen.after === undefined ? 'events in between are not shown' : 'no event was missed');
+      for await (const piece of readPieces(response, client.server))
+        parser.feed(decoder.decode(piece, { stream: true }));
     } catch (error) {
-      if (signal.aborted || !away.isExpected(error)) throw error;
+      if (signal.aborted || !outage.isExpected(error)) throw error;
     }
-    await away.pause(signal);
+    await outage.pause(signal);
   }
 }

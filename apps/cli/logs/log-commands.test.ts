@@ -51,5 +51,5 @@ test('more calls than can be shown are left out, and it says so', async () => {
   await look();
   add(...ids(1, 700));
   expect((await look()).map(({ id }) => id)).toEqual(ids(201, 500));
-  expect(notes).toEqual(['There were more calls than can be shown: some are left out.']);
+  expect(notes).toEqual(['Some calls are left out, because there are too many to show.']);
 });

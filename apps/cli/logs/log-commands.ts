@@ -1,14 +1,14 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { Option, type Command } from 'commander';
-import { createAway } from './away.ts';
+import { createOutage } from './outage.ts';
 import { CliError } from '../server/cli-error.ts';
-import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
+import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { downloadOnce } from '../batches/download.ts';
 import type { Client, Query } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, print, printObject, printRows, showsTable, tableForStdout } from '../terminal/output.ts';
-import { bytesOf, dollarsOf, timeOf } from '../terminal/quantities.ts';
+import { formatBytes, formatDollars, formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { isObject } from '../records/read-documents.ts';
 import { checkTargets } from '../batches/result-targets.ts';
@@ -28,16 +28,16 @@ type Log = {
 };
 
 const columns: readonly Column<Log>[] = [
-  ['time', ({ created_at: at }) => timeOf(at, { seconds: true })],
+  ['time', ({ created_at: at }) => formatTime(at, { seconds: true })],
   ['status', ({ status }) => status],
   ['ms', ({ duration_ms: ms }) => Math.round(ms), { spare: 3 }],
-  ['cost', ({ cost_usd: usd }) => dollarsOf(usd), { right: true, spare: 2 }],
+  ['cost', ({ cost_usd: usd }) => formatDollars(usd), { right: true, spare: 2 }],
   ['provider', ({ provider }) => provider, { spare: 1 }],
   ['id', ({ id }) => id],
   ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],
 ];
 
-/** A call without what it does not have, and without what has its facts a second time, for other clients. */
+/** A call without empty members and without members that repeat others for other clients. */
 function readable({ _id, metrics: _metrics, ...log }: Record<string, unknown>): object {
   const hasSomething = (value: unknown): boolean =>
     typeof value === 'object' && value !== null ? Object.values(value).some(hasSomething) : (value ?? '') !== '';
@@ -78,16 +78,16 @@ const queryOf = (filters: Filters): Query => ({
 
 const withFilters = (command: Command): Command =>
   command
-    .option('--status <status>', 'such as 429, 5xx or error')
-    .option('--model <model>', 'of this model')
+    .option('--status <status>', 'for example 429, 5xx or error')
+    .option('--model <model>', 'with this model')
     .option('--provider <provider>', 'to this provider')
     .option('--virtual-key <slug>', 'with this virtual key')
     .option('--batch <id>', 'of this batch')
     .option('--trace <id>', 'with this trace id')
     .option('--kind <kind>', 'live, batch or imported')
-    .option('--metadata <name=value>', 'can be repeated', toPairs);
+    .option('--metadata <name=value>', 'with this metadata; can be repeated', toPairs);
 
-/** Without requests and answers. */
+/** All columns except requests and answers. */
 const exportedColumns =
   'id,trace_id,created_at,is_success,ai_org,ai_model,req_units,res_units,total_units,request_url,cost,cost_currency,' +
   'response_time,response_status_code,mode,config,prompt_slug,metadata';
@@ -97,45 +97,47 @@ const tailPage = 100;
 
 /** Adds `sluice logs search|get|tail|export`. */
 export function addLogCommands(program: Command): void {
-  const logs = groupOf(program, 'logs', 'the request log: search, follow, export');
+  const logs = addGroup(program, 'logs', 'the request log: search, follow, export');
 
   withFilters(clientCommand(logs, 'search', 'list calls, newest first'))
-    .option('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)
-    .option('--until <time>', 'as --since', toMoment)
+    .option('--since <time>', 'start: 24h or 7d ago, or a time such as 2026-11-21', toMoment)
+    .option('--until <time>', 'end, in the same format', toMoment)
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
     .action(async (options: ClientOptions & Filters & { limit: number }) => {
       const client = await connect(options);
       printRows(await client.list<Log>('/v1/logs', queryOf(options), options.limit), columns, options);
     });
 
-  clientCommand(logs, 'get <id>', 'show all that is known of a call').action(
-    async (id: string, options: ClientOptions) => {
-      const client = await connect(options);
-      const found = await client.json<Record<string, unknown>>('GET', `/v1/logs/${encodeURIComponent(id)}`);
-      printObject(showsTable(options) ? readable(found) : found, options);
-    },
-  );
+  clientCommand(logs, 'get <id>', 'show a call').action(async (id: string, options: ClientOptions) => {
+    const client = await connect(options);
+    const found = await client.json<Record<string, unknown>>('GET', `/v1/logs/${encodeURIComponent(id)}`);
+    printObject(showsTable(options) ? readable(found) : found, options);
+  });
 
   withFilters(clientCommand(logs, 'tail', 'print calls as they are recorded, until Ctrl-C')).action(
     async (options: ClientOptions & Filters) => {
       const client = await connect(options);
       await interruptible(
         (signal) => tail(client, options, signal),
-        () => 'The calls go on.',
+        () => 'Recording continues on the server.',
       );
     },
   );
 
-  clientCommand(logs, 'export', 'write the records of a time range to a file, whatever their number')
-    .requiredOption('-o, --output <file>', 'JSON lines')
-    .requiredOption('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)
-    .addOption(new Option('--until <time>', 'as --since').argParser(toMoment).default(new Date().toISOString(), 'now'))
+  clientCommand(logs, 'export', 'write all calls of a time range to a file')
+    .requiredOption('-o, --output <file>', 'file for the calls, one JSON object per line')
+    .requiredOption('--since <time>', 'start: 24h or 7d ago, or a time such as 2026-11-21', toMoment)
+    .addOption(
+      new Option('--until <time>', 'end, in the same format')
+        .argParser(toMoment)
+        .default(new Date().toISOString(), 'now'),
+    )
     .action(async (options: ClientOptions & { output: string; since: string; until: string }) => {
       const client = await connect(options);
       await checkTargets([options.output]);
       await interruptible(
         (signal) => exportLogs(client, options, signal),
-        () => 'The export goes on: sluice log-exports list.',
+        () => 'The export continues on the server. To see it: sluice log-exports list',
       );
     });
 }
@@ -144,15 +146,15 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
   const query = queryOf(options);
   const newCalls = createNewCalls((limit) => client.list<Log>('/v1/logs', query, limit), note);
   const table = tableForStdout(columns);
-  const away = createAway();
+  const outage = createOutage();
   for (;;) {
     let fresh: Log[];
     try {
       fresh = await newCalls();
-      away.isBack('nothing was missed');
+      outage.isOver('no call was missed');
     } catch (error) {
-      if (signal.aborted || !away.isExpected(error)) throw error;
-      await away.pause(signal);
+      if (signal.aborted || !outage.isExpected(error)) throw error;
+      await outage.pause(signal);
       continue;
     }
     if (!showsTable(options)) for (const log of fresh) print(JSON.stringify(log));
@@ -161,13 +163,13 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
   }
 }
 
-/** Of one look: more calls a second than a person can read are left out, and it says so. */
+/** Per poll: more calls than a person can read are left out, with a message. */
 const shownMax = 500;
 
 /**
- * Looks at the request log again and again: each look returns the calls that the looks before did not have, oldest first. The
- * first one returns none. `read` returns the newest so many. Calls are told apart by their ids and not by their order, because
- * processes write them some moments later than they happened.
+ * Polls the request log: each poll returns the new calls, oldest first. The first one returns none. `read` returns the
+ * newest calls. Calls are identified by their IDs and not by their order, because processes write them a little later
+ * than they happen.
  * @testOnly
  */
 export function createNewCalls<Log extends { id: string }>(
@@ -181,7 +183,7 @@ export function createNewCalls<Log extends { id: string }>(
     let page = await read(tailPage);
     if (page.length === tailPage && page.every(isNew)) page = await read(shownMax);
     if (page.length === shownMax && page.every(isNew))
-      note('There were more calls than can be shown: some are left out.');
+      note('Some calls are left out, because there are too many to show.');
     seen = new Set(page.map(({ id }) => id));
     return page.filter(isNew).reverse();
   };
@@ -214,5 +216,5 @@ async function exportLogs(
   });
   const { pathname, search } = new URL(url);
   const { bytes, lines } = await downloadOnce(client, pathname + search, output, signal);
-  note(`${output}: ${lines} ${lines === 1 ? 'call' : 'calls'}, ${bytesOf(bytes)}`);
+  note(`${output}: ${lines} ${lines === 1 ? 'call' : 'calls'}, ${formatBytes(bytes)}`);
 }

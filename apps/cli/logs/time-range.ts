@@ -7,5 +7,5 @@ export function toMoment(text: string): string {
   const [, count, unit = ''] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
   const ms = count === undefined ? Date.parse(text) : Date.now() - Number(count) * (unitMs[unit] ?? Number.NaN);
   if (Number.isFinite(ms)) return new Date(ms).toISOString();
-  throw new InvalidArgumentError('It must be a time like 2026-11-21T14:00Z, or a length of time like 30m, 24h or 7d.');
+  throw new InvalidArgumentError('Use a time such as 2026-11-21T14:00Z, or a duration such as 30m, 24h or 7d.');
 }

@@ -3,13 +3,13 @@ import { CliError, exitCodes } from '../server/cli-error.ts';
 import { clientCommand, toCount, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { note, printRows } from '../terminal/output.ts';
-import { costOf } from '../terminal/quantities.ts';
+import { formatCost } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { toMoment } from './time-range.ts';
 
 type Group = Record<string, string | number | null>;
 
-/** The ways to group, with the path and the members of which the first that is there names the group. */
+/** The groupings, with their paths. The first of `names` that a group has is its name. */
 const groupings: Record<string, { path: string; names: readonly string[] }> = {
   model: { path: 'model', names: ['ai_model'] },
   key: { path: 'api_key', names: ['api_key_name', 'api_key'] },
@@ -21,16 +21,20 @@ const groupings: Record<string, { path: string; names: readonly string[] }> = {
   workspace: { path: 'workspace', names: ['workspace_slug', 'workspace_id'] },
 };
 
-/** Adds `sluice usage`: who spent what. */
+/** Adds `sluice usage`. */
 export function addUsageCommand(program: Command): void {
-  clientCommand(program, 'usage', 'who spent what, from the analytics of the request log')
+  clientCommand(program, 'usage', 'calls, tokens and costs by model, key, user or metadata')
     .addOption(new Option('--by <what>', `${Object.keys(groupings).join(', ')}, or metadata:NAME`).default('model'))
     .addOption(
-      new Option('--since <time>', 'such as 24h, 30d or 2026-11-01')
+      new Option('--since <time>', 'start: 24h or 30d ago, or a time such as 2026-11-01')
         .argParser(toMoment)
         .default(toMoment('30d'), '30d'),
     )
-    .addOption(new Option('--until <time>', 'as --since').argParser(toMoment).default(new Date().toISOString(), 'now'))
+    .addOption(
+      new Option('--until <time>', 'end, in the same format')
+        .argParser(toMoment)
+        .default(new Date().toISOString(), 'now'),
+    )
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 1_000 }), 50)
     .action(async (options: ClientOptions & { by: string; since: string; until: string; limit: number }) => {
       const [, key] = /^metadata:(.+)$/.exec(options.by) ?? [];
@@ -63,10 +67,10 @@ export function addUsageCommand(program: Command): void {
       const columns: Column<Group>[] = [
         ['calls', (group) => group['requests']],
         ['tokens', (group) => group['total_tokens']],
-        ['cost', (group) => costOf(dollarsIn(group), simulatedOf.get(nameOf(group))), { right: true }],
+        ['cost', (group) => formatCost(dollarsIn(group), simulatedOf.get(nameOf(group))), { right: true }],
         [options.by, nameOf],
       ];
       printRows(data, columns, options);
-      note('Analytics is a few seconds behind.');
+      note('Analytics are a few seconds behind.');
     });
 }

@@ -8,33 +8,33 @@ import { createLogDestination } from '#libs/kernel/logging/log-destination.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../../platform/config.ts';
-import { problemOfFile } from '../terminal/file-problem.ts';
-import { bytesOf } from '../terminal/quantities.ts';
+import { toFileError } from '../terminal/file-problem.ts';
+import { formatBytes } from '../terminal/quantities.ts';
 import { CliConfig } from './config.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { readMasterKeys } from './keys.ts';
 
-/** One thing that `sluice doctor` looked at, here or on the server. `hint` says what to do about it. */
+/** The result of one check of `sluice doctor`. `hint` says how to fix a problem. */
 export type Diagnosis = { check: string; state: 'ok' | 'warning' | 'problem'; message: string; hint?: string };
 
-/** Room for the results of a large batch. */
+/** Enough for the results of a large batch. */
 const freeBytesMin = 2 * 1_073_741_824;
-/** The API alone may hold 4,096 connections to providers, beside those of its clients. */
+/** The API alone can have 4,096 connections to providers, plus those of its clients. */
 const openFilesMin = 16_384;
 const databaseTimeoutMs = 10_000;
 const lagSecondsMax = 60;
 
 /**
- * Checks a server on its own machine: the folder of its files, limits of the system, the database and what is in it. It
- * changes nothing. The processes of the server are expected to have the same environment.
+ * Checks a server on its own machine: its files, system limits and database. Changes nothing. Expects the same environment
+ * as the processes of the server.
  */
 export async function* checkLocal(): AsyncGenerator<Diagnosis> {
   yield await attempt(
     'files',
     checkBlobs,
-    'Set SLUICE_BLOBS or SLUICE_DATA_DIR as the server has it, and check who owns the folder.',
+    'Set SLUICE_BLOBS or SLUICE_DATA_DIR as on the server, and check the owner of the folder.',
   );
-  yield await attempt('open files', checkOpenFiles, 'Raise it where the server is started (ulimit -n, LimitNOFILE).');
+  yield await attempt('open files', checkOpenFiles, 'Raise the limit of the server (ulimit -n, LimitNOFILE).');
   const logger = createLogger({ name: 'cli', level: 'silent' }, createLogDestination({ fd: 2 }));
   let database: Awaited<ReturnType<typeof openDatabaseUrl>>;
   try {
@@ -57,7 +57,7 @@ export async function* checkLocal(): AsyncGenerator<Diagnosis> {
         const { rows } = await pool.query<{ server_version: string }>('show server_version');
         return `Postgres ${rows[0]?.server_version} answers in ${Math.round(performance.now() - startedMs)} ms`;
       },
-      'Is it running, and is DATABASE_URL that of the server?',
+      'Check that it is running and that DATABASE_URL is the same as on the server.',
     );
     yield answer;
     if (answer.state !== 'ok') return;
@@ -65,13 +65,12 @@ export async function* checkLocal(): AsyncGenerator<Diagnosis> {
       'migrations',
       async () => {
         const required = await missingRequirement(db);
-        if (required !== null)
-          throw new Error(`the database needs a newer release, one that has migration ${required}`);
+        if (required !== null) throw new Error(`the database needs a newer release, with migration ${required}`);
         const pending = await pendingMigrations(db);
-        if (pending.length > 0) throw new Error(`${pending.join(', ')} are pending`);
-        return 'all are applied';
+        if (pending.length > 0) throw new Error(`pending: ${pending.join(', ')}`);
+        return 'all applied';
       },
-      'Run sluice migrate, or start the server, which does the same.',
+      'Run sluice migrate, or start the server, which also migrates.',
     );
     yield migrations;
     if (migrations.state !== 'ok') return;
@@ -79,9 +78,9 @@ export async function* checkLocal(): AsyncGenerator<Diagnosis> {
       'master key',
       async () => {
         await compareMasterKeys(db, await readMasterKeys());
-        return 'is the one that the database was set up with';
+        return 'matches the database';
       },
-      'Without it, stored provider keys cannot be decrypted: restore it from a backup.',
+      'Restore it from a backup: without it, stored provider keys cannot be decrypted.',
     );
     for (const { name, eventsBehind, secondsBehind, failures, lastError } of await listSubscribers(db)) {
       const isLate = secondsBehind > lagSecondsMax || failures > 0;
@@ -90,7 +89,7 @@ export async function* checkLocal(): AsyncGenerator<Diagnosis> {
         check: `subscriber`,
         state: isLate ? 'warning' : 'ok',
         message: `${name} is ${behind}${lastError === null ? '' : `: ${lastError}`}`,
-        ...(isLate ? { hint: `Is a worker running? sluice subscribers restart ${name} lets it try again.` } : {}),
+        ...(isLate ? { hint: `Check that a worker is running. To retry now: sluice subscribers restart ${name}` } : {}),
       };
     }
   } finally {
@@ -108,7 +107,7 @@ async function attempt(check: string, look: () => Promise<string>, hint: string)
 }
 
 const messageOf = (error: unknown): string =>
-  problemOfFile(error)?.message.replace(/\.$/, '') ??
+  toFileError(error)?.message.replace(/\.$/, '') ??
   (error instanceof AggregateError && error.errors[0] instanceof Error
     ? error.errors[0].message
     : error instanceof Error
@@ -120,8 +119,8 @@ async function checkBlobs(): Promise<string> {
   await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
   const { bavail, bsize } = await statfs(folder);
   const free = bavail * bsize;
-  if (free < freeBytesMin) throw new Error(`${folder} has only ${bytesOf(free)} free`);
-  return `${folder} is writable, ${bytesOf(free)} free`;
+  if (free < freeBytesMin) throw new Error(`${folder} has only ${formatBytes(free)} free`);
+  return `${folder} is writable, ${formatBytes(free)} free`;
 }
 
 async function checkOpenFiles(): Promise<string> {
@@ -129,6 +128,6 @@ async function checkOpenFiles(): Promise<string> {
   const limits = await readFile('/proc/self/limits', 'utf8');
   const text = /^Max open files\s+(\S+)/m.exec(limits)?.[1] ?? 'unknown';
   if (text !== 'unlimited' && Number(text) < openFilesMin)
-    throw new Error(`this shell may open ${text} files, and a busy server needs ${openFilesMin}`);
-  return `at most ${text} at once`;
+    throw new Error(`this shell can open ${text} files, but a busy server needs ${openFilesMin}`);
+  return `limit: ${text}`;
 }

@@ -26,7 +26,7 @@ export async function readMasterKeys(): Promise<MasterKeys> {
   const file = path.join(path.resolve(config.SLUICE_DATA_DIR), 'master.key');
   const text = config.SLUICE_MASTER_KEY ?? (await readKeyFile(file));
   if (text !== undefined) return parseMasterKeys(text);
-  throw new ConfigurationError(`There is no master key. Set SLUICE_MASTER_KEY, or put the key into ${file}.`);
+  throw new ConfigurationError(`There is no master key. Set SLUICE_MASTER_KEY, or store the key in ${file}.`);
 }
 
 /**
@@ -42,7 +42,7 @@ export async function rewrapKeys(db: Kysely<Database>, onProgress: (rewrapped: n
 /** The result of a rewrap as text, one line each. */
 export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
   const lines = [`${rewrapped} secrets encrypted with the newest master key`];
-  const rest = Object.entries(left).map(([id, count]) => `  ${count} need the master key with the id ${id}`);
+  const rest = Object.entries(left).map(([id, count]) => `  ${count} need the master key with the ID ${id}`);
   return rest.length === 0
     ? [
         ...lines,

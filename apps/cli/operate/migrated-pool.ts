@@ -6,8 +6,8 @@ import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
 /**
  * Runs `work` with a small pool without a statement timeout, because the work reads whole tables.
- * Throws ConfigurationError if migrations are pending or the database needs a newer release: its tables would not be the
- * ones that this code reads.
+ * Throws ConfigurationError if migrations are pending or the database needs a newer release: this code could not read
+ * its tables.
  */
 export async function withMigratedPool<Result>(
   options: { connectionString: string; applicationName: string },
@@ -20,7 +20,7 @@ export async function withMigratedPool<Result>(
     const db = createDatabase(pool);
     const required = await missingRequirement(db);
     if (required !== null) {
-      throw new ConfigurationError(`The database needs a newer release of Sluice, one that has migration ${required}.`);
+      throw new ConfigurationError(`The database needs a newer release of Sluice, with migration ${required}.`);
     }
     const pending = await pendingMigrations(db);
     if (pending.length > 0) {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { addCheckCommand } from '../checks/check-command.ts';
 import { checks } from '../checks/checks.ts';
-import { groupOf } from '../server/client-command.ts';
+import { addGroup } from '../server/client-command.ts';
 import { print } from '../terminal/output.ts';
 import { databaseCommand, operatorCommand } from './database-command.ts';
 
@@ -37,9 +37,9 @@ export function addOperatorCommands(program: Command): void {
     },
     async ({ options: { adoptBlobs = false, list = null }, connectionString, logger, onProgress }) => {
       const { restore } = await import('../restore/restore.ts');
-      const { describeRestore, isAlright, restoreToJson } = await import('../restore/describe-restore.ts');
+      const { describeRestore, hasNoProblems, restoreToJson } = await import('../restore/describe-restore.ts');
       const report = await restore({ connectionString, adoptBlobs, listFile: list, onProgress }, logger);
-      return { text: describeRestore(report), json: [restoreToJson(report)], ok: isAlright(report) };
+      return { text: describeRestore(report), json: [restoreToJson(report)], ok: hasNoProblems(report) };
     },
   )
     .option('--adopt-blobs', 'use this blob folder although the database belongs to another one, which is lost')
@@ -86,7 +86,7 @@ export function addOperatorCommands(program: Command): void {
     },
   );
 
-  const keys = groupOf(program, 'keys', 'replace the master key, or keys that are lost');
+  const keys = addGroup(program, 'keys', 'replace the master key, or keys that are lost');
   keys.commandsGroup(maintenance);
   databaseCommand(
     keys,
@@ -158,8 +158,8 @@ export function addOperatorCommands(program: Command): void {
     },
     async ({ args: [model = ''], db }) => {
       const { readCurrentPriceTable } = await import('#libs/resources/price-tables.ts');
-      const { describePrice, pricesOf } = await import('./prices.ts');
-      const found = pricesOf(await readCurrentPriceTable(db), model);
+      const { describePrice, findPrices } = await import('./prices.ts');
+      const found = findPrices(await readCurrentPriceTable(db), model);
       const none = [`no provider has a price for ${model}`];
       return { text: found.length === 0 ? none : found.map(describePrice), json: found, ok: found.length > 0 };
     },
@@ -180,7 +180,7 @@ export function addOperatorCommands(program: Command): void {
     .requiredOption('--file <file>', 'a price table, such as `prices list --json` prints')
     .option('--dry-run', 'only print what it would change');
 
-  groupOf(program, 'providers', 'what each provider supports, its address and its settings')
+  addGroup(program, 'providers', 'what each provider supports, its address and its settings')
     .option('--json', 'print one JSON object per line')
     .action(async ({ json = false }: { json?: boolean }) => {
       const { describeProvider } = await import('#libs/providers/describe-providers.ts');

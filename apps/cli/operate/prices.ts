@@ -10,9 +10,9 @@ import { diffPriceTables, type PriceChange } from '#libs/prices/diff-price-table
 import { createPriceTable, PriceTableDocument, type ModelRow, type PriceTable } from '#libs/prices/price-table.ts';
 import { priceTableKind, priceTableModel, readCurrentPriceTable } from '#libs/resources/price-tables.ts';
 import { CliError } from '../server/cli-error.ts';
-import { cannotRead } from '../terminal/file-problem.ts';
+import { unreadableFile } from '../terminal/file-problem.ts';
 
-/** Far more than a table of all models of all providers. */
+/** Far larger than a table of all models of all providers. */
 const fileBytesMax = 8_388_608;
 
 export type Refresh = { before: string; after: string; changes: PriceChange[]; stored: boolean };
@@ -42,14 +42,14 @@ export async function refreshPrices(
 
 async function readTable(file: string): Promise<PriceTable> {
   const { size } = await stat(file).catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
-  if (size > fileBytesMax) throw new CliError(`${file} has ${size} bytes: at most ${fileBytesMax}.`);
+  if (size > fileBytesMax) throw new CliError(`${file} is ${size} bytes long. The maximum is ${fileBytesMax}.`);
   const text = await readFile(file, 'utf8').catch((error: unknown) => {
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   });
   const read = PriceTableDocument.safeParse(jsonOf(file, text));
-  if (!read.success) throw new CliError(`${file} is no price table:\n${z.prettifyError(read.error)}`);
+  if (!read.success) throw new CliError(`${file} is not a valid price table:\n${z.prettifyError(read.error)}`);
   return createPriceTable(read.data);
 }
 
@@ -57,18 +57,20 @@ function jsonOf(file: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new CliError(`${file} is not JSON: ${error instanceof Error ? error.message : String(error)}.`);
+    throw new CliError(`${file} is not valid JSON: ${error instanceof Error ? error.message : String(error)}.`);
   }
 }
 
-/** What a refresh changes as text, one line for each model. */
+/** The changes of a refresh as text, one line per model. */
 export function describeRefresh({ before, after, changes, stored }: Refresh): string[] {
   const lines = changes.map(({ provider, model, before: old, after: fresh }) => {
     if (old === null) return `+ ${provider} ${model}: ${describeRow(fresh)}`;
     if (fresh === null) return `- ${provider} ${model}`;
     return `~ ${provider} ${model}: ${describeRow(old)} -> ${describeRow(fresh)}`;
   });
-  const end = stored ? `stored: ${before} -> ${after}` : `not stored: ${before} is in use, the file is ${after}`;
+  const end = stored
+    ? `stored: ${before} -> ${after}`
+    : `not stored: the current table is ${before}, the file is ${after}`;
   return [...lines, changes.length === 1 ? '1 price differs' : `${changes.length} prices differ`, end];
 }
 
@@ -76,17 +78,17 @@ export function describeRefresh({ before, after, changes, stored }: Refresh): st
 export const describeTable = ({ version, document }: PriceTable): string[] => [
   `price table ${version}`,
   ...Object.entries(document.providers).map(([provider, { models, includes = [], as_of, source }]) => {
-    const included = includes.length === 0 ? '' : `, and those of ${includes.join(', ')}`;
+    const included = includes.length === 0 ? '' : `, plus those of ${includes.join(', ')}`;
     const count = Object.keys(models).length;
     return `${provider.padEnd(12)} ${String(count).padStart(3)} ${count === 1 ? 'model' : 'models'}${included}, as of ${as_of}: ${source}`;
   }),
 ];
 
-/** The price of a model at a provider. `model` is what the price table calls it. */
+/** The price of a model at a provider. `model` is its name in the price table. */
 export type ProviderPrice = { provider: string; model: string; price: ModelRow };
 
-/** What each provider charges for a model, whatever form its name has; empty: nobody has a price for it. */
-export function pricesOf({ document, find, rowOf }: PriceTable, model: string): ProviderPrice[] {
+/** The price of a model at each provider that has one, for any form of its name. */
+export function findPrices({ document, find, rowOf }: PriceTable, model: string): ProviderPrice[] {
   return Object.keys(document.providers).flatMap((provider) => {
     const price = find(provider, model);
     const listed = price === null ? null : rowOf(price);
@@ -97,7 +99,7 @@ export function pricesOf({ document, find, rowOf }: PriceTable, model: string): 
 export const describePrice = ({ provider, model, price }: ProviderPrice): string =>
   `${provider.padEnd(12)} ${model}: ${describeRow(price)}`;
 
-/** Dollars of a million tokens, or of a piece. */
+/** Dollars per million tokens or per piece. */
 const describeRow = (row: ModelRow | null): string =>
   Object.entries(row ?? {})
     .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)

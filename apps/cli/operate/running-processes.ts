@@ -3,16 +3,16 @@ import { listConnectedSessions, type ConnectedSession } from '#libs/database/con
 import type { Database } from '#libs/database/schema.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
-/** A process that starts waits in one of these sessions, and has read nothing yet. */
+/** A starting process waits in one of these sessions. It has not read anything yet. */
 const startingApplications: ReadonlySet<string> = new Set(['sluice-start', 'sluice-migrate']);
 
-/** The sessions of processes that run, apart from the command with this application name. */
+/** The sessions of running processes, except the command with this application name. */
 export const listRunning = async (db: Kysely<Database>, applicationName: string): Promise<ConnectedSession[]> =>
   (await listConnectedSessions(db, applicationName)).filter(
     ({ application }) => !startingApplications.has(application),
   );
 
-/** Throws ConfigurationError, which names them, while processes of Sluice are connected. */
+/** Throws ConfigurationError, which lists them, while processes of Sluice are connected. */
 export async function assertAlone(db: Kysely<Database>, applicationName: string): Promise<void> {
   const running = await listRunning(db, applicationName);
   if (running.length === 0) return;

@@ -4,9 +4,9 @@ import type { Command } from 'commander';
 import { applyStep, planRecords, readState, withSlugs, type Slugs, type Step } from './apply-records.ts';
 import { clientCommand, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
-import { cannotWrite } from '../terminal/file-problem.ts';
+import { unwritableFile } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
-import { sessionOf } from '../server/login-commands.ts';
+import { readSession } from '../server/login-commands.ts';
 import { note, print, showsTable } from '../terminal/output.ts';
 import { printable } from '../terminal/table.ts';
 import { isObject } from './read-documents.ts';
@@ -24,23 +24,23 @@ type Options = ClientOptions & {
 export function addApplyCommands(program: Command): void {
   const withFiles = (command: Command): Command =>
     command
-      .requiredOption('-f, --file <folder>', 'the folder with the files, one record a document')
-      .option('--prune', 'delete what an earlier apply of this folder made, and no file has any more')
-      .option('--send-secrets', 'send secrets of records that exist again; they cannot be compared');
+      .requiredOption('-f, --file <folder>', 'folder of the files; each document is one record')
+      .option('--prune', 'delete records of earlier applies of this folder that no file contains anymore')
+      .option('--send-secrets', 'resend the secrets of existing records, which cannot be compared');
 
   withFiles(clientCommand(program, 'diff', 'show what apply would change'))
-    .option('--exit-code', 'exit with status 1 if it would change anything')
+    .option('--exit-code', 'exit with status 1 if there are changes')
     .action(async (options: Options) => {
       const { steps } = await plan(await connect(options), options);
       for (const step of steps) show(step, options);
-      note(`to do: ${countsOf(steps, ['to create', 'to change', 'to delete'])}`);
+      note(`planned: ${countsOf(steps, ['to create', 'to change', 'to delete'])}`);
       if (steps.some(({ action }) => action !== 'keep'))
-        note(`To do it: sluice apply -f ${options.file}${options.prune ? ' --prune' : ''}`);
+        note(`To apply: sluice apply -f ${options.file}${options.prune ? ' --prune' : ''}`);
       if (options.exitCode === true && steps.some(({ action }) => action !== 'keep')) process.exitCode = 1;
     });
 
-  withFiles(clientCommand(program, 'apply', 'make records what the files of a folder say'))
-    .option('--allow-files <folders...>', 'folders whose files ${file:/path} can read for secrets; none without it')
+  withFiles(clientCommand(program, 'apply', 'create and update records from the files of a folder'))
+    .option('--allow-files <folders...>', 'folders from which ${file:/path} can read secrets (default: none)')
     .action(async (options: Options) => {
       const client = await connect(options);
       const { steps, state } = await plan(client, options);
@@ -51,8 +51,8 @@ export function addApplyCommands(program: Command): void {
       note(`done: ${countsOf(steps, ['created', 'changed', 'deleted'])}`);
     });
 
-  clientCommand(program, 'export', 'write what is there as files that apply reads, without secrets')
-    .requiredOption('-d, --dir <folder>', 'made if it is not there; files in it are overwritten')
+  clientCommand(program, 'export', 'write existing records as files for apply, without secrets')
+    .requiredOption('-d, --dir <folder>', 'created if missing; overwrites files in it')
     .action(async (options: ClientOptions & { dir: string }) => {
       await exportRecords(await connect(options), options.dir);
     });
@@ -60,11 +60,12 @@ export function addApplyCommands(program: Command): void {
 
 async function plan(client: Client, options: Options) {
   const wanted = await readRecordFiles(options.file);
-  const { workspace } = await sessionOf(client);
+  const { workspace } = await readSession(client);
   const state = await readState(options.file, `${client.server} ${workspace.id}`);
   const { prune = false, sendSecrets = false } = options;
   const { steps, orphans } = await planRecords(client, wanted, state, { prune, sendSecrets });
-  if (orphans.length > 0 && !prune) note(`No file has ${orphans.join(', ')} any more; --prune deletes them.`);
+  if (orphans.length > 0 && !prune)
+    note(`No file contains ${orphans.join(', ')} anymore. To delete them, add --prune.`);
   return { steps, state };
 }
 
@@ -93,10 +94,10 @@ function countsOf(steps: readonly Step[], words: readonly [create: string, updat
 type Operation = { requestBody?: { content?: Record<string, { schema?: unknown }> } };
 type Document = { paths: Record<string, Record<string, Operation>>; components: { schemas: Record<string, unknown> } };
 
-/** Spellings of other members. */
+/** Aliases of other members, and the place of the record. */
 const leftOut: ReadonlySet<string> = new Set(['isDefault', 'slug', 'workspace_id', 'organisation_id']);
 
-/** When a budget is reset next changes with time: in a file it would be a difference that no apply removes. */
+/** The next reset of a budget changes over time: in a file, it would be a permanent difference. */
 const withoutComputed = (name: unknown, value: unknown): unknown =>
   name === 'next_usage_reset_at' ? undefined : value;
 
@@ -132,7 +133,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
         await mkdir(path.dirname(file), { recursive: true });
         await writeFile(file, text);
       } catch (error) {
-        throw cannotWrite(file, error, `${written} records were written before.`);
+        throw unwritableFile(file, error, `${written} records were already written.`);
       }
       written += 1;
     }
@@ -140,7 +141,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
   note(`${written} records written to ${folder}`);
 }
 
-/** The members that the server takes when a record is created, from its own description. */
+/** The members that the server accepts when a record is created, from its OpenAPI document. */
 function fieldsOf({ paths, components }: Document, at: string): string[] {
   let schema = paths[at]?.['post']?.requestBody?.content?.['application/json']?.schema;
   const named = isObject(schema) && typeof schema['$ref'] === 'string' ? schema['$ref'].split('/').at(-1) : undefined;

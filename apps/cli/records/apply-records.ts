@@ -4,13 +4,13 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { writeWhole } from '../../standalone/files/write-whole.ts';
 import { ApiError, CliError } from '../server/cli-error.ts';
-import { cannotWrite } from '../terminal/file-problem.ts';
+import { unwritableFile } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
 import { isObject } from './read-documents.ts';
 import { appliedKinds, hasReference, nameOf, resolveReferences, type WantedRecord } from './record-files.ts';
 import type { RecordKind } from './record-kinds.ts';
 
-/** `before` and `after` are null where there is nothing, and `(secret)` for what may not be shown. */
+/** `before` and `after` are null for an absent value and `(secret)` for a secret one. */
 export type FieldChange = { field: string; before: unknown; after: unknown };
 export type Step = {
   action: 'create' | 'update' | 'delete' | 'keep';
@@ -22,14 +22,14 @@ export type Step = {
   address: string | null;
 };
 
-/** What earlier applies of the folder made in one workspace of one server, by `kind/name`. */
+/** The records that earlier applies of the folder created in one workspace of one server, by `kind/name`. */
 type Made = Record<string, { address: string; sha256: string }>;
 export type State = { file: string; place: string; all: Record<string, Made> };
 
 const stateName = '.sluice-state.json';
 const secret = '(secret)';
 
-/** The state of a folder: it is beside the files, to be kept with them. It has hashes of specs and no secrets. */
+/** The state of a folder, stored with its files. It contains hashes of specs and no secrets. */
 export async function readState(folder: string, place: string): Promise<State> {
   const file = path.join(folder, stateName);
   const text = await readFile(file, 'utf8').catch(() => '{}');
@@ -37,16 +37,16 @@ export async function readState(folder: string, place: string): Promise<State> {
     const all: unknown = JSON.parse(text);
     if (isObject(all)) return { file, place, all: all as State['all'] };
   } catch {
-    // Said below.
+    // Reported below.
   }
   throw new CliError(`${file} is damaged.`, {
-    hint: 'Restore it. Without it, --prune does not know what it may delete.',
+    hint: 'Restore it. Without it, --prune does not know what it can delete.',
   });
 }
 
 const specHash = (spec: unknown): string => hash('sha256', JSON.stringify(spec));
 
-/** What has to be done so that the server has what the files say: creations and changes in order, then deletions. */
+/** The steps that make the server match the files: creations and changes in order, then deletions. */
 export async function planRecords(
   client: Client,
   wanted: readonly WantedRecord[],
@@ -69,7 +69,7 @@ export async function planRecords(
     const isAsApplied = made[nameOf(record)]?.sha256 === specHash(spec);
     const changes = Object.entries(spec).flatMap(([field, after]): FieldChange[] => {
       if (hasReference(after)) return options.sendSecrets ? [{ field, before: secret, after: secret }] : [];
-      // What the server does not show is compared with what was applied last.
+      // A member that the server does not return is compared with the last apply.
       if (!(field in current)) return isAsApplied ? [] : [{ field, before: null, after }];
       return covers(current[field], after) || covers(bySlug[field], after)
         ? []
@@ -95,8 +95,8 @@ export async function planRecords(
 }
 
 /**
- * Does one step, and remembers it in the state. Secrets are read from files below `folders` only. Throws ApiError, and
- * CliError for a secret that is not there.
+ * Does one step and records it in the state. Secret files are only read below `folders`. Throws ApiError, and CliError for
+ * a missing secret.
  */
 export async function applyStep(client: Client, step: Step, state: State, folders: readonly string[]): Promise<void> {
   const resolved = async (spec: object): Promise<object> => (await resolveReferences(spec, folders)) as object;
@@ -125,11 +125,15 @@ export async function applyStep(client: Client, step: Step, state: State, folder
     made[key] = { address: address ?? '', sha256: specHash(wanted.spec) };
   }
   await writeWhole(state.file, `${JSON.stringify(state.all, null, 2)}\n`, 0o644).catch((error: unknown) => {
-    throw cannotWrite(state.file, error, `${key} is done, and --prune will not know that it was made here.`);
+    throw unwritableFile(
+      state.file,
+      error,
+      `${key} was applied, but --prune will not know that it came from this folder.`,
+    );
   });
 }
 
-/** A change of these makes a version that is not in use before it is published. */
+/** A change of these creates a version that is only used once it is published. */
 const hasVersionsOnRequest = ({ kind }: RecordKind): boolean => kind === 'prompt' || kind === 'prompt_partial';
 
 async function publishNewest(client: Client, at: string): Promise<void> {
@@ -150,7 +154,9 @@ async function findRecord(
   listed.set(kind.kind, records);
   const [found, second] = records.filter((each) => each.name === name);
   if (second !== undefined) {
-    throw new CliError(`There are several ${kind.many} with the name ${name}, so files cannot name one of them.`);
+    throw new CliError(
+      `Several ${kind.many} have the name ${name}. Rename them, so that files can refer to one of them.`,
+    );
   }
   return found === undefined ? null : await get(client, `${kind.path}/${found.id}`);
 }
@@ -164,7 +170,7 @@ async function get(client: Client, at: string): Promise<Record<string, unknown> 
   }
 }
 
-/** Members by which a record names another one: the server shows the id, and people write the slug. */
+/** Members that name another record: the server returns its ID, people write its slug. */
 const references: Readonly<Record<string, string>> = {
   collection_id: '/v1/collections',
   parent_collection_id: '/v1/collections',
@@ -172,7 +178,7 @@ const references: Readonly<Record<string, string>> = {
 };
 export type Slugs = Map<string, string>;
 
-/** The record with the slugs of other records instead of their ids. `slugs` keeps those that were read before. */
+/** The record with the slugs of other records instead of their ids. `slugs` caches them. */
 export async function withSlugs(
   client: Client,
   record: Record<string, unknown>,
@@ -192,7 +198,7 @@ export async function withSlugs(
 
 const shown = (value: unknown): unknown => (hasReference(value) ? secret : value);
 
-/** Whether what the server has is what is wanted, beside what the server added by itself. */
+/** Whether the server's value contains the wanted one. It can have more members, which the server added. */
 function covers(has: unknown, wanted: unknown): boolean {
   if (Array.isArray(wanted) && Array.isArray(has))
     return has.length === wanted.length && wanted.every((each, at) => covers(has[at], each));

@@ -1,10 +1,10 @@
 import { readFile, stat } from 'node:fs/promises';
 import { CliError, exitCodes } from '../server/cli-error.ts';
-import { cannotRead } from '../terminal/file-problem.ts';
+import { unreadableFile } from '../terminal/file-problem.ts';
 
 const bytesMax = 16 * 1_048_576;
 
-/** The JSON or YAML documents of a file, or of stdin (`-`). Throws CliError for what is neither. */
+/** The JSON or YAML documents of a file, or of stdin (`-`). Throws CliError if it is neither. */
 export async function readDocuments(file: string): Promise<unknown[]> {
   const text = file === '-' ? await readStdin() : await readText(file);
   const { parseAllDocuments } = await import('yaml');
@@ -20,12 +20,12 @@ export async function readDocuments(file: string): Promise<unknown[]> {
   });
 }
 
-/** The one object of a file. Throws CliError if there is another number of documents, or it is no object. */
+/** The one object of a file. Throws CliError if it has another number of documents or the document is not an object. */
 export async function readObject(file: string): Promise<Record<string, unknown>> {
   const documents = await readDocuments(file);
   const [first] = documents;
   if (documents.length === 1 && isObject(first)) return first;
-  throw new CliError(`${file} must have one JSON or YAML object.`, { exitCode: exitCodes.usage });
+  throw new CliError(`${file} must contain exactly one JSON or YAML object.`, { exitCode: exitCodes.usage });
 }
 
 export const isObject = (value: unknown): value is Record<string, unknown> =>
@@ -33,10 +33,10 @@ export const isObject = (value: unknown): value is Record<string, unknown> =>
 
 async function readText(file: string): Promise<string> {
   try {
-    if ((await stat(file)).size > bytesMax) throw new CliError(`${file} has more than 16 MiB.`);
+    if ((await stat(file)).size > bytesMax) throw new CliError(`${file} is larger than 16 MiB.`);
     return await readFile(file, 'utf8');
   } catch (error) {
-    throw error instanceof CliError ? error : cannotRead(file, error);
+    throw error instanceof CliError ? error : unreadableFile(file, error);
   }
 }
 
@@ -44,7 +44,7 @@ async function readStdin(): Promise<string> {
   let text = '';
   for await (const piece of process.stdin.setEncoding('utf8')) {
     text += String(piece);
-    if (text.length > bytesMax) throw new CliError('stdin has more than 16 MiB.');
+    if (text.length > bytesMax) throw new CliError('stdin is larger than 16 MiB.');
   }
   return text;
 }

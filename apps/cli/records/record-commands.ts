@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { CliError, exitCodes } from '../server/cli-error.ts';
-import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
+import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
-import { timeOf } from '../terminal/quantities.ts';
+import { formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { readObject } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
@@ -12,7 +12,7 @@ type Row = { id: string } & Record<string, string | number | null | undefined>;
 type Body = { file?: string; set?: Record<string, string> };
 type Place = { workspace?: string };
 
-/** Adds list, get, create, update and delete of every kind of record, all made by the same lines. */
+/** Adds list, get, create, update and delete for every kind of record. */
 export function addRecordCommands(program: Command): void {
   for (const kind of recordKinds) addCommandsOf(program, kind);
 }
@@ -26,11 +26,14 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
     ...(kind.canUpdate ? ['update'] : []),
     ...(kind.canDelete ? ['delete'] : []),
   ];
-  const group = groupOf(program, kind.command, `${many}: ${verbs.join(', ')}`);
+  const group = addGroup(program, kind.command, `${many}: ${verbs.join(', ')}`);
   const at = (name: string): string => `${path}/${encodeURIComponent(name)}`;
   const query = ({ workspace }: Place): { workspace_id: string | undefined } => ({ workspace_id: workspace });
   const add = (usage: string, description: string): Command =>
-    clientCommand(group, usage, description).option('--workspace <id>', 'for a key of the organisation: whose records');
+    clientCommand(group, usage, description).option(
+      '--workspace <id>',
+      'workspace of the records, for an organisation key',
+    );
 
   add('list', `list ${many}, newest first`)
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
@@ -42,25 +45,25 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
   add(`get <${address}>`, `show one of the ${many}`).action(async (name: string, options: ClientOptions & Place) => {
     const client = await connect(options);
     const found = await client.json<Record<string, unknown>>('GET', at(name), { query: query(options) });
-    // Some clients expect the record a second time, in `data`.
+    // For some clients, the answer repeats the record in `data`.
     const { data: _data, success: _success, ...once } = found;
     printObject(showsTable(options) ? once : found, options);
   });
 
   if (kind.canCreate) {
-    withBody(add('create', `create one of the ${many}; a secret that is shown only once is printed`)).action(
+    withBody(add('create', `create one of the ${many}; prints a secret that is shown only once`)).action(
       async (options: ClientOptions & Place & Body) => {
         const client = await connect(options);
         const json = { ...(await bodyOf(options)), ...(options.workspace ? { workspace_id: options.workspace } : {}) };
         const made = await client.json<{ key?: unknown }>('POST', path, { json });
         printObject(made, options);
-        if (kind.kind === 'api_key' && typeof made.key === 'string') note('The key is shown only now. Store it.');
+        if (kind.kind === 'api_key' && typeof made.key === 'string') note('Store the key now. It is not shown again.');
       },
     );
   }
 
   if (kind.canUpdate) {
-    withBody(add(`update <${address}>`, 'change what is given, and leave the rest')).action(
+    withBody(add(`update <${address}>`, 'change the given members and keep the others')).action(
       async (name: string, options: ClientOptions & Place & Body) => {
         const client = await connect(options);
         const json = await bodyOf(options);
@@ -83,18 +86,20 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
 const columnsOf = ({ address }: RecordKind): Column<Row>[] => [
   [address, (row) => row[address] ?? row.id],
   ['status', (row) => row['status'] ?? row['role']],
-  ['created', (row) => timeOf(row['created_at']), { spare: 1 }],
+  ['created', (row) => formatTime(row['created_at']), { spare: 1 }],
   ['name', (row) => row['name'] ?? row['email'] ?? row['description']],
 ];
 
 const withBody = (command: Command): Command =>
   command
-    .option('-f, --file <file>', 'a JSON or YAML object; - for stdin')
-    .option('--set <name=value>', 'one member; a value that is JSON counts as JSON; can be repeated', toPairs);
+    .option('-f, --file <file>', 'file with a JSON or YAML object; - for stdin')
+    .option('--set <name=value>', 'set a member; valid JSON is parsed as JSON; can be repeated', toPairs);
 
 async function bodyOf({ file, set }: Body): Promise<Record<string, unknown>> {
   if (file === undefined && set === undefined) {
-    throw new CliError('Say what the record shall have: -f FILE, or --set name=value.', { exitCode: exitCodes.usage });
+    throw new CliError('The command needs the members of the record: -f FILE, or --set name=value.', {
+      exitCode: exitCodes.usage,
+    });
   }
   const members = Object.entries(set ?? {}).map(([name, text]) => [name, jsonOrText(text)]);
   return { ...(file === undefined ? {} : await readObject(file)), ...Object.fromEntries(members) };

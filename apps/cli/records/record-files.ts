@@ -3,7 +3,7 @@ import path from 'node:path';
 import { settingFields } from '#libs/providers/setting-fields.ts';
 import { CliError } from '../server/cli-error.ts';
 import { variableOf } from '../server/config.ts';
-import { cannotRead } from '../terminal/file-problem.ts';
+import { unreadableFile } from '../terminal/file-problem.ts';
 import { isObject, readDocuments } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
 
@@ -73,43 +73,44 @@ class SecretSource {
 }
 
 /**
- * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for a document that is not one,
- * for two of the same record, and for a secret that stands in the file itself.
+ * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for an invalid document, for two documents of
+ * the same record, and for a literal secret.
  */
 export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
-    throw cannotRead(folder, error);
+    throw unreadableFile(folder, error);
   });
   const files = entries
     .filter((entry) => entry.isFile() && /\.(?:ya?ml|json)$/.test(entry.name) && !entry.name.startsWith('.'))
     .map((entry) => path.join(entry.parentPath, entry.name))
     .sort();
-  if (files.length === 0) throw new CliError(`${folder} has no files of records (*.yaml, *.yml, *.json).`);
-  if (files.length > filesMax) throw new CliError(`${folder} has more than ${filesMax} files of records.`);
+  if (files.length === 0) throw new CliError(`${folder} contains no record files (*.yaml, *.yml, *.json).`);
+  if (files.length > filesMax) throw new CliError(`${folder} contains more than ${filesMax} record files.`);
   const records: WantedRecord[] = [];
   for (const file of files) for (const document of await readDocuments(file)) records.push(toRecord(document, file));
   const seen = new Map<string, string>();
   for (const record of records) {
     const before = seen.get(nameOf(record));
-    if (before !== undefined) throw new CliError(`${nameOf(record)} is in ${before} and in ${record.file}. Keep one.`);
+    if (before !== undefined)
+      throw new CliError(`${nameOf(record)} is in both ${before} and ${record.file}. Remove one.`);
     seen.set(nameOf(record), record.file);
   }
   const rank = ({ kind }: WantedRecord): number => appliedKinds.indexOf(kind);
   return records.toSorted((a, b) => rank(a) - rank(b));
 }
 
-/** `config/support`: how a record is named to people. */
+/** `config/support`: the name of a record in messages. */
 export const nameOf = ({ kind, name }: Pick<WantedRecord, 'kind' | 'name'>): string => `${kind.kind}/${name}`;
 
 function toRecord(document: unknown, file: string): WantedRecord {
   const wrong = (text: string): CliError =>
     new CliError(`${file}: ${text}`, {
-      hint: 'A record is written as kind, slug (or name) and spec: see sluice export.',
+      hint: 'A record has kind, slug (or name) and spec. For examples, run sluice export.',
     });
   if (!isObject(document)) throw wrong('a document must be an object.');
   const { kind: kindName, slug, name, spec, ...others } = document;
   const [other] = Object.keys(others);
-  if (other !== undefined) throw wrong(`'${other}' is unknown here. What the record has belongs into spec.`);
+  if (other !== undefined) throw wrong(`'${other}' is unknown. Put the members of the record into spec.`);
   const kind = appliedKinds.find((each) => each.kind === kindName);
   if (kind === undefined) {
     throw wrong(`kind must be one of ${appliedKinds.map((each) => each.kind).join(', ')}.`);
@@ -137,13 +138,11 @@ export function readSpec(
     if (isSecret && from !== undefined) return new SecretSource(from as SecretSource['from'], name);
     if (from !== undefined) {
       throw wrong(
-        `${at} is not a secret, so it cannot be read from a variable or file. Write $\${... for the text itself.`,
+        `${at} is not a secret, so it cannot be read from a variable or file. For a literal text, write $\${... instead.`,
       );
     }
     if (isCredential(kind, at) && value !== null) {
-      throw wrong(
-        `${at} is a secret, and must be a reference: \${env:NAME} or \${file:/path}, read when it is applied.`,
-      );
+      throw wrong(`${at} is a secret and must be a reference: \${env:NAME} or \${file:/path}. It is read by apply.`);
     }
     return typeof value === 'string' ? value.replaceAll('$${', () => '${') : mapMembers(value, at, read);
   };
@@ -177,7 +176,7 @@ export async function resolveReferences(value: unknown, folders: readonly string
     const secret = from === 'env' ? variableOf(name) : await readSecretFile(name, folders);
     if (secret !== undefined && secret !== '') return secret;
     throw new CliError(from === 'env' ? `The variable ${name} is not set.` : `${name} is empty or not readable.`, {
-      hint: 'A record refers to it for a secret.',
+      hint: 'A record refers to it as a secret.',
     });
   }
   if (Array.isArray(value)) return await Promise.all(value.map((member) => resolveReferences(member, folders)));
@@ -194,12 +193,12 @@ async function readSecretFile(name: string, folders: readonly string[]): Promise
   if (file === undefined) return undefined;
   const allowed = await Promise.all(folders.map((folder) => realpath(folder).catch(() => null)));
   if (!allowed.some((folder) => folder !== null && isBelow(folder, file))) {
-    throw new CliError(`A record refers to the file ${name}, which is not in a folder that may be read.`, {
+    throw new CliError(`A record refers to the file ${name}, which is not in an allowed folder.`, {
       hint: `Check the record. To allow it: --allow-files ${path.dirname(name)}`,
     });
   }
   const { size } = await stat(file);
-  if (size > secretBytesMax) throw new CliError(`${name} has more than 64 KiB, too much for a secret.`);
+  if (size > secretBytesMax) throw new CliError(`${name} is larger than 64 KiB, the maximum of a secret.`);
   return (await readFile(file, 'utf8').catch(() => undefined))?.trim();
 }
 

@@ -3,23 +3,23 @@ import { describeSessions } from '../operate/running-processes.ts';
 import type { RestoreReport } from './restore.ts';
 import { findingToJson } from './inspect-blobs.ts';
 
-/** Whether nothing in the report needs a person. What happened after the backup is lost in any case. */
-export const isAlright = (report: RestoreReport): boolean => problemsOf(report).length === 0;
+/** Whether the report contains no problems. Changes after the backup are lost in any case. */
+export const hasNoProblems = (report: RestoreReport): boolean => listProblems(report).length === 0;
 
 /** The report as text, one line each. */
 export function describeRestore(report: RestoreReport): string[] {
-  const problems = problemsOf(report);
+  const problems = listProblems(report);
   return [
     ...describeEnd(report),
     '',
     'Done:',
-    ...doneOf(report).map((line) => `  ${line}`),
+    ...describeDone(report).map((line) => `  ${line}`),
     '',
     'When you start Sluice:',
-    ...nextOf(report).map((line) => `  ${line}`),
+    ...describeNext(report).map((line) => `  ${line}`),
     '',
     ...(problems.length === 0
-      ? ['Nothing else needs your attention. You can start Sluice.']
+      ? ['There are no problems. You can start Sluice.']
       : ['Needs your attention:', ...problems.flatMap(indented)]),
   ];
 }
@@ -27,26 +27,26 @@ export function describeRestore(report: RestoreReport): string[] {
 const indented = (problem: string): string[] =>
   problem.split('\n').map((line, at) => `${at === 0 ? '  - ' : '    '}${line}`);
 
-/** What the backup cannot know. */
+/** Changes after the backup. */
 function describeEnd({ newest, heardAt }: RestoreReport): string[] {
-  if (newest === null) return ['The event log is empty, so nothing was restored.'];
-  const heard = heardAt === null ? '' : `, the last sign of a process of ${heardAt.toISOString()}`;
+  if (newest === null) return ['The event log is empty: the backup contains no data.'];
+  const heard = heardAt === null ? '' : `, and the last report of a process from ${heardAt.toISOString()}`;
   return [
-    `The last event is of ${newest.recordedAt.toISOString()}${heard}. All that happened after the backup is lost:`,
-    '  - Files, batches and records made since then do not exist. Who waits for such a batch has to create it again;',
-    '    fine-tuning jobs made since then go on at their provider, and nobody follows them.',
-    '  - What was deleted or taken away since then is back: API keys, users, rights. Look through the keys and users, and',
-    '    delete those again that must not work.',
-    '  - Budgets and rates have not counted the calls since then, and the request log does not have them.',
-    '  - A reader of /v1/events whose last event is unknown begins again at an event that it knows.',
+    `The last event is from ${newest.recordedAt.toISOString()}${heard}. Changes after the backup are lost:`,
+    '  - Files, batches and records created since then do not exist. Clients have to create such batches again.',
+    '    Fine-tuning jobs created since then continue at their provider, untracked.',
+    '  - API keys, users and rights that were removed since then are valid again. Review them, and delete those that must',
+    '    not work.',
+    '  - Budgets and rates have not counted the calls since then, and the request log lacks them.',
+    '  - A reader of /v1/events whose last event is lost has to start again at an earlier one.',
   ];
 }
 
-function doneOf({ migrations, epoch, jobs, blobs, checks }: RestoreReport): string[] {
+function describeDone({ migrations, epoch, jobs, blobs, checks }: RestoreReport): string[] {
   const lines = [
     epoch.isNew
-      ? `the event log has the new epoch ${epoch.epoch}`
-      : `the event log has the epoch ${epoch.epoch} already, and no event in it`,
+      ? `started epoch ${epoch.epoch} of the event log`
+      : `kept epoch ${epoch.epoch} of the event log, which has no events yet`,
   ];
   if (migrations.length > 0) lines.push(`applied the migrations ${migrations.join(', ')}`);
   const replaced = [
@@ -58,39 +58,40 @@ function doneOf({ migrations, epoch, jobs, blobs, checks }: RestoreReport): stri
   const made = replaced.filter(([count]) => count > 0).map(([count, what]) => `${what}: ${count}`);
   lines.push(
     made.length === 0
-      ? 'no job was missing in the queue'
-      : `jobs that were missing in the queue are made: ${made.join(', ')}`,
+      ? 'no job was missing from the queue'
+      : `created jobs that were missing from the queue: ${made.join(', ')}`,
   );
-  if (jobs.surplus > 0) lines.push(`jobs of batches that have ended or do not exist are deleted: ${jobs.surplus}`);
+  if (jobs.surplus > 0) lines.push(`deleted jobs of batches that have ended or do not exist: ${jobs.surplus}`);
   lines.push(`compared ${blobs.checked} rows and blobs in ${blobs.folder}`);
   for (const { check, counts } of checks) lines.push(`checked ${check}: ${describeCounts(counts)}`);
   return lines;
 }
 
-function nextOf({ jobs, open, blobs }: RestoreReport): string[] {
+function describeNext({ jobs, open, blobs }: RestoreReport): string[] {
   const { rowsOnDisk, surplus } = blobs;
   const lines = [
     open.batches === 0
       ? 'no batch was open'
-      : `open batches go on: ${open.batches}. Lines of them without a result: ${open.lines}. These are called, once more if ` +
-        'that was already done after the backup',
+      : `open batches that continue: ${open.batches}. Their ${open.lines} lines without a result are called, possibly a second time if ` +
+        'they were called after the backup',
   ];
-  if (jobs.claimed > 0) lines.push(`jobs that workers had claimed go to other workers within seconds: ${jobs.claimed}`);
-  if (open.overdue > 0) lines.push(`batches whose deadline has passed end as expired: ${open.overdue}`);
-  if (open.fineTuningJobs > 0) lines.push(`fine-tuning jobs are looked for at their providers: ${open.fineTuningJobs}`);
-  if (open.logExports > 0) lines.push(`exports of the request log go on: ${open.logExports}`);
+  if (jobs.claimed > 0) lines.push(`jobs that other workers take over within seconds: ${jobs.claimed}`);
+  if (open.overdue > 0) lines.push(`batches past their deadline, which expire: ${open.overdue}`);
+  if (open.fineTuningJobs > 0)
+    lines.push(`fine-tuning jobs that are looked up at their providers: ${open.fineTuningJobs}`);
+  if (open.logExports > 0) lines.push(`exports of the request log that continue: ${open.logExports}`);
   if (rowsOnDisk.files > 0)
-    lines.push(`waiting rows of the request log are written: ${rowsOnDisk.files} files, ${rowsOnDisk.bytes} bytes`);
+    lines.push(`request-log rows on disk that are written: ${rowsOnDisk.files} files, ${rowsOnDisk.bytes} bytes`);
   if (surplus.blobs > 0) {
     lines.push(
-      `surplus blobs are deleted a day after they were written: ${surplus.blobs}, of ${surplus.bytes} bytes. Keep a copy if ` +
-        'you may still restore a newer backup',
+      `surplus blobs that are deleted a day after they were written: ${surplus.blobs}, of ${surplus.bytes} bytes. Keep a ` +
+        'copy if you may still restore a newer backup',
     );
   }
   return lines;
 }
 
-function problemsOf({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
+function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
   const problems: string[] = [];
   const { missing, wrongSize, stuckBatches, first } = blobs;
   if (masterKeyProblem !== null) problems.push(masterKeyProblem);
@@ -100,13 +101,13 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, checks, survivors }: 
         `\n${problem === 'missing' ? 'missing' : 'wrong size'}: ${blob} of ${owner?.type} ${owner?.id}`,
     );
     problems.push(
-      `Blobs that are missing: ${missing.blobs}; with a wrong size: ${wrongSize.blobs}. Copy them from the backup and run this ` +
-        `again, or delete their files. --list FILE lists all of them.${which.join('')}`,
+      `Missing blobs: ${missing.blobs}; with a wrong size: ${wrongSize.blobs}. Copy them from the backup and repeat the ` +
+        `command, or delete their files. To list all of them, add --list FILE.${which.join('')}`,
     );
   }
   if (stuckBatches.batches > 0) {
     problems.push(
-      `Open batches that cannot read their input: ${stuckBatches.batches}. Cancel them, if you do not find it: ${listOf(stuckBatches.first, stuckBatches.batches)}`,
+      `Open batches without a readable input file: ${stuckBatches.batches}. Restore the files, or cancel the batches: ${listOf(stuckBatches.first, stuckBatches.batches)}`,
     );
   }
   for (const { check, findings } of checks.filter(({ ok }) => !ok)) {
@@ -121,7 +122,7 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, checks, survivors }: 
   if (survivors.length > 0) {
     const lines = describeSessions(survivors).map((line) => `\n${line}`);
     problems.push(
-      `These processes were connected during the restore. Stop them, unless you have just started them, and run this again:${lines.join('')}`,
+      `These processes were connected during the restore. Unless you have just started them, stop them and repeat the command:${lines.join('')}`,
     );
   }
   return problems;
@@ -134,7 +135,7 @@ export function restoreToJson(report: RestoreReport) {
   const { migrations, newest, heardAt, epoch, masterKeyProblem, isIsolated, jobs, open, blobs, checks, survivors } =
     report;
   return {
-    ok: isAlright(report),
+    ok: hasNoProblems(report),
     last_event: newest && { position: newest.position, recorded_at: newest.recordedAt },
     last_heard_at: heardAt,
     epoch: { number: epoch.epoch, is_new: epoch.isNew },
@@ -167,6 +168,6 @@ export function restoreToJson(report: RestoreReport) {
     },
     checks,
     survivors,
-    problems: problemsOf(report),
+    problems: listProblems(report),
   };
 }

@@ -15,7 +15,7 @@ type Count = { blobs: number; bytes: number };
 
 export type BlobReport = {
   folder: string;
-  /** Rows and blobs that were looked at. */
+  /** The number of compared rows and blobs. */
   checked: number;
   missing: Count;
   wrongSize: Count;
@@ -32,8 +32,8 @@ const firstMax = 20;
 const fileIdsAtOnce = 500;
 
 /**
- * The blob store of the environment, if it is the database's own. With `adoptBlobs` and `mayChange`, another one becomes
- * that. Throws ConfigurationError if the folder is missing, or is another database's and `adoptBlobs` is false.
+ * The blob store of the environment, if it belongs to the database. With `adoptBlobs` and `mayChange`, another one is
+ * assigned to the database. Throws ConfigurationError if the folder is missing, or is another database's and `adoptBlobs` is false.
  */
 export async function openBlobStore(
   db: Kysely<Database>,

@@ -9,9 +9,9 @@ import { workedOnExports } from '#libs/request-log/read/run-log-export.ts';
 import { allQueues } from '../../platform/queues.ts';
 
 export type ReconciledJobs = {
-  /** Jobs that a worker of the time of the backup had claimed. Their lines go to other workers. */
+  /** Jobs that a worker had claimed when the backup was made. Other workers take them over. */
   claimed: number;
-  /** Deleted, because what they were for has ended or does not exist. */
+  /** Jobs that were deleted because their batch has ended or does not exist. */
   surplus: number;
   chunks: number;
   batches: number;
@@ -20,8 +20,8 @@ export type ReconciledJobs = {
 };
 
 /**
- * Lets the claims of workers that are gone run out now, instead of 10 s after the last heartbeat in the backup. The first worker
- * to start counts them as lost, as it does after a crash.
+ * Expires the claims of earlier workers now, instead of 10 s after the last heartbeat in the backup. The first worker that
+ * starts treats them as lost, as after a crash.
  */
 async function endClaims(db: Kysely<Database>): Promise<number> {
   const { numAffectedRows = 0n } = await sql`
@@ -30,8 +30,8 @@ async function endClaims(db: Kysely<Database>): Promise<number> {
 }
 
 /**
- * Makes the queue fit the open work: deletes surplus jobs, enqueues those that are missing or resets their chunks, and ends claims. If the
- * backup had no queue at all, it is created. Only for a time when no worker runs.
+ * Makes the queue match the open work: deletes surplus jobs, enqueues missing ones or resets their chunks, and ends claims.
+ * Creates the queue if the backup has none. No worker must be running.
  */
 export async function reconcileJobs(deps: {
   db: Kysely<Database>;
@@ -39,7 +39,7 @@ export async function reconcileJobs(deps: {
   logger: Logger;
 }): Promise<ReconciledJobs> {
   const { db, connectionString, logger } = deps;
-  // Each reset chunk and replaced job would be a line; the report has their number.
+  // Otherwise each reset chunk and replaced job would log a line. The report contains their number.
   const quiet = logger.child({}, { level: 'error' });
   const queue = createJobQueue({ connectionString, role: 'sender', queues: allQueues, logger, poolSizeMax: 1 });
   await queue.start?.();

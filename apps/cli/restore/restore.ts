@@ -25,15 +25,15 @@ import { reconcileJobs, type ReconciledJobs } from './reconcile-jobs.ts';
 
 export type RestoreOptions = {
   connectionString: string;
-  /** Make the blob folder that of this database, although the database was used with another one. */
+  /** Use the blob folder although the database belongs to another one. */
   adoptBlobs: boolean;
-  /** The file that gets a line of JSON for each difference between rows and blobs; null for none. */
+  /** The file for the differences between rows and blobs, one JSON object per line; null for none. */
   listFile: string | null;
   onProgress: (text: string) => void;
 };
 
 export type RestoreReport = {
-  /** Those that this release applied. */
+  /** Those that this run applied. */
   migrations: string[];
   /** The last event; null for an empty log. */
   newest: { position: number; recordedAt: Date } | null;
@@ -44,7 +44,7 @@ export type RestoreReport = {
   masterKeyProblem: string | null;
   isIsolated: boolean;
   jobs: ReconciledJobs;
-  /** What had not ended when the backup was made. Lines that were called after it are called again. */
+  /** Open work at the time of the backup. Lines that were called after the backup are called again. */
   open: OpenBatches & { fineTuningJobs: number; logExports: number };
   blobs: BlobReport;
   /** Of the checks in `restoreChecks`. */
@@ -58,13 +58,13 @@ const restoreChecks = checks.filter(({ name }) => name === 'records' || name ===
 
 const applicationName = 'sluice-restore';
 
-/** A process that runs looks for changed keys twice a second, so in this time it is seen. */
+/** A running process looks for changed keys twice a second, so it shows up within this time. */
 const watchMs = 1_500;
 
 /**
- * Prepares an installation whose database and blobs were put back from a backup, and tells what it found: a new epoch of the
- * event log, jobs for all open work, blobs compared with their rows, read models and digests compared with the event log.
- * Running it again changes nothing more. Processes that are started meanwhile wait until it is over.
+ * Prepares an installation whose database and blobs were restored from a backup, and reports its findings: starts a new
+ * epoch of the event log, creates jobs for all open work, compares blobs with their rows, and runs the checks of the event
+ * log. Idempotent. Processes that start meanwhile wait for its end.
  *
  * Throws ConfigurationError, before anything is changed, if a process of Sluice is connected, if the database is empty, or if
  * the blob folder is missing or belongs to another database (unless `adoptBlobs`).
@@ -120,7 +120,7 @@ async function assertRestorable(options: RestoreOptions, logger: Logger): Promis
     const db = createDatabase(pool);
     const { rows } = await sql<{ empty: boolean }>`select to_regclass('installation') is null as empty`.execute(db);
     if (rows[0]?.empty !== false) {
-      throw new ConfigurationError('The database is empty. Restore its dump first: docs/backup.md says how.');
+      throw new ConfigurationError('The database is empty. Restore its dump first, as described in docs/backup.md.');
     }
     await assertAlone(db, applicationName);
     await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: false });
@@ -129,15 +129,15 @@ async function assertRestorable(options: RestoreOptions, logger: Logger): Promis
   }
 }
 
-/** What is wrong with the master keys, in words; null if nothing is. */
+/** A sentence about missing or wrong master keys; null if they are complete. */
 async function findMasterKeyProblem(db: Kysely<Database>): Promise<string | null> {
   try {
     const keys = await readMasterKeys();
     const needed = await compareMasterKeys(db, keys);
     const missing = Object.entries(needed).filter(([id]) => keys.every((key) => key.id !== id));
     if (missing.length === 0) return null;
-    const each = missing.map(([id, count]) => `${count} secrets need the key with the id ${id}`).join(', ');
-    return `A master key of the time of the backup is missing: ${each}. Add it to SLUICE_MASTER_KEY, after the current one.`;
+    const each = missing.map(([id, count]) => `${count} secrets need the key with the ID ${id}`).join(', ');
+    return `A master key from the time of the backup is missing: ${each}. Add it to SLUICE_MASTER_KEY after the current one.`;
   } catch (error) {
     if (error instanceof ConfigurationError) return error.message;
     throw error;

@@ -1,9 +1,9 @@
 import { recordKinds } from '../records/record-kinds.ts';
 
-/** What the exit code of a client command says. `sluice --help` explains them to people. */
+/** The exit codes of client commands, which `sluice --help` explains. */
 export const exitCodes = { failed: 1, usage: 2, failedLines: 3, notCompleted: 4, detached: 130 } as const;
 
-/** A problem that is explained to the person at the terminal, without a stack. `hint` says what to do about it. */
+/** A problem that is shown without a stack. `hint` says how to fix it. */
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly hint: string | null;
@@ -28,7 +28,7 @@ export class ApiError extends CliError {
     answer: { status: number; code: string | null; message: string; requestId: string | null; path: string },
     retryAfterMs: number | null = null,
   ) {
-    super(answer.message, { hint: hintOf(answer) });
+    super(answer.message, { hint: findHint(answer) });
     this.status = answer.status;
     this.code = answer.code;
     this.requestId = answer.requestId;
@@ -39,23 +39,21 @@ export class ApiError extends CliError {
 /** The server did not answer at all. */
 export class UnreachableError extends CliError {}
 
-function hintOf({ status, code, path }: { status: number; code: string | null; path: string }): string | null {
-  if (code === 'unknown_url')
-    return 'This server may be an older release of Sluice, or something else: see sluice doctor.';
+function findHint({ status, code, path }: { status: number; code: string | null; path: string }): string | null {
+  if (code === 'unknown_url') return 'This may be an older release of Sluice, or another server. Run sluice doctor.';
   if (status === 401) return 'Run sluice login, or set SLUICE_API_KEY to a key of this server.';
-  if (status === 403)
-    return 'sluice whoami shows what your key may do. Somebody who may change keys can widen its scopes.';
+  if (status === 403) return 'To see what your key can do, run sluice whoami. An admin can add scopes to it.';
   if (status === 404) {
-    const list = listCommandOf(path);
-    return `${list === null ? '' : `To see what there is: ${list}\n`}A key sees its own workspace only: sluice whoami says which.`;
+    const list = findListCommand(path);
+    return `${list === null ? '' : `To list all: ${list}\n`}A key only sees its own workspace. To see which, run sluice whoami.`;
   }
-  if (status === 429) return 'Wait a little and try again.';
-  if (status >= 500) return 'Try again. The log of the server says more about this request id.';
+  if (status === 429) return 'Wait a moment and try again.';
+  if (status >= 500) return 'Try again. For details, search the log of the server for this request ID.';
   return null;
 }
 
-/** The command that lists what there is below a path of the server. */
-function listCommandOf(path: string): string | null {
+/** The command that lists the records below a path of the server. */
+function findListCommand(path: string): string | null {
   const [, lines] = /^(\/v1\/batches\/[^/]+)\/lines\//.exec(path) ?? [];
   if (lines !== undefined) return `sluice batch lines ${lines.slice('/v1/batches/'.length)}`;
   const lists = [
@@ -69,7 +67,7 @@ function listCommandOf(path: string): string | null {
   return found === undefined ? null : `sluice ${found[1]}`;
 }
 
-/** The lines that explain an error: what happened, how to find it again, what to do. */
+/** The lines that explain an error: what happened, how to find it in logs, how to fix it. */
 export function describeError(error: CliError): string[] {
   const facts =
     error instanceof ApiError
@@ -80,7 +78,7 @@ export function describeError(error: CliError): string[] {
         ]
       : [];
   return [
-    // Ctrl-C is no error.
+    // Ctrl-C is not an error.
     error.exitCode === exitCodes.detached ? error.message : `error: ${error.message}`,
     ...(facts.length === 0 ? [] : [`  ${facts.join(', ')}`]),
     ...(error.hint === null ? [] : error.hint.split('\n').map((line) => `  ${line}`)),

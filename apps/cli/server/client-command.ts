@@ -17,32 +17,33 @@ const clientCommands = new WeakSet<Command>();
 export function addConnectionOptions(command: Command): void {
   if (!clientCommands.has(command)) return;
   for (const [flags, description] of [
-    ['--server <url>', 'the server to use'],
-    ['--key <key>', 'the API key; others on this machine can see it: SLUICE_API_KEY or sluice login are safer'],
-    ['--profile <name>', 'a profile that sluice login stored'],
-    ['--json', 'print one JSON object per line, as in a pipe'],
-    ['--table', 'print tables, as on a terminal'],
+    ['--server <url>', 'address of the server'],
+    ['--key <key>', 'API key; visible to others on this machine: prefer SLUICE_API_KEY or sluice login'],
+    ['--profile <name>', 'profile stored by sluice login'],
+    ['--json', 'print one JSON object per line (default in a pipe)'],
+    ['--table', 'print tables (default on a terminal)'],
   ] as const)
     command.addOption(new Option(flags, description).helpGroup('Server and output:'));
 }
 
-/** The group of commands with this name, made when it is new. Its own options do not take those of its commands. */
-export function groupOf(parent: Command, name: string, description: string): Command {
+/** The group of commands with this name, created if it is new. Its own options do not take those of its commands. */
+export function addGroup(parent: Command, name: string, description: string): Command {
   const known = parent.commands.find((command) => command.name() === name);
   return (known ?? parent.command(name).description(description)).enablePositionalOptions();
 }
-/** A whole number of an option. Throws InvalidArgumentError, to which commander adds the name of the option. */
+
+/** An integer of an option. Throws InvalidArgumentError, to which commander adds the name of the option. */
 export const toCount =
   ({ min, max }: { min: number; max: number }) =>
   (text: string): number => {
     const value = Number(text);
     if (/^\d+$/.test(text) && value >= min && value <= max) return value;
-    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
+    throw new InvalidArgumentError(`Use an integer from ${min} to ${max}.`);
   };
 
 /** Collects `name=value` options into one object. Throws InvalidArgumentError. */
 export function toPairs(text: string, before: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf('=');
   if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
-  throw new InvalidArgumentError('It must be written as name=value.');
+  throw new InvalidArgumentError('Use the form name=value.');
 }

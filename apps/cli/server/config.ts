@@ -8,15 +8,15 @@ export type ClientVariables = {
   apiKey: string | undefined;
   /** SLUICE_PROFILE: the name of a profile that `sluice login` stored. */
   profile: string | undefined;
-  /** Absolute. Holds profiles, in which there are keys. */
+  /** Absolute. Contains profiles with their keys. */
   configFolder: string;
-  /** Absolute. Holds what earlier runs have to be remembered for; losing it costs an upload, no more. */
+  /** Absolute. Contains the state of earlier runs; losing it costs at most an upload. */
   stateFolder: string;
-  /** Absolute. Where an `npm start` of this machine would say its address and keep its key. */
+  /** Absolute. Where `npm start` on this machine stores its address and key. */
   dataDir: string;
 };
 
-/** The variables of the client commands. They are read by hand, because zod alone would take half of the time to start. */
+/** The variables of the client commands. They are read without zod, which would take half of the start-up time. */
 export function readClientVariables(env: NodeJS.ProcessEnv = process.env): ClientVariables {
   const given = (name: string): string | undefined => {
     const value = env[name]?.trim();
@@ -40,9 +40,9 @@ export function readClientVariables(env: NodeJS.ProcessEnv = process.env): Clien
 /** The value of a variable that a file of records refers to; undefined if it is not set or empty. */
 export const variableOf = (name: string): string | undefined => process.env[name] || undefined;
 
-/** Whether the terminal obeys nothing, as those of editors. */
+/** Whether the terminal has no control sequences, as in some editors. */
 export const isPlainTerminal = (): boolean => process.env['TERM'] === 'dumb';
 
-/** Whether the locale has more signs than ASCII has. */
+/** Whether the locale has more characters than ASCII. */
 export const isUtf8 = (): boolean =>
   /utf-?8/i.test(process.env['LC_ALL'] || process.env['LC_CTYPE'] || process.env['LANG'] || '');

@@ -19,7 +19,7 @@ export async function connect(options: ConnectionOptions): Promise<Client> {
 
 /**
  * The first of these that names a server: `--server`, `--profile`, SLUICE_URL, SLUICE_PROFILE, the profile of the last
- * login, an `npm start` in this folder. A stored key is only taken for the server that it was stored with.
+ * login, an `npm start` in this folder. A stored key is only used for the server that it was stored with.
  */
 export async function findConnection(
   options: ConnectionOptions,
@@ -51,7 +51,7 @@ export async function findConnection(
 const place = (server: string | undefined, from: string) =>
   server === undefined ? undefined : { server: toServer(server), from };
 
-/** The address without `/v1` and a slash at the end. Throws CliError (usage) for what is no HTTP address. */
+/** The address without `/v1` and a slash at the end. Throws CliError (usage) for anything but an HTTP address. */
 export function toServer(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.username !== '' || url.search !== '') {
@@ -66,8 +66,8 @@ async function ofThisMachine(options: ConnectionOptions, variables: ClientVariab
   const { readRuntimeFile } = await import('../../standalone/files/runtime-file.ts');
   const running = await readRuntimeFile(variables.dataDir);
   if (running === undefined) {
-    throw new CliError('No server is named, and none that npm start has started was found in this folder.', {
-      hint: 'Run sluice login --server https://..., or set SLUICE_URL and SLUICE_API_KEY, or start one with npm start.',
+    throw new CliError('No server is configured, and no npm start is running in this folder.', {
+      hint: 'Run sluice login --server https://..., set SLUICE_URL and SLUICE_API_KEY, or run npm start.',
     });
   }
   const { readKeyFile } = await import('../../standalone/files/key-file.ts');

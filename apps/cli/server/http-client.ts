@@ -9,15 +9,15 @@ export type RequestOptions = {
   query?: Query;
   /** Sent as JSON. */
   json?: unknown;
-  /** Sent as it is, for each attempt anew. */
+  /** Streamed, again for each attempt. */
   body?: () => AsyncIterable<Uint8Array>;
   headers?: Readonly<Record<string, string>>;
-  /** Makes a POST safe to repeat. Default: a new one for each call. */
+  /** Makes a POST safe to repeat. Default: a new one per call. */
   idempotencyKey?: string;
-  /** How long the answer may take to begin. Default 60 s. */
+  /** Time until the answer starts. Default 60 s. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
-  /** Waits half a minute for a server that has answered before and is away now, as during a restart, and says so. */
+  /** Waits half a minute for an unavailable server, as during a restart, and prints a note. */
   isPatient?: boolean;
 };
 
@@ -26,14 +26,14 @@ export type Client = {
   server: string;
   /** The JSON of the answer, of at most 64 MiB. Throws ApiError, UnreachableError, CliError. */
   json<Answer>(method: string, path: string, options?: RequestOptions): Promise<Answer>;
-  /** The answer itself, of which the status is good; not repeated once it has begun. Its pieces come from `piecesOf`. */
+  /** The answer itself, with a 2xx status. Not retried once it has started. Read it with `readPieces`. */
   open(method: string, path: string, options?: RequestOptions): Promise<Response>;
   /** Every item of a list, page by page, at most `limit`. */
   list<Item extends { id: string }>(path: string, query: Query, limit: number): Promise<Item[]>;
 };
 
 const answerBytesMax = 64 * 1_048_576;
-/** A server that sends nothing for this long has gone. It sends a comment every 15 s in a stream of events. */
+/** A server that sends no data for this long is unavailable. An event stream has a comment every 15 s. */
 const silenceMs = 60_000;
 const attemptsMax = 4;
 const patientAttemptsMax = 8;
@@ -52,7 +52,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
     try {
       return await fetch(url, {
         method,
-        // The key is for this server and no other.
+        // The key must not reach another server.
         redirect: 'manual',
         signal: options.signal ? AbortSignal.any(signals) : controller.signal,
         headers: {
@@ -68,8 +68,8 @@ export function createClient({ server, key }: { server: string; key: string | nu
     } catch (error) {
       if (options.signal?.aborted) throw options.signal.reason;
       if (causeOf(error) instanceof CliError) throw causeOf(error);
-      throw new UnreachableError(`${server} cannot be reached: ${reasonOf(error)}.`, {
-        hint: 'Is the address right, and is the server running? sluice doctor looks.',
+      throw new UnreachableError(`${server} cannot be reached: ${describeReason(error)}.`, {
+        hint: 'Check the address, and that the server is running. sluice doctor can help.',
         cause: error,
       });
     } finally {
@@ -86,8 +86,9 @@ export function createClient({ server, key }: { server: string; key: string | nu
         throw await errorOf(response, server);
       } catch (error) {
         const isPatient = options.isPatient === true && error instanceof UnreachableError;
-        if (attempt >= (isPatient ? patientAttemptsMax : attemptsMax) || !(isPatient || isPassing(error))) throw error;
-        if (isPatient && attempt === 2) note('The server is away. Waiting for it.');
+        if (attempt >= (isPatient ? patientAttemptsMax : attemptsMax) || !(isPatient || isRetryable(error)))
+          throw error;
+        if (isPatient && attempt === 2) note('The server is unavailable. Waiting for it.');
         const delay = error instanceof ApiError ? error.retryAfterMs : null;
         const delayMs = Math.min(delay ?? retryDelayMs * 2 ** (attempt - 1), retryDelayMaxMs);
         await wait(delayMs, undefined, options.signal ? { signal: options.signal } : {});
@@ -101,8 +102,8 @@ export function createClient({ server, key }: { server: string; key: string | nu
     try {
       return JSON.parse(text) as Answer;
     } catch {
-      throw new CliError(`${server} answered with something that is not JSON.`, {
-        hint: 'Is this a Sluice server? A proxy may have answered in its place.',
+      throw new CliError(`The answer of ${server} is not valid JSON.`, {
+        hint: 'Check that this is a Sluice server. A proxy may have answered instead.',
       });
     }
   };
@@ -130,23 +131,23 @@ export function createClient({ server, key }: { server: string; key: string | nu
   };
 }
 
-/** The pieces of an answer. Throws UnreachableError when it stops before its end, or nothing comes for a minute. */
-export async function* piecesOf(response: Response, server: string): AsyncGenerator<Uint8Array> {
+/** The pieces of an answer. Throws UnreachableError if it is cut off, or without data for a minute. */
+export async function* readPieces(response: Response, server: string): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();
   if (reader === undefined) return;
   try {
     for (;;) {
       let timer: NodeJS.Timeout | undefined;
       const silence = new Promise<never>((_resolve, reject) => {
-        timer = setTimeout(() => reject(new Error(`it sent nothing for ${silenceMs / 1_000} s`)), silenceMs);
+        timer = setTimeout(() => reject(new Error(`no data for ${silenceMs / 1_000} s`)), silenceMs);
       });
       const { done, value } = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(timer));
       if (done) return;
       yield value;
     }
   } catch (error) {
-    throw new UnreachableError(`The connection to ${server} broke: ${reasonOf(error)}.`, {
-      hint: 'Run the same command again: it goes on where it stopped.',
+    throw new UnreachableError(`The connection to ${server} failed: ${describeReason(error)}.`, {
+      hint: 'To resume, repeat the command.',
       cause: error,
     });
   } finally {
@@ -157,9 +158,9 @@ export async function* piecesOf(response: Response, server: string): AsyncGenera
 async function textOf(response: Response, server: string): Promise<string> {
   const pieces: Uint8Array[] = [];
   let bytes = 0;
-  for await (const piece of piecesOf(response, server)) {
+  for await (const piece of readPieces(response, server)) {
     bytes += piece.length;
-    if (bytes > answerBytesMax) throw new CliError(`${server} answered with more than 64 MiB.`);
+    if (bytes > answerBytesMax) throw new CliError(`The answer of ${server} is larger than 64 MiB.`);
     pieces.push(piece);
   }
   return Buffer.concat(pieces).toString('utf8');
@@ -169,8 +170,8 @@ async function errorOf(response: Response, server: string): Promise<CliError> {
   const { status, headers } = response;
   if (status >= 300 && status < 400) {
     const target = headers.get('location') ?? 'another address';
-    return new CliError(`${server} redirects to ${target}, and keys do not follow redirects.`, {
-      hint: 'Use the address that it redirects to as the server.',
+    return new CliError(`${server} redirects to ${target}. Keys are not sent to redirect targets.`, {
+      hint: 'Use that address as the server.',
     });
   }
   const text = await textOf(response, server).catch(() => '');
@@ -193,8 +194,8 @@ async function errorOf(response: Response, server: string): Promise<CliError> {
   );
 }
 
-/** Worth another attempt: every call that is sent is a GET, or has an Idempotency-Key, or says what is to be, as PUT does. */
-const isPassing = (error: unknown): boolean =>
+/** Whether to retry. Every call is idempotent: a GET, a PUT or DELETE, or a POST with an Idempotency-Key. */
+const isRetryable = (error: unknown): boolean =>
   error instanceof ApiError
     ? [429, 502, 503, 504].includes(error.status)
     : error instanceof UnreachableError &&
@@ -203,7 +204,7 @@ const isPassing = (error: unknown): boolean =>
 const causeOf = (error: unknown): unknown => (error instanceof Error ? error.cause : undefined);
 
 /** What went wrong with a connection: fetch itself only says "fetch failed". */
-function reasonOf(error: unknown): string {
+function describeReason(error: unknown): string {
   const cause = causeOf(error);
   const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
   const reason: unknown = inner instanceof Error ? inner : error;
@@ -211,8 +212,8 @@ function reasonOf(error: unknown): string {
   if (reason.message === 'bad port') return 'HTTP clients do not connect to that port';
   const { code } = reason as NodeJS.ErrnoException;
   const known: Record<string, string> = {
-    ECONNREFUSED: 'nothing listens there (ECONNREFUSED)',
-    ENOTFOUND: 'there is no such host (ENOTFOUND)',
+    ECONNREFUSED: 'connection refused (ECONNREFUSED)',
+    ENOTFOUND: 'unknown host (ENOTFOUND)',
     ECONNRESET: 'the connection was reset (ECONNRESET)',
     UND_ERR_SOCKET: 'the connection was closed',
   };

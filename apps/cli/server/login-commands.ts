@@ -7,7 +7,7 @@ import { createClient, type Client } from './http-client.ts';
 import { note, print, printObject, printRows, type OutputOptions } from '../terminal/output.ts';
 import { readProfiles, writeProfiles } from './profiles.ts';
 
-/** What GET /v1/session says of a key. */
+/** The answer of GET /v1/session. */
 export type Session = {
   workspace: { id: string; name: string; slug: string };
   principal: { type: string; id: string; name: string | null; role: string | null; organisation_role: string | null };
@@ -19,21 +19,21 @@ export type Session = {
 
 /** Adds the commands about servers and keys: login, logout, whoami, profiles. */
 export function addLoginCommands(program: Command): void {
-  clientCommand(program, 'login', 'store a server and an API key, after a check that they go together')
+  clientCommand(program, 'login', 'check and store a server and an API key')
     .addHelpText(
       'after',
-      '\nThe key is asked for without showing it, or read from stdin:\n  sluice login --server https://... < key.txt',
+      '\nPrompts for the key without showing it, or reads it from stdin:\n  sluice login --server https://... < key.txt',
     )
     .action(logIn);
 
   program
     .command('logout')
-    .description('forget a profile and its key; the key itself stays valid until it is revoked')
-    .option('--profile <name>', 'default: the one in use')
-    .option('--json', 'print {"profile"} as well')
+    .description('delete a stored profile; its key stays valid until it is revoked')
+    .option('--profile <name>', 'default: the current one')
+    .option('--json', 'also print {"profile"}')
     .action(logOut);
 
-  clientCommand(program, 'whoami', 'show whose key is in use, at which server, and what it may do').action(
+  clientCommand(program, 'whoami', 'show the server, the owner of the key and its scopes').action(
     async (options: ClientOptions) => {
       const connection = await findConnection(options);
       const {
@@ -43,7 +43,7 @@ export function addLoginCommands(program: Command): void {
         expires_at: expiresAt,
         key_id: keyId,
         server,
-      } = await sessionOf(await connect(options));
+      } = await readSession(await connect(options));
       printObject(
         {
           server: connection.server,
@@ -66,8 +66,8 @@ export function addLoginCommands(program: Command): void {
   program
     .command('profiles')
     .description('list the stored profiles')
-    .option('--json', 'print one JSON object per line, as in a pipe')
-    .option('--table', 'print tables, as on a terminal')
+    .option('--json', 'print one JSON object per line (default in a pipe)')
+    .option('--table', 'print tables (default on a terminal)')
     .action(async (options: OutputOptions) => {
       const { current, profiles } = await readProfiles(readClientVariables());
       const rows = Object.entries(profiles).map(([name, { server }]) => ({ name, server, current: name === current }));
@@ -75,7 +75,7 @@ export function addLoginCommands(program: Command): void {
         rows,
         [
           ['name', (row) => row.name],
-          ['in use', (row) => (row.current ? 'yes' : '')],
+          ['current', (row) => (row.current ? 'yes' : '')],
           ['server', (row) => row.server],
         ],
         options,
@@ -84,8 +84,8 @@ export function addLoginCommands(program: Command): void {
     });
 }
 
-/** Who the key of a client acts as. Throws ApiError for a key that the server does not know. */
-export const sessionOf = async (client: Client): Promise<Session> => await client.json('GET', '/v1/session');
+/** The owner and scopes of a client's key. Throws ApiError for an unknown key. */
+export const readSession = async (client: Client): Promise<Session> => await client.json('GET', '/v1/session');
 
 async function logIn(options: ClientOptions): Promise<void> {
   const variables = readClientVariables();
@@ -95,14 +95,14 @@ async function logIn(options: ClientOptions): Promise<void> {
   const server = toServer(known ?? (await ask('Server (https://...): ', { isHidden: false })));
   const key = (options.key ?? (await readKey())).trim();
   if (!/^[\x21-\x7e]{1,8000}$/.test(key)) {
-    throw new CliError('There is no key, or it has spaces or characters that no key has.', {
+    throw new CliError('The key is empty or contains invalid characters.', {
       hint: 'Pass the key on stdin: sluice login --server https://... < key.txt',
     });
   }
   const { protocol, hostname } = new URL(server);
   if (protocol === 'http:' && !/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(hostname))
-    note(`warning: ${server} has no TLS, so that everybody on the way can read the key.`);
-  const { workspace, principal } = await sessionOf(createClient({ server, key }));
+    note(`warning: ${server} does not use TLS, so the key is sent unencrypted.`);
+  const { workspace, principal } = await readSession(createClient({ server, key }));
   const profiles = { ...stored.profiles, [name]: { server, key } };
   const file = await writeProfiles(variables, { current: name, profiles });
   note(`Logged in to ${server} as ${principal.name ?? principal.id}, workspace ${workspace.slug}.`);
@@ -114,14 +114,14 @@ async function logOut({ profile, json = false }: { profile?: string; json?: bool
   const { current, profiles } = await readProfiles(variables);
   const name = profile ?? current;
   if (name === null || profiles[name] === undefined)
-    throw new CliError('There is no such profile.', { hint: 'See sluice profiles.' });
+    throw new CliError('There is no such profile.', { hint: 'To list them: sluice profiles' });
   const { [name]: _forgotten, ...rest } = profiles;
   await writeProfiles(variables, {
     current: current === name ? (Object.keys(rest)[0] ?? null) : current,
     profiles: rest,
   });
   if (json) print(JSON.stringify({ profile: name }));
-  note(`Profile ${name} is forgotten.`);
+  note(`Deleted profile ${name}.`);
 }
 
 async function readKey(): Promise<string> {
@@ -136,7 +136,7 @@ async function readKey(): Promise<string> {
 
 async function ask(question: string, { isHidden }: { isHidden: boolean }): Promise<string> {
   if (!process.stdin.isTTY)
-    throw new CliError('No server is named.', { exitCode: 2, hint: 'Add --server https://...' });
+    throw new CliError('No server is configured.', { exitCode: 2, hint: 'Add --server https://...' });
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');
   const silent = new Writable({ write: (_chunk, _encoding, done) => done() });

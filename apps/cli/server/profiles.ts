@@ -3,7 +3,7 @@ import path from 'node:path';
 import { writeWhole } from '../../standalone/files/write-whole.ts';
 import { CliError } from './cli-error.ts';
 import type { ClientVariables } from './config.ts';
-import { cannotRead, cannotWrite } from '../terminal/file-problem.ts';
+import { unreadableFile, unwritableFile } from '../terminal/file-problem.ts';
 
 /** A server with the key that belongs to it. The key is never sent to another one. */
 export type Profile = { server: string; key: string };
@@ -12,7 +12,7 @@ export type Profiles = { current: string | null; profiles: Record<string, Profil
 const fileOf = ({ configFolder }: Pick<ClientVariables, 'configFolder'>): string =>
   path.join(configFolder, 'profiles.json');
 
-/** The profiles that `sluice login` stored; none if there is no file. Throws CliError for a file that is not one of ours. */
+/** The profiles that `sluice login` stored; none if there is no file. Throws CliError for a damaged file. */
 export async function readProfiles(variables: Pick<ClientVariables, 'configFolder'>): Promise<Profiles> {
   const file = fileOf(variables);
   let text: string;
@@ -20,7 +20,7 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
     text = await readFile(file, 'utf8');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { current: null, profiles: {} };
-    throw cannotRead(file, error);
+    throw unreadableFile(file, error);
   }
   try {
     const { current, profiles } = JSON.parse(text) as Profiles;
@@ -29,11 +29,11 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
     if (!Object.values(profiles).every(isProfile)) throw new Error('not a profile');
     return { current, profiles };
   } catch {
-    throw new CliError(`${file} is damaged.`, { hint: 'Delete it, and run sluice login.' });
+    throw new CliError(`${file} is damaged.`, { hint: 'Delete it and run sluice login.' });
   }
 }
 
-/** Replaces the stored profiles. Only the owner of the file may read it. Returns its path; throws CliError if it cannot be written. */
+/** Replaces the stored profiles. Only the owner of the file can read it. Returns its path; throws CliError if it cannot be written. */
 export async function writeProfiles(
   variables: Pick<ClientVariables, 'configFolder'>,
   profiles: Profiles,
@@ -43,10 +43,10 @@ export async function writeProfiles(
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     await writeWhole(file, `${JSON.stringify(profiles, null, 2)}\n`, 0o600);
   } catch (error) {
-    throw cannotWrite(
+    throw unwritableFile(
       file,
       error,
-      'Nothing was stored. XDG_CONFIG_HOME names another folder; or set SLUICE_URL and SLUICE_API_KEY.',
+      'Nothing was stored. Set XDG_CONFIG_HOME to another folder, or set SLUICE_URL and SLUICE_API_KEY.',
     );
   }
   return file;

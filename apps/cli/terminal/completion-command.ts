@@ -1,7 +1,7 @@
 import { Argument, type Command } from 'commander';
 import { print } from './output.ts';
 
-/** Adds `sluice completion`, which prints a script for a shell, made from the commands that there are. */
+/** Adds `sluice completion`, which prints a completion script for a shell, derived from the commands. */
 export function addCompletionCommand(program: Command): void {
   program
     .command('completion')
@@ -16,7 +16,7 @@ export function addCompletionCommand(program: Command): void {
     });
 }
 
-/** What can follow each command: the words of a path like `batch list`, and the subcommands and options after it. */
+/** The words that can follow each command: `path` is like `batch list`, `words` are its subcommands and options. */
 function wordsOf(command: Command, path = ''): { path: string; words: string[] }[] {
   const options = command.options.flatMap(({ long }) => long ?? []);
   const own = { path, words: [...command.commands.map((each) => each.name()), ...options, '--help'] };

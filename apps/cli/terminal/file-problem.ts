@@ -1,44 +1,44 @@
 import { CliError } from '../server/cli-error.ts';
 
-/** What keeps a file from being read or written, by the code that the system has for it. */
+/** Why a file cannot be read or written, by system error code. */
 const reasons: Readonly<Record<string, string>> = {
-  EACCES: 'you have no right to it',
-  EDQUOT: 'your quota of the disk is used up',
+  EACCES: 'permission denied',
+  EDQUOT: 'your disk quota is used up',
   EISDIR: 'it is a folder',
-  EIO: 'the disk fails',
+  EIO: 'disk error',
   ENAMETOOLONG: 'its name is too long',
   ENOSPC: 'the disk is full',
-  ENOTDIR: 'a part of its path is no folder',
-  EPERM: 'you have no right to it',
+  ENOTDIR: 'a part of its path is not a folder',
+  EPERM: 'permission denied',
   EROFS: 'its disk is read-only',
 };
 
-/** A file that cannot be read, as an error that people understand. */
-export const cannotRead = (file: string, error: unknown): CliError =>
-  new CliError(`${file} cannot be read: ${reasonOf(error, 'it does not exist')}.`, { cause: error });
+/** The error for an unreadable file. */
+export const unreadableFile = (file: string, error: unknown): CliError =>
+  new CliError(`${file} cannot be read: ${describeReason(error, 'it does not exist')}.`, { cause: error });
 
-/** A file that cannot be written, as an error that people understand. */
-export const cannotWrite = (file: string, error: unknown, hint: string | null = null): CliError =>
+/** The error for an unwritable file. */
+export const unwritableFile = (file: string, error: unknown, hint: string | null = null): CliError =>
   error instanceof CliError
     ? error
-    : new CliError(`${file} cannot be written: ${reasonOf(error, 'its folder does not exist')}.`, {
+    : new CliError(`${file} cannot be written: ${describeReason(error, 'its folder does not exist')}.`, {
         hint,
         cause: error,
       });
 
-/** Why a file could not be used. `absent` is what it means that something of its path does not exist. */
-export function reasonOf(error: unknown, absent: string): string {
+/** Why a file is not accessible. `absent` is the reason if a part of its path does not exist. */
+export function describeReason(error: unknown, absent: string): string {
   if (!(error instanceof Error)) return String(error);
   const { code, syscall } = error as NodeJS.ErrnoException;
-  // Also what Node says of a folder that is to be made on a disk that is read-only.
-  if (code === 'ENOENT') return syscall === 'mkdir' ? 'its folder cannot be made' : absent;
+  // Node also reports this for a new folder on a read-only disk.
+  if (code === 'ENOENT') return syscall === 'mkdir' ? 'its folder cannot be created' : absent;
   return (code === undefined ? undefined : reasons[code]) ?? error.message.replace(/\.$/, '');
 }
 
-/** An error of the file system that nothing else has explained; null for any other error. */
-export function problemOfFile(error: unknown): CliError | null {
+/** A file-system error that was not handled elsewhere; null for any other error. */
+export function toFileError(error: unknown): CliError | null {
   if (!(error instanceof Error)) return null;
   const { code = '', path } = error as NodeJS.ErrnoException;
   if (path === undefined || !(code === 'ENOENT' || code in reasons)) return null;
-  return new CliError(`${path} cannot be used: ${reasonOf(error, 'it does not exist')}.`, { cause: error });
+  return new CliError(`${path} cannot be used: ${describeReason(error, 'it does not exist')}.`, { cause: error });
 }

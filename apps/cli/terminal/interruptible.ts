@@ -1,12 +1,12 @@
 import { CliError, exitCodes } from '../server/cli-error.ts';
 
 /**
- * Runs work that Ctrl-C ends, and says then how to come back. What runs on the server goes on: nothing is cancelled. A
- * second Ctrl-C ends the process at once.
+ * Runs work that Ctrl-C interrupts, and prints how to resume it. Work on the server continues. A second Ctrl-C ends the
+ * process immediately.
  */
 export async function interruptible<Result>(
   work: (signal: AbortSignal) => Promise<Result>,
-  howToComeBack: () => string,
+  howToResume: () => string,
 ): Promise<Result> {
   const controller = new AbortController();
   const onSignal = (): void => {
@@ -18,9 +18,9 @@ export async function interruptible<Result>(
     return await work(controller.signal);
   } catch (error) {
     if (!controller.signal.aborted) throw error;
-    throw new CliError('Interrupted.', { hint: howToComeBack(), exitCode: exitCodes.detached });
+    throw new CliError('Interrupted.', { hint: howToResume(), exitCode: exitCodes.detached });
   } finally {
-    // After the first one the process is about to end, and the next must not end it with another status.
+    // After the first signal the process is about to end. A second one must not end it with another status.
     if (!controller.signal.aborted) process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }
 }

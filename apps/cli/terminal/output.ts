@@ -1,5 +1,5 @@
 import { styleText } from 'node:util';
-import { timeOf } from './quantities.ts';
+import { formatTime } from './quantities.ts';
 import { createTable, printable, type Column, type Table } from './table.ts';
 
 // Data goes to stdout, everything else to stderr.
@@ -10,7 +10,7 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Says something to the person at the terminal, beside the data. */
+/** Prints a message for people to stderr. */
 export function note(line: string): void {
   process.stderr.write(`${printable(line)}\n`);
 }
@@ -35,22 +35,22 @@ export function printRows<Row>(rows: readonly Row[], columns: readonly Column<Ro
   }
   const table = tableForStdout(columns);
   for (const line of table.linesOf(rows)) print(line);
-  sayLeftOut(table);
+  noteLeftOut(table);
 }
 
-/** Says which columns of a table there was no room for. */
-function sayLeftOut(table: Pick<Table<unknown>, 'leftOut'>): void {
+/** Prints the names of columns that were left out. */
+function noteLeftOut(table: Pick<Table<unknown>, 'leftOut'>): void {
   const leftOut = table.leftOut();
-  if (leftOut.length > 0) note(`There was no room for ${leftOut.join(', ')}. --json shows all.`);
+  if (leftOut.length > 0) note(`Columns left out for lack of space: ${leftOut.join(', ')}. To see them, add --json.`);
 }
 
-/** Columns of a terminal. Some that were not told their size say 0, such as those of containers and `script`. */
+/** Columns of a terminal. Some report 0, such as those of containers and `script`. */
 export const widthOfTerminal = (stream: { columns?: number }, otherwise: number): number =>
   stream.columns === undefined || stream.columns === 0 ? otherwise : stream.columns;
 
 /**
- * Prints one object: on a terminal a line for each member, with those of objects inside named `request_counts.total`; otherwise
- * one line of JSON.
+ * Prints one object: on a terminal a line per member, where nested ones are named `request_counts.total`; otherwise one
+ * line of JSON.
  */
 export function printObject(value: object, options: OutputOptions): void {
   if (!showsTable(options)) {
@@ -64,11 +64,11 @@ export function printObject(value: object, options: OutputOptions): void {
       print(`${styleText('dim', (at === 0 ? name : '').padEnd(width))}  ${printable(line)}`.trimEnd());
 }
 
-/** Objects inside of one another are shown this deep; what is deeper is JSON. */
+/** Nested objects are expanded to this depth; deeper ones are JSON. */
 const depthMax = 3;
 
 function membersOf(value: object, before = '', depth = 1): [name: string, lines: string[]][] {
-  // Every object says its kind to programs; people have asked for it. Its id is what they look for.
+  // `object` is for programs: people know what they asked for. The ID comes first.
   const members = Object.entries(value).filter(([name]) => before !== '' || name !== 'object');
   members.sort(([a], [b]) => Number(before === '' && b === 'id') - Number(before === '' && a === 'id'));
   return members.flatMap(([name, member]: [string, unknown]): [string, string[]][] => {
@@ -79,21 +79,21 @@ function membersOf(value: object, before = '', depth = 1): [name: string, lines:
   });
 }
 
-/** Texts of a list have a line each, if they have commas. */
+/** Strings of a list get a line each if they contain commas. */
 function linesOf(name: string, member: unknown): string[] {
   const isList = Array.isArray(member) && member.length > 0 && member.every((each) => typeof each === 'string');
   if (!isList) return [textOf(name, member)];
   return member.some((each) => each.includes(',')) ? member : [member.join(', ')];
 }
 
-/** Times are Unix seconds in objects that OpenAI has as well, and ISO 8601 texts elsewhere; a person reads neither. */
+/** Formats times, which are Unix seconds in objects of OpenAI's API and ISO 8601 elsewhere. */
 function textOf(name: string, member: unknown): string {
   if (name.endsWith('_at') && (typeof member === 'number' || typeof member === 'string'))
-    return timeOf(member, { seconds: true });
+    return formatTime(member, { seconds: true });
   if (typeof member === 'string') return member === '' ? '-' : member;
   if (member === null || member === undefined) return '-';
   if (typeof member === 'object' && Object.keys(member).length === 0) return '-';
-  // A clock of many digits says no more than a tenth of a millisecond.
+  // More digits than a tenth of a millisecond are noise.
   return typeof member === 'number' && name.endsWith('_ms')
     ? String(Math.round(member * 10) / 10)
     : JSON.stringify(member);

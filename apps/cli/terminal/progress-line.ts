@@ -2,19 +2,19 @@ import { isPlainTerminal } from '../server/config.ts';
 import { note, widthOfTerminal } from './output.ts';
 import { cut, printable } from './table.ts';
 
-/** One line of progress on stderr: drawn over itself on a terminal, otherwise a line every five seconds. */
+/** Progress on stderr: one redrawn line on a terminal, otherwise a line every five seconds. */
 export type ProgressLine = {
   show(text: string): void;
   /** Writes a line that stays, above the progress. */
   say(text: string): void;
-  /** Takes the line away, for other output. */
+  /** Removes the line, for other output. */
   clear(): void;
 };
 
-/** Whether a line can be drawn over itself: on a terminal that obeys. */
+/** Whether the terminal can redraw a line. */
 const canDraw = (stream: NodeJS.WriteStream = process.stderr): boolean => stream.isTTY && !isPlainTerminal();
 
-/** A terminal shows Ctrl-C as ^C. If that went to the next line, this one could not be taken away any more. */
+/** A terminal shows Ctrl-C as ^C. If that wrapped to the next line, the progress line could not be removed. */
 const roomForInterrupt = 3;
 const redrawMs = 100;
 const plainEveryMs = 5_000;
@@ -42,7 +42,7 @@ function createDrawnLine(stream: NodeJS.WriteStream): ProgressLine {
   };
 }
 
-/** A line every five seconds, also while nothing changes: it shows that the command still runs. */
+/** A line every five seconds, even without changes, to show that the command still runs. */
 function createPlainLines(): ProgressLine {
   let latest = '';
   let timer: NodeJS.Timeout | undefined;
@@ -59,7 +59,7 @@ function createPlainLines(): ProgressLine {
   };
 }
 
-/** `[######------------------] `, shorter on a narrow terminal; nothing without room beside what is said, or in a log. */
+/** `[######------------------] `, shorter on a narrow terminal; empty on a very narrow one, or in a log. */
 export function barOf(done: number, total: number, columns = widthOfTerminal(process.stderr, 80)): string {
   const width = columns >= 70 ? 24 : columns >= 50 ? 10 : 0;
   if (width === 0 || !canDraw()) return '';

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { bytesOf, countOf, dollarsOf, durationOf } from './quantities.ts';
+import { formatBytes, formatCount, formatDollars, formatDuration } from './quantities.ts';
 
 test('a cost has the digits that tell it apart, however small it is, and no exponent', () => {
-  expect([null, 0, '4.770559', 0.9999, '0.0157', '0.000068', '0.00000012'].map(dollarsOf)).toEqual([
+  expect([null, 0, '4.770559', 0.9999, '0.0157', '0.000068', '0.00000012'].map(formatDollars)).toEqual([
     '-',
     '$0.00',
     '$4.77',
@@ -14,7 +14,7 @@ test('a cost has the digits that tell it apart, however small it is, and no expo
 });
 
 test('a size is rounded to the unit in which it is said', () => {
-  expect([0, 1_023, 1_024, 1_048_575, 1_048_576, 2 ** 50].map(bytesOf)).toEqual([
+  expect([0, 1_023, 1_024, 1_048_575, 1_048_576, 2 ** 50].map(formatBytes)).toEqual([
     '0 B',
     '1023 B',
     '1.0 KiB',
@@ -25,7 +25,7 @@ test('a size is rounded to the unit in which it is said', () => {
 });
 
 test('a duration is said in the units in which people think of it', () => {
-  expect([0, 45, 300, 7_500, 172_800, 31_536_000].map(durationOf)).toEqual([
+  expect([0, 45, 300, 7_500, 172_800, 31_536_000].map(formatDuration)).toEqual([
     '0 s',
     '45 s',
     '5 min',
@@ -36,5 +36,9 @@ test('a duration is said in the units in which people think of it', () => {
 });
 
 test('one thing is one', () => {
-  expect([countOf(0, 'line'), countOf(1, 'line'), countOf(2, 'line')]).toEqual(['0 lines', '1 line', '2 lines']);
+  expect([formatCount(0, 'line'), formatCount(1, 'line'), formatCount(2, 'line')]).toEqual([
+    '0 lines',
+    '1 line',
+    '2 lines',
+  ]);
 });

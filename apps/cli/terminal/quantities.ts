@@ -1,7 +1,7 @@
-// Times, amounts and sizes as people read them.
+// Times, amounts and sizes for people.
 
 /** `2026-11-21 14:03` in local time, or with seconds; of Unix seconds or an ISO 8601 text. */
-export function timeOf(value: string | number | null | undefined, { seconds = false } = {}): string {
+export function formatTime(value: string | number | null | undefined, { seconds = false } = {}): string {
   if (value === null || value === undefined) return '-';
   const time = new Date(typeof value === 'number' ? value * 1_000 : value);
   if (Number.isNaN(time.getTime())) return String(value);
@@ -11,39 +11,39 @@ export function timeOf(value: string | number | null | undefined, { seconds = fa
   return `${day} ${clock.map(two).join(':')}`;
 }
 
-/** US dollars, as the API answers them, with as many digits as small costs need. */
-export function dollarsOf(usd: string | number | null | undefined): string {
+/** US dollars as the API returns them, with enough digits for small costs. */
+export function formatDollars(usd: string | number | null | undefined): string {
   if (usd === null || usd === undefined) return '-';
   const dollars = Number(usd);
   const size = Math.abs(Number(dollars.toPrecision(3)));
   if (size === 0 || size >= 1) return `$${dollars.toFixed(2)}`;
-  // Three digits that are not 0. A hundred decimals are the most that there can be.
+  // Three significant digits. toFixed accepts at most 100 decimals.
   return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;
 }
 
 /** US dollars, of which the simulator made up a part. You are not billed for that. */
-export function costOf(usd: string | number | null, simulatedUsd: string | number | null = 0): string {
+export function formatCost(usd: string | number | null, simulatedUsd: string | number | null = 0): string {
   const simulated = Number(simulatedUsd);
-  if (usd === null || simulated === 0) return dollarsOf(usd);
+  if (usd === null || simulated === 0) return formatDollars(usd);
   // Both are sums, which can be rounded differently.
   const isAll = simulated > Number(usd) * 0.999_999;
-  return isAll ? `${dollarsOf(usd)} simulated` : `${dollarsOf(usd)}, ${dollarsOf(simulated)} simulated`;
+  return isAll ? `${formatDollars(usd)} simulated` : `${formatDollars(usd)}, ${formatDollars(simulated)} simulated`;
 }
 
-/** Whether a batch, or lines of one, name the simulator. */
-export const isOfSimulator = (model: string | null | undefined): boolean => model?.startsWith('@simulator/') === true;
+/** Whether a batch or its lines use the simulator. */
+export const usesSimulator = (model: string | null | undefined): boolean => model?.startsWith('@simulator/') === true;
 
-/** A number of bytes as people say it. */
-export function bytesOf(bytes: number): string {
+/** A number of bytes with a unit. */
+export function formatBytes(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let [value, power] = [bytes, 0];
-  // What would be rounded to 1024.0 is 1.0 of the next.
+  // A value that rounds to 1024.0 is shown as 1.0 of the next unit.
   while (value >= 1_023.95 && power < units.length - 1) [value, power] = [value / 1_024, power + 1];
   return `${power === 0 ? value : value.toFixed(1)} ${units[power]}`;
 }
 
 /** `45 s`, `3 min`, `2 h 5 min`, `90 days`. */
-export function durationOf(seconds: number): string {
+export function formatDuration(seconds: number): string {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
   const minutes = Math.round(seconds / 60);
   if (minutes < 90) return `${minutes} min`;
@@ -52,4 +52,5 @@ export function durationOf(seconds: number): string {
 }
 
 /** `1 line`, `2 lines`. */
-export const countOf = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;
+export const formatCount = (count: number, one: string, many = `${one}s`): string =>
+  `${count} ${count === 1 ? one : many}`;

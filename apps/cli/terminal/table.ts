@@ -1,28 +1,28 @@
 import { stripVTControlCharacters, styleText } from 'node:util';
 import { isUtf8 } from '../server/config.ts';
 
-/** A column of a table: its heading, what it shows of a row, and how. Numbers stand on the right by themselves. */
+/** A column of a table: its heading, what it shows of a row, and how. Numbers are right-aligned. */
 export type Column<Row> = readonly [heading: string, show: (row: Row) => unknown, layout?: ColumnLayout];
 export type ColumnLayout = {
-  /** Stands on the right, as numbers do. */
+  /** Right-aligned, as numbers are. */
   right?: true;
-  /** Left out when there is no room for it; the lowest number first. */
+  /** Left out if the table is too wide; the lowest number first. */
   spare?: number;
 };
 
 export type Table<Row> = {
-  /** The lines of these rows, after the headings where they are the first. */
+  /** The lines of these rows. The first call adds the headings. */
   linesOf: (rows: readonly Row[]) => string[];
-  /** Headings of the columns that there was no room for. */
+  /** Headings of the columns that were left out. */
   leftOut: () => string[];
 };
 
-/** What the last column gets at least. */
+/** Minimum width of the last column. */
 const lastWidthMin = 12;
 
 /**
- * A table that gets its rows at once or as they come. When it is wider than `width`, columns that can be spared are left out, and
- * the last one is cut; the others have ids, which people copy.
+ * A table whose rows are added all together or one after the other. If it is wider than `width`, spare columns are left
+ * out and the last one is cut. The others are never cut, because people copy IDs.
  */
 export function createTable<Row>(columns: readonly Column<Row>[], width: number): Table<Row> {
   const widths = columns.map(([heading]) => heading.length);
@@ -57,7 +57,7 @@ export function createTable<Row>(columns: readonly Column<Row>[], width: number)
   };
 }
 
-/** The columns that there is room for. The last one counts with what it gets at least. */
+/** The columns that fit, if the last one has its minimum width. */
 function fitting<Row>(columns: readonly Column<Row>[], widths: readonly number[], width: number): number[] {
   let places = columns.map((_column, at) => at);
   const spares = places
@@ -80,16 +80,16 @@ const cellOf = (value: unknown): string => {
   return printable(typeof value === 'string' ? value : JSON.stringify(value));
 };
 
-/** Text of others without what a terminal would obey: control characters, and those that turn text around. */
+/** Untrusted text without characters that control a terminal or reverse text. */
 export const printable = (text: string): string =>
   stripVTControlCharacters(text).replaceAll(/[\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, ' ');
 
 const wide = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60]|\p{Emoji_Presentation}/u;
 
-/** Columns that a terminal gives a text; close enough for what no terminal agrees on. */
+/** Approximate width of a text on a terminal; terminals differ. */
 const widthOf = (text: string): number => Array.from(text).reduce((sum, each) => sum + (wide.test(each) ? 2 : 1), 0);
 
-/** The text, or as much of it as fits before a sign that there was more. */
+/** The text, cut to a width with an ellipsis. */
 export function cut(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   const ellipsis = isUtf8() ? '…' : '...';

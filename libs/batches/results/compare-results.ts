@@ -53,7 +53,7 @@ export async function compareResults({ batch, events, readFile }: Evidence): Pro
     const file = isOutput ? files.output : files.error;
     const found = file.next?.id === id ? file.next : undefined;
     if (found) await file.advance();
-    else complain(`line ${line} is in neither file, or not in its place`);
+    else complain(`line ${line} is missing from both files, or out of order`);
     check.lines += found ? 1 : 0;
     while ((ranges[at]?.last ?? line) < line) at += 1;
     const range = ranges[at];
@@ -69,7 +69,7 @@ export async function compareResults({ batch, events, readFile }: Evidence): Pro
   for (const { version } of new Set(ranges.map(({ settle }) => settle).filter(({ left }) => left > 0)))
     complain(`event ${version} settles lines that the batch does not have, or that another event settled`);
   for (const [name, { next }] of Object.entries(files))
-    if (next) complain(`the ${name} file has lines that are not the batch's, or not in their place`);
+    if (next) complain(`the ${name} file has lines of another batch, or lines out of order`);
   return check;
 }
 
@@ -94,7 +94,7 @@ function judge(settle: Settle, complain: (text: string) => void): void {
         `${settle.completed} and ${failed}`,
     );
   }
-  if (resultsRootOf(lines) !== data.results_root) complain(`event ${version}: results_root is not that of its lines`);
+  if (resultsRootOf(lines) !== data.results_root) complain(`event ${version}: results_root does not match its lines`);
 }
 
 /** The line ranges that each event settled, in the order of the lines. */

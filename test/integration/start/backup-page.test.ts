@@ -97,7 +97,7 @@ test.skipIf(programs === undefined)('a backup is taken while Sluice runs, and pu
   await mkdir(blobs);
   await follow(putBack);
   const report = await follow(prepare);
-  expect(report).toContain('open batches go on: 1.');
+  expect(report).toContain('open batches that continue: 1.');
   expect(report).toContain('You can start Sluice.');
   client = await installation.start();
   const finished = await ended(client, batch);

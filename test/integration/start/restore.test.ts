@@ -92,14 +92,14 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   const second = await sluice('restore');
   expect(second).toMatchObject({ code: 1, stderr: '' });
   const said = second.stdout;
-  expect(said).toMatch(/The last event is of .+ All that happened after the backup is lost:/);
-  expect(said).toContain('the event log has the epoch 1 already, and no event in it');
-  expect(said).toMatch(/jobs that were missing in the queue are made: chunks of batches: \d+\n/);
-  expect(said).toContain(`open batches go on: 1. Lines of them without a result: ${first.open.lines}.`);
-  expect(said).toContain('Blobs that are missing: 2; with a wrong size: 0.');
+  expect(said).toMatch(/The last event is from .+ Changes after the backup are lost:/);
+  expect(said).toContain('kept epoch 1 of the event log, which has no events yet');
+  expect(said).toMatch(/created jobs that were missing from the queue: chunks of batches: \d+\n/);
+  expect(said).toContain(`open batches that continue: 1. Their ${first.open.lines} lines without a result are called`);
+  expect(said).toContain('Missing blobs: 2; with a wrong size: 0.');
   for (const { id, blob } of files) expect(said).toContain(`missing: ${blob} of file ${id}\n`);
   expect(said).toContain(
-    `Open batches that cannot read their input: 1. Cancel them, if you do not find it: ${open.id}\n`,
+    `Open batches without a readable input file: 1. Restore the files, or cancel the batches: ${open.id}\n`,
   );
   for (const { blob } of files) await rename(`${installation.blobFile(blob)}.away`, installation.blobFile(blob));
 

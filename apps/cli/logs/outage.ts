@@ -5,30 +5,30 @@ import { note } from '../terminal/output.ts';
 const firstWaitMs = 500;
 const longestWaitMs = 15_000;
 
-/** What a command that follows a server does while that is away: it says so once, waits longer each time, and goes on. */
-export function createAway() {
+/** Lets a command that follows a server survive its restarts: reports an outage once, and retries at growing intervals. */
+export function createOutage() {
   let waitMs = firstWaitMs;
-  let isAway = false;
-  let wasThere = false;
+  let isUnavailable = false;
+  let hasAnswered = false;
   return {
-    /** Whether an error says that a server that was there is away, rather than that it refuses, or that its address is wrong. */
+    /** Whether an error means that a server that has answered before is unavailable; false for refusals and wrong addresses. */
     isExpected(error: unknown): boolean {
-      if (!wasThere) return false;
+      if (!hasAnswered) return false;
       const { status } = error instanceof ApiError ? error : { status: 0 };
       if (!(error instanceof UnreachableError) && status < 500 && status !== 429) return false;
-      if (!isAway) note('The server is away. Waiting for it.');
-      isAway = true;
+      if (!isUnavailable) note('The server is unavailable. Waiting for it.');
+      isUnavailable = true;
       return true;
     },
     async pause(signal: AbortSignal): Promise<void> {
       await wait(waitMs, undefined, { signal });
       waitMs = Math.min(waitMs * 2, longestWaitMs);
     },
-    /** `what` ends the sentence that says so. */
-    isBack(what: string): void {
-      if (isAway) note(`The server is back; ${what}.`);
-      isAway = false;
-      wasThere = true;
+    /** `what` ends the message. */
+    isOver(what: string): void {
+      if (isUnavailable) note(`The server is available again; ${what}.`);
+      isUnavailable = false;
+      hasAnswered = true;
       waitMs = firstWaitMs;
     },
   };
