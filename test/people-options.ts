@@ -1,4 +1,4 @@
-import type { PeopleOptions } from '#libs/records/define-resource.ts';
+import type { PeopleOptions } from '#libs/resources/define-kind.ts';
 
 /** For record stores in tests that do not involve people. */
 export const testPeople: PeopleOptions = {

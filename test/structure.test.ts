@@ -29,7 +29,6 @@ test('docs/ARCHITECTURE.md names one file for each question of where something i
 /** The imports that still lead upwards or sideways, and why. */
 const knownUpwards: Readonly<Record<string, string>> = {
   'apps/standalone -> apps/cli': 'the demo ends with a check of the log, as the command does it',
-  'libs/records -> libs/resources': 'the kit knows the limits of prompts',
   'libs/resources -> libs/people': 'rotating a leaked key cancels the invites that it made',
 };
 

@@ -26,7 +26,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { createBodiesReader } from '#libs/request-log/bodies/recorded-bodies.ts';
-import type { StoreDeps } from '#libs/records/define-resource.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import type { Access } from '../platform/access.ts';
 import { operationalRoutes, type Readiness } from '../platform/operations/operational-routes.ts';
 import type { DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
@@ -52,7 +52,7 @@ export type RouteDeps = {
   /** Runs analytics queries within their limits. */
   runQuery: RunQuery;
   /** Where the records of all kinds are stored. */
-  resources: Omit<StoreDeps, 'scopes'>;
+  resources: Omit<KindDeps, 'scopes'>;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;

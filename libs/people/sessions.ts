@@ -10,7 +10,7 @@ import { hasEveryScope, refuseStronger } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
-import { defineResource, type StoreDeps } from '#libs/records/define-resource.ts';
+import { defineKind, type KindDeps } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 
 /** Times in ISO 8601. */
@@ -35,7 +35,7 @@ export const refusedSignIns = 'session_refused';
  * A browser that is signed in. Its cookie works while this record exists, so that ending it takes effect in every process within
  * a second. It comes about by POST /v1/session.
  */
-export const sessionKind = defineResource<z.ZodRawShape, SessionData, true>({
+export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
   noun: 'session',
   idPrefix: 'session_',
   // A session is another form of a key.
@@ -88,7 +88,7 @@ export const sessionKind = defineResource<z.ZodRawShape, SessionData, true>({
 /** For what begins and ends sessions beside the routes of the kind. */
 export const sessionModel = resourceModel([sessionKind]);
 
-type Deps = Pick<StoreDeps, 'db' | 'eventLog' | 'snapshot' | 'clock'>;
+type Deps = Pick<KindDeps, 'db' | 'eventLog' | 'snapshot' | 'clock'>;
 type Begun = { caller: Caller; metadata: EventMetadata; userAgent: string | null; expiresAtMs: number };
 
 /** Records that a browser has signed in, and returns the id of its session. Throws rate_limited. */

@@ -25,7 +25,7 @@ import { noSuchConfig } from '#libs/credentials/not-found.ts';
 import { sql } from 'kysely';
 import { z } from 'zod';
 import type { firstMembers } from '#libs/contracts/people/people.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { firstVirtualKey } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
 import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './users/members.ts';
@@ -78,7 +78,7 @@ const guardrailsObject = 'workspace.guardrails';
  * The unit of isolation: every other record belongs to one. The keys of a deleted workspace, and everything else in it,
  * can no longer be used. Only keys of the organisation make, change and delete workspaces.
  */
-export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceData, LiveWorkspace>({
+export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, LiveWorkspace>({
   noun: 'workspace',
   idPrefix: 'ws_',
   area: 'workspaces',

@@ -1,44 +1,17 @@
-import type { Request, Response } from 'express';
+import type { RawBuilder } from 'kysely';
 import type { z } from 'zod';
 import { addScopes } from '#libs/contracts/people/api-keys.ts';
-import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
-import type { Kysely, RawBuilder } from 'kysely';
-import type { Database } from '#libs/database/schema.ts';
-import type { EventMetadata, RecordedEvent } from '#libs/event-log/event.ts';
-import type { CallIdentity } from '#libs/event-log/idempotency.ts';
-import type { Upcasts } from '#libs/event-log/upcast.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
-import type { Caller } from '#libs/http/caller.ts';
-import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import type { Route, RouteText } from '#libs/http/route.ts';
-import type { Clock } from '#libs/kernel/clock.ts';
-import type { Secret } from '#libs/kernel/logging/secret.ts';
-import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { PromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
 import type { PlanCache } from '#libs/credentials/configs/plan-cache.ts';
-import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
+import type { RecordedEvent } from '#libs/event-log/event.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Upcasts } from '#libs/event-log/upcast.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import type { Route, RouteText } from '#libs/http/route.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
-import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
-
-/** What a request was judged to be: the fields to store, and what is not stored with them. */
-export type Checked<Data> = {
-  /** At creation all fields, later those that change. Must be JSON, because it becomes an event. */
-  data: Partial<Data>;
-  /** The record's secrets as a whole, to be encrypted; absent: they stay as they are. */
-  secrets?: SecretMembers;
-  /** Members of the answer to the creation that are shown only once, such as the value of a key. */
-  shownOnce?: Record<string, string>;
-};
-
-/** `row` is null at creation; its stream is locked, and so is the slug. */
-export type CheckContext<Data> = StoreDeps & {
-  unit: UnitOfWork;
-  workspaceId: string;
-  caller: Caller;
-  row: ResourceRow<Data> | null;
-  /** The stored secrets; null when they cannot be decrypted. */
-  readSecrets: () => Promise<SecretMembers | null>;
-};
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import type { Checked, CheckContext, FollowUp, ResourceStore, RouteKit, StoreDeps } from './kit.ts';
+import type { ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** What entries are made with. */
 export type EntryContext = { logger: Logger; plans: PlanCache };
@@ -61,7 +34,7 @@ export type CachedKind<Data, Entry> = {
  * A kind of record that is created, listed, retrieved, changed and deleted. From this one object come its events, its
  * rows and versions, its routes with their documentation, and its entry in the snapshot.
  */
-export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object, Entry> = {
+export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object, Entry, Deps = StoreDeps> = {
   /** The noun of its events and the `kind` of its rows, such as `config`. */
   noun: string;
   idPrefix: `${string}_`;
@@ -129,21 +102,21 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
      * then answered with the version that it made.
      */
     view?(row: ResourceRow<Data>, version: ResourceVersionRow<Data>, place: 'list' | 'alone'): object;
-    /** The number that a name stands for, beside numbers and `latest`: `GET /prompts/support@production`. */
-    numberOf?(row: ResourceRow<Data>, name: string, deps: StoreDeps): Promise<number | null>;
+    /** The number that a name stands for, beside numbers and `latest`, such as `production`. */
+    numberOf?(row: ResourceRow<Data>, name: string, deps: Deps): Promise<number | null>;
   };
-  /** Which limit the number of its records in a workspace has. Absent: none, or `check` has its own. */
-  countLimit?: 'records' | 'api_keys' | 'prompts';
+  /** The limit of its records in a workspace, and the variable that sets it. Absent: none, or `check` has its own. */
+  countLimit?: (deps: Deps) => { max: number; variable: string };
   /** Its list is a bare array, as in Portkey's interface (LIST-3). */
   listsBare?: boolean;
   /** Runs before each request about a workspace's records, and makes those that every workspace has. */
-  prepare?(workspaceId: string, deps: StoreDeps): Promise<void>;
+  prepare?(workspaceId: string, deps: Deps): Promise<void>;
   /** What the answers about these records have beyond their rows, read for all of them at once. */
-  related?(rows: readonly ResourceRow<Data>[], deps: StoreDeps): Promise<(row: ResourceRow<Data>) => object>;
+  related?(rows: readonly ResourceRow<Data>[], deps: Deps): Promise<(row: ResourceRow<Data>) => object>;
   /** Judges a request and makes of it what is stored. Default: stores it as it is. Throws GatewayError. */
   check?(
     input: Partial<z.output<z.ZodObject<Shape>>>,
-    context: CheckContext<Data>,
+    context: CheckContext<Data, Deps>,
   ): Checked<Data> | Promise<Checked<Data>>;
   /** Throws for a repeated creation whose answer cannot be given again, because part of it was shown only once. */
   refuseReplay?(record: object): void;
@@ -155,9 +128,9 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
    */
   locks?: readonly string[] | ((workspaceId: string) => readonly string[]);
   /** What the creation of a record, whose body `input` is, changes of other records, in its transaction. */
-  onCreate?: FollowUp<Data, Record<string, unknown>>;
+  onCreate?: FollowUp<Data, Record<string, unknown>, Deps>;
   /** The same of a deletion. */
-  onRemove?: FollowUp<Data, ResourceRow<Data>>;
+  onRemove?: FollowUp<Data, ResourceRow<Data>, Deps>;
   /**
    * `verb`: of the deleting event, when it is not `deleted`. `query`: further members of the query of DELETE, for
    * `onRemove`.
@@ -183,7 +156,7 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
    */
   answerData?: (view: Record<string, unknown>) => object;
   /** Members of the answer to GET of one record that are stored elsewhere. `viewSchema` has them as optional. */
-  details?(row: ResourceRow<Data>, deps: StoreDeps, query: Record<string, unknown>): Promise<object>;
+  details?(row: ResourceRow<Data>, deps: Deps, query: Record<string, unknown>): Promise<object>;
   /** Members of the query of GET of one record, for `details`. */
   detailsQuery?: z.ZodRawShape;
   /**
@@ -195,7 +168,7 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   limits?(row: ResourceRow<Data>): readonly LimitRule[];
   cached?: CachedKind<Data, Entry>;
   /** Routes beside the usual ones. */
-  routes?(store: ResourceStore<Data>, deps: StoreDeps, kit: RouteKit): Route[];
+  routes?(store: ResourceStore<Data>, deps: Deps, kit: RouteKit): Route[];
 };
 
 export type ListFilter = { schema: z.ZodType } & (
@@ -203,163 +176,14 @@ export type ListFilter = { schema: z.ZodType } & (
   | { where: (value: never) => RawBuilder<unknown> }
 );
 
-/** Changes of other records in the transaction of one. */
-export type FollowUp<Data, Subject> = {
-  /**
-   * The streams that `run` loads or appends to. They are not locked yet: `run` has to look again. `query`: of the deletion.
-   */
-  streams(
-    subject: Subject,
-    deps: StoreDeps,
-    workspaceId: string,
-    query: Record<string, unknown>,
-  ): Promise<readonly string[]> | readonly string[];
-  /** Throws GatewayError to refuse. `locked` is what `streams` returned. */
-  run(
-    unit: UnitOfWork,
-    subject: Subject,
-    context: StoreDeps & {
-      caller: Caller;
-      row: ResourceRow<Data>;
-      locked: readonly string[];
-      query: Record<string, unknown>;
-    },
-  ): Promise<void>;
-};
-
-/** What a kind's own routes share with the usual ones. */
-export type RouteKit = {
-  /** Answers with a new record, as POST does: `body` is that of POST, checked. */
-  create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
-  /** The record that the path names, in the workspace that a key of the organisation may choose by `query`. */
-  recordOf(request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }): Promise<RecordName>;
-  /** Throws not_found for a record that the caller cannot see, and forbidden for one that it may only see. */
-  requireWrite(request: Request, record: RecordName): Promise<void>;
-  actorOf(request: Request): Actor;
-  /** The public forms of records, as lists and single answers have them. */
-  viewsOf(rows: readonly ResourceRow[]): Promise<{ id: string }[]>;
-};
-
 // What the kit knows of any kind. `Data` stands in both directions, so a list of kinds needs the widest form.
 // oxlint-disable-next-line typescript/no-explicit-any
-export type AnyResource = ResourceDefinition<any, any, unknown>;
+export type AnyResource = ResourceDefinition<any, any, unknown, any>;
 
 /** Names the types of a definition once, where it is made, and adds its scopes to those that keys can have. */
-export function defineResource<Shape extends z.ZodRawShape, Data extends object, Entry = never>(
-  definition: ResourceDefinition<Shape, Data, Entry>,
-): ResourceDefinition<Shape, Data, Entry> {
+export function defineResource<Shape extends z.ZodRawShape, Data extends object, Entry = never, Deps = StoreDeps>(
+  definition: ResourceDefinition<Shape, Data, Entry, Deps>,
+): ResourceDefinition<Shape, Data, Entry, Deps> {
   addScopes(definition.area);
   return definition;
 }
-
-/** What records are kept with. */
-export type StoreDeps = {
-  db: Kysely<Database>;
-  eventLog: EventLog;
-  secrets: Secrets;
-  /** Lets this process see its own change before the caller is answered. */
-  snapshot: {
-    catchUp(): Promise<void>;
-    /** The memory that the cached records of a workspace take up, in bytes. Absent: not limited. */
-    memoryOf?(workspaceId: string): number;
-    findApiKey?(digest: string): { caller: Pick<Caller, 'keyId' | 'workspaceId'> } | undefined;
-  };
-  /** The database's: records expire by it. */
-  clock: Clock;
-  /** Throws for a URL that could never be called (libs/calls/upstream/egress/egress.ts `check`). */
-  checkDestination: (url: URL) => void;
-  /** Reads pages of records within the memory budget. Absent: without it. */
-  recordPages?: PageReads;
-  /** Judges secret references. Absent: they are stored without. */
-  secretManagers?: Pick<SecretManagers, 'check'>;
-  /** Those of all routes, which a key can be given. */
-  scopes: () => ReadonlySet<string>;
-  /** Default: those of libs/resources/prompts/prompt-limits.ts. */
-  promptLimits?: PromptLimits | undefined;
-  /** Default: those of libs/records/record-limits.ts. */
-  recordLimits?: RecordLimits | undefined;
-  people: PeopleOptions;
-  /** Policies of each kind that a workspace may have. Default 100. */
-  policiesMax?: number;
-  /** A virtual key that every new workspace gets. */
-  virtualKeyOfAll?: KeptVirtualKey | undefined;
-};
-
-/** Bounds of the records that every process keeps in memory, by their owner: a workspace or the organisation. */
-export type RecordLimits = {
-  /** Records of one kind. */
-  recordsMax: number;
-  apiKeysMax: number;
-  /** Bytes of memory that the cached records of a workspace take up, all kinds together. */
-  memoryBytesMax: number;
-};
-
-/** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */
-export type KeptVirtualKey = {
-  slug: string;
-  provider: string;
-  name: string;
-  note: string;
-  customHost: string;
-  key: Secret;
-};
-
-export type PeopleOptions = {
-  usersMax: number;
-  /** Those that are pending. */
-  invitesMax: number;
-  /** Of one workspace. */
-  membersMax: number;
-  inviteTtlMs: number;
-  /** The link of an invite with this token. */
-  inviteLink: (token: string) => string;
-  /** Called before the token of an invite is looked up. Throws to refuse; what it returns is called for a right token. */
-  slowGuesses: (request: Request) => () => void;
-};
-
-/** Who changes something: what the request authenticated as, and what its events say of it. */
-export type Actor = { caller: Caller; metadata: EventMetadata };
-
-/** A record is named by its slug (where the kind has them) or its id; `workspaceId` null means all workspaces. */
-export type RecordName = {
-  workspaceId: string | null;
-  name: string;
-  /** Looks among the deleted records; only for reading. */
-  isDeleted?: boolean;
-};
-
-export type ResourceStore<Data> = {
-  /**
-   * Creates a record. A repeat of the call gets the first answer, without what is shown only once: `replayed` says so.
-   * Throws what `check` throws, and conflict (`slug_taken`).
-   */
-  create(
-    call: CallIdentity,
-    workspaceId: string,
-    actor: Actor,
-    input: Record<string, unknown>,
-  ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
-  /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
-  update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
-  /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
-  remove(name: RecordName, actor: Actor, query?: Record<string, unknown>): Promise<ResourceRow<Data>>;
-  /** Throws not_found, also for a record of another workspace. */
-  get(name: RecordName): Promise<ResourceRow<Data>>;
-  /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */
-  list(page: PageRequest): Promise<ResourcePage<ResourceRow<Data>>>;
-  /** The same of a record's versions. */
-  listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<ResourcePage<ResourceVersionRow<Data>>>;
-  /** Puts a version into use, of a kind that publishes on request. The one in use: nothing happens. Throws not_found. */
-  publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
-  /** Throws not_found. */
-  getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
-  /**
-   * Runs `decide` on the locked row of an active record and appends what it returns, for the kind's own events.
-   * Throws not_found.
-   */
-  change(
-    name: RecordName,
-    metadata: EventMetadata,
-    decide: (unit: UnitOfWork, row: ResourceRow<Data>) => Promise<ResourceEvent[]> | ResourceEvent[],
-  ): Promise<ResourceRow<Data>>;
-};

@@ -2,28 +2,19 @@ import { sql } from 'kysely';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { AnyResource, RecordLimits, StoreDeps } from './define-resource.ts';
-import { noPromptLimits } from '#libs/resources/prompts/prompt-limits.ts';
+import type { AnyResource } from './define-resource.ts';
+import type { StoreDeps } from './kit.ts';
 import { recordBytes } from '#libs/records/live/record-bytes.ts';
-
-/** For processes that create no records, and for tests. */
-const noRecordLimits: RecordLimits = { recordsMax: Infinity, apiKeysMax: Infinity, memoryBytesMax: Infinity };
-
-type Deps = Pick<StoreDeps, 'promptLimits' | 'recordLimits' | 'snapshot'>;
 
 /** Throws conflict (`too_many_records`) if the owner already has the maximum number of records of a kind. */
 export async function refuseMoreRecords(
   { tx }: Pick<UnitOfWork, 'tx'>,
   { noun, names, countLimit }: AnyResource,
   ownerId: string,
-  { promptLimits = noPromptLimits, recordLimits = noRecordLimits }: Deps,
+  deps: StoreDeps,
 ): Promise<void> {
   if (countLimit === undefined) return;
-  const { max, variable } = {
-    records: { max: recordLimits.recordsMax, variable: 'SLUICE_RECORDS_MAX' },
-    api_keys: { max: recordLimits.apiKeysMax, variable: 'SLUICE_API_KEYS_MAX' },
-    prompts: { max: promptLimits.recordsMax, variable: 'SLUICE_PROMPTS_MAX' },
-  }[countLimit];
+  const { max, variable } = countLimit(deps);
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from resource
     where kind = ${noun} and workspace_id = ${ownerId} and deleted_at is null`.execute(tx);
@@ -42,7 +33,10 @@ export function refuseMoreMemory(
   kind: AnyResource,
   before: { data: object } | null,
   after: { data: object; workspace_id: string },
-  { snapshot, recordLimits: { memoryBytesMax } = noRecordLimits }: Deps,
+  {
+    snapshot,
+    recordLimits: { memoryBytesMax } = { memoryBytesMax: Infinity },
+  }: Pick<StoreDeps, 'snapshot' | 'recordLimits'>,
 ): void {
   if (kind.cached === undefined || snapshot.memoryOf === undefined || after.workspace_id === organisationId) return;
   const growth = recordBytes(kind, after.data) - (before === null ? 0 : recordBytes(kind, before.data));
@@ -51,6 +45,6 @@ export function refuseMoreMemory(
   const message =
     `The records of this workspace would take up ${bytes} bytes of memory in each process; ` +
     `the maximum is ${memoryBytesMax} (SLUICE_RECORDS_MEMORY_MAX). ` +
-    'Delete or shorten large configs, prompts and guardrails that are no longer used.';
+    'Delete or shorten large records that are no longer used.';
   throw new GatewayError('conflict', 'records_too_large', message);
 }

@@ -32,5 +32,5 @@ const withoutDefault = (field: z.ZodType): z.ZodType =>
 export const versionParams = (name: 'slug' | 'id') =>
   z.object({
     [name]: z.string(),
-    version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, such as prompt_1@3'),
+    version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, which ends with `@` and the number'),
   }) as unknown as z.ZodObject<{ version: z.ZodString }>;

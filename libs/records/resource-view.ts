@@ -3,7 +3,7 @@ import type { AnyResource } from './define-resource.ts';
 import { versionMember } from './resource-model.ts';
 import type { Authors, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
-/** The `object` member of a kind's records: `api-key` for the noun `api_key`. */
+/** The `object` member of a kind's records: by default its noun with hyphens. */
 export const objectOf = ({ noun, object }: AnyResource): string => object ?? noun.replaceAll('_', '-');
 
 /** The names of a kind's fields that may be shown. */

@@ -7,7 +7,7 @@ import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs/configs.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import { requireGuardrails } from './guardrails.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
@@ -37,7 +37,7 @@ export type LiveConfig = {
 };
 
 /** Where calls go and what happens around them. A change of the document is a new version; batches keep theirs. */
-export const configKind = defineResource<typeof configFields, ConfigData, LiveConfig>({
+export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig>({
   noun: 'config',
   idPrefix: 'config_',
   area: 'configs',
@@ -67,7 +67,7 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
   },
   fields: configFields,
   slug: true,
-  countLimit: 'records',
+  countLimit: recordsLimit,
   versioned: {
     fields: ['config'],
     publish: 'at_once',

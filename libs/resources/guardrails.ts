@@ -10,7 +10,7 @@ import {
 import { organisationId } from '#libs/http/caller.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
@@ -36,7 +36,7 @@ export type LiveGuardrail = {
  * A guardrail under a name of its own, for configs, keys and workspaces: of one workspace, or of the organisation for all of them.
  * A change of what it checks or does is a new version.
  */
-export const guardrailKind = defineResource<typeof guardrailFields, GuardrailData, LiveGuardrail>({
+export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, LiveGuardrail>({
   noun: 'guardrail',
   idPrefix: 'guardrail_',
   area: 'guardrails',
@@ -64,7 +64,7 @@ export const guardrailKind = defineResource<typeof guardrailFields, GuardrailDat
   hasShared: true,
   fields: guardrailFields,
   slug: true,
-  countLimit: 'records',
+  countLimit: recordsLimit,
   versioned: {
     fields: ['checks', 'actions'],
     publish: 'at_once',

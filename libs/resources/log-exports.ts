@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { LogExportObject, logExportFields, type ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { Authors } from '#libs/records/resource-row.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
@@ -27,7 +27,7 @@ const exportsMax = 200;
 const merge = (data: LogExportData, event: { data: object }): LogExportData => ({ ...data, ...event.data });
 
 /** An export of the request log to a file. Created as a draft, started by a route of its own, and written by a worker. */
-export const logExportKind = defineResource<typeof logExportFields, LogExportData>({
+export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
   noun: 'log_export',
   idPrefix: 'export_',
   area: 'logs',

@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { contentHash, createPriceTable, type PriceTable, type PriceTableDocument } from '#libs/prices/price-table.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { exampleProvider } from '#libs/resources/kind-texts.ts';
@@ -17,7 +17,7 @@ export type LivePriceTable = { readonly createdAtMs: number; readonly table: Pri
  * Price lists of the organisation. The newest one is in use, in place of the one that the release brings; one that is
  * deleted gives way to the one before. A list is never changed, because its version stands in the rows that it priced.
  */
-export const priceTableKind = defineResource<typeof priceTableFields, PriceTableData, LivePriceTable>({
+export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData, LivePriceTable>({
   noun: 'price_table',
   idPrefix: 'price_',
   area: 'prices',

@@ -15,7 +15,7 @@ import {
 } from '#libs/credentials/provider-settings.ts';
 import { unknownProvider } from '#libs/credentials/not-found.ts';
 import type { StoredCredential } from '#libs/credentials/stored.ts';
-import type { CheckContext } from '#libs/records/define-resource.ts';
+import type { CheckContext } from '#libs/resources/define-kind.ts';
 import {
   defaultSettings,
   readDeployments,

@@ -17,7 +17,8 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { chosenWorkspace, workspaceOfRecord } from '#libs/records/choose-workspace.ts';
-import type { RecordName, StoreDeps } from '#libs/records/define-resource.ts';
+import type { RecordName } from '#libs/records/kit.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { exportFormats } from '#libs/request-log/read/export-formats.ts';
 import { countForExport, logExportQueue } from '#libs/request-log/read/run-log-export.ts';
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
@@ -33,7 +34,7 @@ const expiredText = 'the file was deleted after its retention period';
 
 type Deps = {
   db: Kysely<Database>;
-  resources: StoreDeps;
+  resources: KindDeps;
   queue: Pick<JobQueue, 'enqueue'>;
   blobs: BlobStore;
   downloadLinks: DownloadLinks;

@@ -18,7 +18,7 @@ import { worksStill, type ApiKeyData } from '#libs/resources/api-keys/api-key-da
 import { apiKeyKind, apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { refuseMoreRecords } from '#libs/records/record-limits.ts';
 import { findWorkspace } from '#libs/records/choose-workspace.ts';
-import type { StoreDeps } from '#libs/records/define-resource.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import {
   inviteModel,
   inviteStatus,
@@ -51,7 +51,7 @@ const triesMax = 3;
  * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, which cancels it, or is expired,
  * rate_limited after too many wrong tokens, and quota_exceeded.
  */
-export async function acceptInvite(deps: StoreDeps, request: Request, { token, ...names }: Names): Promise<object> {
+export async function acceptInvite(deps: KindDeps, request: Request, { token, ...names }: Names): Promise<object> {
   const { db, eventLog, snapshot } = deps;
   const forgive = deps.people.slowGuesses(request);
   const digest = inviteTokenDigest(token);
@@ -186,7 +186,7 @@ async function createUser(
   id: string,
   { data: { email, role } }: InviteRow,
   { first_name, last_name }: Omit<Names, 'token'>,
-  { people }: StoreDeps,
+  { people }: KindDeps,
 ): Promise<void> {
   await refuseTooManyUsers(unit, people.usersMax);
   await unit.append(userModel, id, [

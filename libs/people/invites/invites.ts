@@ -19,7 +19,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
 import { madeWith } from '#libs/resources/api-keys/api-key-data.ts';
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
-import { defineResource, type PeopleOptions } from '#libs/records/define-resource.ts';
+import { defineKind, type PeopleOptions } from '#libs/resources/define-kind.ts';
 import {
   createInviteToken,
   inviteEvents,
@@ -44,7 +44,7 @@ const endedInvite = {
  * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
  * SHA-256 is kept. Who has an account already only gets the workspaces.
  */
-export const inviteKind = defineResource<typeof inviteFields, InviteData>({
+export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   noun: 'invite',
   idPrefix: 'invite_',
   area: 'users',

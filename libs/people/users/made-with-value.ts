@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type { RotatedApiKey } from '#libs/contracts/people/api-keys.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import type { StoreDeps } from '#libs/records/define-resource.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { inviteModel, inviteStatus, type InviteRow } from '#libs/people/invites/invite-data.ts';
 
 /** Of one kind in one answer. The invites are cancelled in one transaction. */
@@ -17,7 +17,7 @@ type Row = { id: string; workspace_id: string; label: string };
  * `cancelling`, the invites that are returned are cancelled. Any others stay pending, but accepting one checks the value again.
  */
 export async function readMadeWith(
-  deps: StoreDeps,
+  deps: KindDeps,
   digests: readonly string[],
   cancelling: EventMetadata | null,
 ): Promise<Made> {
@@ -47,7 +47,7 @@ export async function readMadeWith(
 }
 
 async function cancelInvites(
-  { eventLog }: Pick<StoreDeps, 'eventLog'>,
+  { eventLog }: Pick<KindDeps, 'eventLog'>,
   ids: readonly string[],
   metadata: EventMetadata,
 ): Promise<void> {

@@ -22,7 +22,7 @@ import { actsForOrganisation, refuseHigherWorkspaceRole } from '#libs/http/right
 import { scopesOfRole } from '#libs/http/roles.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { FollowUp, PeopleOptions, StoreDeps } from '#libs/records/define-resource.ts';
+import type { FollowUp, PeopleOptions, KindDeps } from '#libs/resources/define-kind.ts';
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
@@ -214,7 +214,7 @@ const all = { params: z.object({ workspaceId: z.string() }) };
 const MemberList = listOf(MemberObject).extend({ total: z.int() });
 
 /** Who belongs to a workspace. The routes are those of its keys and users, and of whoever acts for the organisation. */
-export function memberRoutes(deps: StoreDeps): Route[] {
+export function memberRoutes(deps: KindDeps): Route[] {
   const { db, eventLog, snapshot, people } = deps;
   const read = { tag: 'Members', scope: 'members.read' as const };
   const write = { tag: 'Members', scope: 'members.write' as const };

@@ -12,7 +12,7 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { refuseHigherOrganisationRole } from '#libs/http/rights.ts';
 import type { LiveUser } from '#libs/http/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 import { createdKeysQuery, createdKeyStreams, revokeCreatedKeys } from './created-keys.ts';
@@ -41,7 +41,7 @@ export type UserData = {
 export const peopleLock = 'people';
 
 /** A person of the organisation. Comes by accepting an invite; the first one is its owner. */
-export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
+export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
   noun: 'user',
   idPrefix: 'user_',
   area: 'users',

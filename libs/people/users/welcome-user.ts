@@ -5,7 +5,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { PeopleOptions } from '#libs/records/define-resource.ts';
+import type { PeopleOptions } from '#libs/resources/define-kind.ts';
 import { joinWorkspaces } from './members.ts';
 import { findUserByEmail, isEmail, peopleLock, refuseTooManyUsers, userCreated, userModel } from './users.ts';
 

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { listOf, type ResourceListQuery } from '#libs/contracts/lists.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { StoreDeps } from '#libs/records/define-resource.ts';
+import type { StoreDeps } from '#libs/records/kit.ts';
 import { totalMax } from './list-resources.ts';
 import type { ResourcePage } from '#libs/records/resource-row.ts';
 

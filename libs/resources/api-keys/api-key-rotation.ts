@@ -8,7 +8,8 @@ import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/http/r
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { expiryMs, madeWith, type ApiKeyData } from './api-key-data.ts';
-import type { ResourceStore, RouteKit, StoreDeps } from '#libs/records/define-resource.ts';
+import type { ResourceStore, RouteKit } from '#libs/records/kit.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { readMadeWith } from '#libs/people/users/made-with-value.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
@@ -102,7 +103,7 @@ function rotate(
 }
 
 /** POST /v1/api-keys/{id}/rotate: a new key for the record, with the one before working for a while. */
-export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: StoreDeps, kit: RouteKit): Route => ({
+export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: KindDeps, kit: RouteKit): Route => ({
   method: 'POST',
   path: '/v1/api-keys/:id/rotate',
   operationId: 'rotateApiKey',

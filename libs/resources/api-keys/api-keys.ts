@@ -10,7 +10,8 @@ import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { expiryMs, isMadeBy, type ApiKeyData } from './api-key-data.ts';
 import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
 import { checkApiKey } from './check-api-key.ts';
-import { defineResource, type RouteKit } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
+import type { RouteKit } from '#libs/records/kit.ts';
 import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
@@ -35,7 +36,7 @@ export type RequestRefused = {
  * What clients of the gateway send. A key has at most the rights of the one that makes it, and its value is shown once;
  * deleting revokes it.
  */
-export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
+export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
   noun: 'api_key',
   idPrefix: 'key_',
   area: 'api_keys',
@@ -141,7 +142,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     return ({ id, data }) => (exhausted.has(id) && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {});
   },
 
-  countLimit: 'api_keys',
+  countLimit: ({ recordLimits }) => ({ max: recordLimits?.apiKeysMax ?? Infinity, variable: 'SLUICE_API_KEYS_MAX' }),
 
   cached: {
     alwaysLoaded: true,

@@ -9,7 +9,7 @@ import { digestOf, isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts'
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ApiKeyData } from './api-key-data.ts';
-import type { StoreDeps } from '#libs/records/define-resource.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 
@@ -21,7 +21,7 @@ type Found = { id: string; workspaceId: string };
  * no other key, because the reporter could already use this one. The response does not show whether the key exists, and wrong
  * values count as wrong keys.
  */
-export const reportLeakedKeyRoute = (deps: StoreDeps, model: () => Model): Route => ({
+export const reportLeakedKeyRoute = (deps: KindDeps, model: () => Model): Route => ({
   method: 'POST',
   path: '/v1/api-keys/leaked',
   operationId: 'reportLeakedApiKey',
@@ -57,7 +57,7 @@ export const reportLeakedKeyRoute = (deps: StoreDeps, model: () => Model): Route
 
 /** Of a key that was rotated, a leaked earlier value ends, and the newest one stays. */
 async function revoke(
-  { eventLog, snapshot }: StoreDeps,
+  { eventLog, snapshot }: KindDeps,
   model: Model,
   { id, workspaceId }: Found,
   { digest, url, request }: { digest: string; url: string | undefined; request: Request },

@@ -11,7 +11,8 @@ import { organisationId } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
-import type { ResourceStore, RouteKit, StoreDeps } from '#libs/records/define-resource.ts';
+import type { ResourceStore, RouteKit } from '#libs/records/kit.ts';
+import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { shownAccess, type GlobalAccess, type IntegrationData, type WorkspaceAccess } from './integration-data.ts';
 import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
@@ -28,7 +29,7 @@ const params = z.object({ slug: z.string() });
 const place = z.object({ workspace_id: z.string().max(200).optional() });
 
 /** The routes of what an integration allows: its models, and the workspaces that it is shared with. */
-export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: StoreDeps, kit: RouteKit): Route[] {
+export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: KindDeps, kit: RouteKit): Route[] {
   const models = { path: '/v1/integrations/:slug/models', tag };
   const workspaces = { path: '/v1/integrations/:slug/workspaces', tag };
   const [read, write] = [{ scope: 'integrations.read' as const }, { scope: 'integrations.write' as const }];
@@ -167,7 +168,7 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: S
 type SharedWorkspace = z.output<typeof SetWorkspacesRequest>['workspaces'][number];
 
 /** Slugs of workspaces become their ids. Throws not_found. */
-async function withIds({ db }: StoreDeps, given: readonly SharedWorkspace[]): Promise<SharedWorkspace[]> {
+async function withIds({ db }: KindDeps, given: readonly SharedWorkspace[]): Promise<SharedWorkspace[]> {
   const found: SharedWorkspace[] = [];
   for (const workspace of given) {
     const id = await findWorkspace(db, workspace.id);
@@ -215,7 +216,7 @@ function sharingOf(
 
 /** Active workspaces that have the access of all, because they have none of their own. */
 async function otherWorkspaces(
-  { db }: StoreDeps,
+  { db }: KindDeps,
   named: ReadonlySet<string>,
   own: IntegrationData['workspaces'] = {},
 ): Promise<string[]> {

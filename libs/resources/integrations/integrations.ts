@@ -4,7 +4,8 @@ import { z as schema } from 'zod';
 import { IntegrationObject, integrationFields } from '#libs/contracts/integrations.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { defineResource, type Checked, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
+import type { Checked } from '#libs/records/kit.ts';
 import {
   adjustmentsOf,
   allowedModelsOf,
@@ -36,7 +37,7 @@ type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
  * A credential of a provider, kept once for the organisation (or for one workspace) and shared with workspaces, with the
  * models that may be called with it. A workspace uses it through a provider (libs/resources/integrations/providers.ts).
  */
-export const integrationKind = defineResource<typeof integrationFields, IntegrationData, LiveIntegration>({
+export const integrationKind = defineKind<typeof integrationFields, IntegrationData, LiveIntegration>({
   noun: 'integration',
   idPrefix: 'int_',
   area: 'integrations',
@@ -71,7 +72,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   fields: integrationFields,
   immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'],
   slug: true,
-  countLimit: 'records',
+  countLimit: recordsLimit,
   // An integration is found by its slug in requests of the organisation, and by the log, wherever it belongs.
   hasGlobalSlugs: true,
   filters: {

@@ -10,12 +10,13 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import {
-  defineResource,
-  type Checked,
+  defineKind,
+  recordsLimit,
   type CheckContext,
   type FollowUp,
-  type StoreDeps,
-} from '#libs/records/define-resource.ts';
+  type KindDeps,
+} from '#libs/resources/define-kind.ts';
+import type { Checked } from '#libs/records/kit.ts';
 import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { accessOf, isSharedWith, type IntegrationData, type LiveIntegration } from './integration-data.ts';
@@ -58,7 +59,7 @@ export const providerIdPrefix = 'pro_';
 type Input = Partial<z.output<z.ZodObject<typeof providerFields>>> & { reset_usage?: boolean };
 
 /** A workspace's use of an integration, under a slug. What calls name as a virtual key may be one. */
-export const providerKind = defineResource<typeof providerFields, ProviderData, LiveProvider>({
+export const providerKind = defineKind<typeof providerFields, ProviderData, LiveProvider>({
   noun: 'provider',
   idPrefix: providerIdPrefix,
   area: 'providers',
@@ -85,7 +86,7 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
   immutable: ['integration_id'],
   updateFields: providerUpdateFields,
   slug: true,
-  countLimit: 'records',
+  countLimit: recordsLimit,
   slugKinds: credentialKinds,
 
   async check(input: Input, context): Promise<Checked<ProviderData>> {
@@ -152,7 +153,7 @@ function rulesOf(row: ResourceRow<ProviderData>): LimitRule[] {
 
 /** Of these providers those that cannot be called because of their integration, with the code that calls are refused with. */
 async function blockedProviders(
-  db: StoreDeps['db'],
+  db: KindDeps['db'],
   rows: readonly ResourceRow<ProviderData>[],
 ): Promise<Map<string, NonNullable<LiveCredential['blocked']>>> {
   const ids = [...new Set(rows.map(({ data }) => data.integration_id))];
@@ -254,7 +255,7 @@ export const firstProviders: FollowUp<object, unknown> = {
 
 /** The same for several workspaces, each in a transaction of its own: a repeat goes on where the last one ended. */
 export async function addDefaultProviders(
-  { eventLog }: Pick<StoreDeps, 'eventLog'>,
+  { eventLog }: Pick<KindDeps, 'eventLog'>,
   metadata: EventMetadata,
   integration: IntegrationRow,
   workspaces: readonly { workspaceId: string; slug: string | undefined }[],

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { CheckContext } from '#libs/records/define-resource.ts';
+import type { CheckContext } from '#libs/resources/define-kind.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
 /** What both kinds of policies store. */

@@ -1,7 +1,7 @@
 import type { RateLimit } from '#libs/contracts/people/limits.ts';
 import { rateLimitPolicyFields, RateLimitPolicyObject } from '#libs/contracts/people/policies.ts';
 import { rateRule } from '#libs/limits/limit-rule.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
 import { archivedText, policyErrors } from '#libs/resources/kind-texts.ts';
 
@@ -10,7 +10,7 @@ type RateLimitPolicyData = PolicyData & RateLimit;
 const noun = 'rate_limit_policy';
 
 /** A rate for the calls of a workspace that meet its conditions. */
-export const rateLimitPolicyKind = defineResource<typeof rateLimitPolicyFields, RateLimitPolicyData, null>({
+export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, RateLimitPolicyData, null>({
   noun,
   idPrefix: 'policy_',
   area: 'policies',

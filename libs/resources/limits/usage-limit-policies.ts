@@ -10,7 +10,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { listCounters, resetCounter, type CounterQuery, type CounterUse } from '#libs/limits/counter-store.ts';
 import { budgetRule, type LimitRule } from '#libs/limits/limit-rule.ts';
 import { periodAt } from '#libs/limits/period.ts';
-import { defineResource, type StoreDeps } from '#libs/records/define-resource.ts';
+import { defineKind, type KindDeps } from '#libs/resources/define-kind.ts';
 import { newPolicy, policyView, type PolicyData } from './policy-record.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
@@ -32,7 +32,7 @@ const usageMapMax = 1_000;
 const usageLimitPolicyNoun = 'usage_limit_policy';
 
 /** A budget for the calls of a workspace that meet its conditions. Its counters are no events (libs/limits). */
-export const usageLimitPolicyKind = defineResource<typeof usageLimitPolicyFields, UsageLimitPolicyData, null>({
+export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, UsageLimitPolicyData, null>({
   noun: usageLimitPolicyNoun,
   idPrefix: 'policy_',
   area: 'policies',
@@ -221,7 +221,7 @@ function ruleOf({ id, workspace_id: workspaceId, data, created_at: createdAt }: 
 }
 
 const countersOf = (
-  { db, clock }: StoreDeps,
+  { db, clock }: KindDeps,
   row: Row,
   query: Omit<CounterQuery, 'limitId'>,
 ): Promise<{ counters: CounterUse[]; total: number }> =>
@@ -247,7 +247,7 @@ const toEntity = ({
 });
 
 async function requireReset(
-  db: StoreDeps['db'],
+  db: KindDeps['db'],
   limitId: string,
   name: string,
   param: 'entityId' | 'reset_usage_for_value',

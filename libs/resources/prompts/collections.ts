@@ -5,7 +5,9 @@ import type { EventMetadata } from '#libs/event-log/event.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { z } from 'zod';
-import { defineResource, type CheckContext, type ListFilter, type StoreDeps } from '#libs/records/define-resource.ts';
+import { promptsLimit } from './prompt-limits.ts';
+import { defineKind, type CheckContext, type KindDeps } from '#libs/resources/define-kind.ts';
+import type { ListFilter } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
@@ -21,7 +23,7 @@ const idPrefix = 'col_';
 const metadata: EventMetadata = { actor: { type: 'system', id: 'collections' } };
 
 /** Folders of prompts and partials. Each workspace has a default one from the start, and only empty ones are deleted. */
-export const collectionKind = defineResource<typeof collectionFields, CollectionData>({
+export const collectionKind = defineKind<typeof collectionFields, CollectionData>({
   noun: 'collection',
   idPrefix,
   area: 'collections',
@@ -45,7 +47,7 @@ export const collectionKind = defineResource<typeof collectionFields, Collection
   fields: collectionFields,
   immutable: ['parent_collection_id'],
   slug: true,
-  countLimit: 'prompts',
+  countLimit: promptsLimit,
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [collectionLock(workspaceId)],
   prepare: keepDefaultCollection,
@@ -113,7 +115,7 @@ export const collectionKind = defineResource<typeof collectionFields, Collection
 const model = resourceModel([collectionKind]);
 
 /** Makes the default collection of a workspace that has none yet. */
-export async function keepDefaultCollection(workspaceId: string, { db, eventLog }: StoreDeps): Promise<void> {
+export async function keepDefaultCollection(workspaceId: string, { db, eventLog }: KindDeps): Promise<void> {
   if ((await defaultCollection(db, workspaceId)) !== null) return;
   const id = newId(idPrefix);
   const streams = [slugLock(workspaceId, 'collection'), collectionLock(workspaceId), id];

@@ -4,7 +4,8 @@ import { LabelObject, labelFields } from '#libs/contracts/configs/prompts.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource } from '#libs/records/define-resource.ts';
+import { promptsLimit } from './prompt-limits.ts';
+import { defineKind } from '#libs/resources/define-kind.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 
 const labelExists = { label_exists: 'another label has this name' };
@@ -14,7 +15,7 @@ type LabelData = { name: string; description?: string | null; color_code?: strin
 export type LiveLabel = { readonly id: string; readonly workspaceId: string; readonly name: string };
 
 /** Names for versions of prompts, such as `production`. Those of the organisation are universal. */
-export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel>({
+export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
   noun: 'label',
   idPrefix: 'label_',
   area: 'labels',
@@ -37,7 +38,7 @@ export const labelKind = defineResource<typeof labelFields, LabelData, LiveLabel
   names: { one: 'label', many: 'labels', tag: 'Labels', about: 'Names for versions of prompts.' },
   hasShared: true,
   fields: labelFields,
-  countLimit: 'prompts',
+  countLimit: promptsLimit,
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [`label_names:${workspaceId}`],
 

@@ -9,9 +9,15 @@ export type PromptLimits = {
 };
 
 /** For processes that create no prompts, and for tests. */
-export const noPromptLimits: PromptLimits = { versionBytesMax: Infinity, recordsMax: Infinity };
+const noPromptLimits: PromptLimits = { versionBytesMax: Infinity, recordsMax: Infinity };
 
 type Context = { promptLimits?: PromptLimits | undefined };
+
+/** For `countLimit`. */
+export const promptsLimit = ({ promptLimits = noPromptLimits }: Context) => ({
+  max: promptLimits.recordsMax,
+  variable: 'SLUICE_PROMPTS_MAX',
+});
 
 /** Throws invalid_request for a version that is larger than a process should hold in memory for each prompt. */
 export function refuseLargeVersion(version: object, { promptLimits = noPromptLimits }: Context): void {

@@ -5,9 +5,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate } from '#libs/prompts/compile-template.ts';
 import { refuseUnstorable } from '#libs/credentials/configs/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
-import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
-import { refuseLargeVersion } from './prompt-limits.ts';
+import { promptsLimit, refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { templateErrors } from '#libs/resources/kind-texts.ts';
@@ -37,7 +37,7 @@ type PartialInput = Partial<z.output<z.ZodObject<typeof partialFields>>> & {
 };
 
 /** Texts that prompts put in with `{{>slug}}`. */
-export const partialKind = defineResource<typeof partialFields, PartialData, LivePartial>({
+export const partialKind = defineKind<typeof partialFields, PartialData, LivePartial>({
   noun: 'prompt_partial',
   object: 'partial',
   idPrefix: 'partial_',
@@ -61,7 +61,7 @@ export const partialKind = defineResource<typeof partialFields, PartialData, Liv
   fields: partialFields,
   updateFields: partialUpdateFields,
   slug: true,
-  countLimit: 'prompts',
+  countLimit: promptsLimit,
   listsBare: true,
   filters: { collection_id: collectionFilter },
   locks: (workspaceId) => [collectionLock(workspaceId)],

@@ -14,10 +14,10 @@ import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { redactSecrets, refuseCredentials, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { refuseUnstorable } from '#libs/credentials/configs/config-document.ts';
 import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection } from './collections.ts';
-import { defineResource, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import { activeLabels, findLabel } from './labels.ts';
 import { refuseUnknownPartials } from './prompt-partials.ts';
-import { refuseLargeVersion } from './prompt-limits.ts';
+import { promptsLimit, refuseLargeVersion } from './prompt-limits.ts';
 import { versionId } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { versionParams } from '#libs/records/resource-schemas.ts';
@@ -87,7 +87,7 @@ type PromptInput = Partial<z.output<z.ZodObject<typeof promptFields & typeof pro
  * A template with the request that it belongs to. A change makes a version, which is used when it is published or asked for
  * by `slug@version`; libs/stored-prompts/prompts.ts renders it.
  */
-export const promptKind = defineResource<typeof promptFields, PromptData, LivePrompt>({
+export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt>({
   noun: 'prompt',
   idPrefix: 'prompt_',
   area: 'prompts',
@@ -124,7 +124,7 @@ export const promptKind = defineResource<typeof promptFields, PromptData, LivePr
   fields: promptFields,
   updateFields: promptUpdateFields,
   slug: true,
-  countLimit: 'prompts',
+  countLimit: promptsLimit,
   // Partials have their routes there.
   reservedSlugs: ['partials'],
   filters: {

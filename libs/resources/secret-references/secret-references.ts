@@ -16,7 +16,8 @@ import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
-import { defineResource, type Checked, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
+import type { Checked } from '#libs/records/kit.ts';
 import { asJson } from '#libs/records/resource-row.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import { refuseMappedReference } from './secret-mappings.ts';
@@ -32,11 +33,7 @@ const mask = '********';
  * Says where a secret is kept outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials
  * map fields to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never stored.
  */
-export const secretReferenceKind = defineResource<
-  typeof secretReferenceFields,
-  SecretReferenceData,
-  LiveSecretReference
->({
+export const secretReferenceKind = defineKind<typeof secretReferenceFields, SecretReferenceData, LiveSecretReference>({
   noun: 'secret_reference',
   idPrefix: 'sref_',
   area: 'secret_references',

@@ -4,7 +4,8 @@ import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import { VirtualKeyObject, virtualKeyFields, virtualKeyUpdateFields } from '#libs/contracts/virtual-keys.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
-import { defineResource, type Checked, type CheckContext } from '#libs/records/define-resource.ts';
+import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
+import type { Checked } from '#libs/records/kit.ts';
 import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
@@ -41,7 +42,7 @@ type Context = CheckContext<VirtualKeyData>;
  * A credential of a provider under a slug, with the provider's settings and address. Provider and slug never change. An
  * expired key stays in the snapshot, so that its users get an error that says so; a deleted one is gone with its credential.
  */
-export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKeyData, LiveCredential>({
+export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData, LiveCredential>({
   noun: 'virtual_key',
   idPrefix: 'vk_',
   area: 'virtual_keys',
@@ -68,7 +69,7 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
   immutable: ['provider'],
   updateFields: virtualKeyUpdateFields,
   slug: true,
-  countLimit: 'records',
+  countLimit: recordsLimit,
   slugKinds: credentialKinds,
 
   check: (input, context) =>

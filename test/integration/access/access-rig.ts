@@ -27,7 +27,7 @@ import type { VirtualKeyObject } from '#libs/contracts/virtual-keys.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import type { ResourceStore } from '#libs/records/define-resource.ts';
+import type { ResourceStore } from '#libs/records/kit.ts';
 import { createBodySchema, updateBodySchema } from '#libs/records/resource-schemas.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import { virtualKeyKind, type VirtualKeyData } from '#libs/resources/virtual-keys/virtual-keys.ts';

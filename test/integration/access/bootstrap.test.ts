@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
-import type { KeptVirtualKey } from '#libs/records/define-resource.ts';
+import type { KeptVirtualKey } from '#libs/resources/define-kind.ts';
 import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/virtual-keys/kept-virtual-key.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import type { Caller } from '#libs/http/caller.ts';
