@@ -15,7 +15,8 @@ const upcasts = upcastsOf(inlineModels);
 function isFoldedByKit(type: string): boolean {
   const [noun, verb = ''] = type.split('.');
   const kind = resourceKinds.find((each) => each.noun === noun);
-  return kind !== undefined && !kind.lookup && !kind.upcasts && kind.events?.[verb] === undefined;
+  const { history = {} } = kind ?? {};
+  return kind !== undefined && !history.lookup && !history.upcasts && history.events?.[verb] === undefined;
 }
 
 test('the golden log has every event type that is folded in its own way, in every schema version', () => {

@@ -12,7 +12,7 @@ import { createRouting, type Routing } from '#libs/credentials/routing.ts';
 import { createDownloadLinks, type DownloadLinks } from '#libs/secrets/download-links.ts';
 import { createSessions, type Sessions } from '#libs/secrets/sessions.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
-import { readVersion } from '#libs/records/read-version.ts';
+import { readVersion } from '#libs/records/traits/versions.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -79,7 +79,7 @@ export function createAccess(deps: {
     mappedSecrets,
     plans,
     checkDestination,
-    readVersion: (version: Parameters<typeof readVersion>[1]) => readVersion(db, version),
+    readVersion: async (version: Parameters<typeof readVersion>[1]) => (await readVersion(db, version))?.data,
   };
   return {
     downloadLinks: createDownloadLinks(masterKeys),

@@ -43,7 +43,7 @@ export function composeLimits(
     logger,
     onAlertDue: alerts.onAlertDue,
   });
-  const limitedKinds = resourceKinds.filter((kind) => kind.limits !== undefined);
+  const limitedKinds = resourceKinds.filter((kind) => kind.cached?.limits !== undefined);
   const limitRulesOf = createLimitRules({
     version: () => access.snapshot.version(),
     records: () => [

@@ -10,8 +10,7 @@ export const workspaceSetting = 'sluice.workspace';
 const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)`;
 
 /**
- * Kinds of records that the organisation can share with every workspace (`hasShared`).
- *
+ * Kinds of records of which the organisation has some that every workspace sees (`shared`).
  * @testOnly
  */
 export const sharedKinds = ['guardrail', 'integration', 'label', 'secret_reference'];

@@ -72,6 +72,14 @@ export type Route = {
 /** How the document describes an operation, beyond its summary. */
 export type RouteText = Pick<Route, 'description' | 'example' | 'errors'>;
 
+/** The route with texts: descriptions and errors of all of them, one after the other. */
+export const withTexts = (route: Route, ...texts: readonly (RouteText | undefined)[]): Route => ({
+  ...route,
+  ...(Object.assign({}, ...texts) as RouteText),
+  description: texts.flatMap((text) => text?.description ?? []).join(' '),
+  errors: Object.assign({}, ...texts.map((text) => text?.errors)) as Record<string, string>,
+});
+
 type Input<Schema> = Schema extends ZodType ? z.output<Schema> : undefined;
 type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType } & Pick<
   RouteRequest,

@@ -41,12 +41,23 @@ export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
   // A session is another form of a key.
   area: 'api_keys',
   path: '/v1/sessions',
-  names: { one: 'browser session', many: 'browser sessions', tag: 'Sessions' },
-  object: 'browser-session',
+  names: { one: 'browser session', many: 'browser sessions', tag: 'Sessions', object: 'browser-session' },
   fields: {},
-  hasCreate: false,
-  hasUpdate: false,
-  removal: { verb: 'ended' },
+  creation: false,
+  changes: false,
+  removal: {
+    verb: 'ended',
+    async check({ data }, caller, { tx }) {
+      if (data.principal.id === caller.principal.id || hasEveryScope(caller)) return;
+      const { rows } = await sql<{ data: ApiKeyData }>`
+        select data from resource where id = ${data.key_id} and kind = 'api_key'`.execute(tx);
+      const [key] = rows;
+      if (key !== undefined) return refuseStronger(caller, { id: data.key_id, ...key.data }, 'revoke');
+      const message =
+        'Only the user, or a key with all scopes, can end the session of a user who signed in with a token.';
+      throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'id' });
+    },
+  },
   filters: {
     principal_id: {
       schema: z.string().min(1).max(200).describe('the id of a user or key'),
@@ -54,19 +65,7 @@ export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
     },
   },
 
-  async checkRemoval({ data }, caller, { tx }) {
-    if (data.principal.id === caller.principal.id || hasEveryScope(caller)) return;
-    const { rows } = await sql<{ data: ApiKeyData }>`
-      select data from resource where id = ${data.key_id} and kind = 'api_key'`.execute(tx);
-    const [key] = rows;
-    if (key !== undefined) return refuseStronger(caller, { id: data.key_id, ...key.data }, 'revoke');
-    const message =
-      'Only the user, or a key with all scopes, can end the session of a user who signed in with a token.';
-    throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'id' });
-  },
-
-  events: { refused: (data) => data },
-  neverActive: ['refused'],
+  history: { events: { refused: (data) => data }, neverActive: ['refused'] },
 
   view: ({ id, workspace_id, data, created_at }, nowMs) => ({
     id,

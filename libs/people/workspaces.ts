@@ -103,9 +103,17 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
   names: { one: 'workspace', many: 'workspaces', tag: 'Workspaces', about: 'Workspaces own all other records.' },
   owner: 'itself',
   fields: workspaceFields,
-  immutable: ['users'],
-  slug: true,
-  isArchived: true,
+  changes: { immutable: ['users'] },
+  slugs: { areGlobal: true },
+  removal: {
+    archives: true,
+    check({ id }, caller) {
+      if (id !== caller.workspaceId) return;
+      const message = 'The key of this request belongs to this workspace: delete it with a key of another workspace.';
+      throw new GatewayError('conflict', 'own_workspace', message, { param: 'slug' });
+    },
+    also: endOfMemberships,
+  },
   locks: [peopleLock],
   filters: {
     name: { schema: z.string().max(200), field: 'name', match: 'contains' },
@@ -123,33 +131,30 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     };
   },
 
-  onCreate: {
-    streams: async (input, ...place) => [
-      ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
-      ...(await firstVirtualKey.streams(input, ...place)),
-      ...(await firstProviders.streams(input, ...place)),
-    ],
-    async run(unit, input, context) {
-      const { row, caller, people } = context;
-      await addMembers(unit, row.id, (input['users'] ?? []) as FirstMember[], { caller, people });
-      await firstVirtualKey.run(unit, input, context);
-      await firstProviders.run(unit, input, context);
+  creation: {
+    also: {
+      streams: async (input, ...place) => [
+        ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
+        ...(await firstVirtualKey.streams(input, ...place)),
+        ...(await firstProviders.streams(input, ...place)),
+      ],
+      async run(unit, input, context) {
+        const { row, caller, people } = context;
+        await addMembers(unit, row.id, (input['users'] ?? []) as FirstMember[], { caller, people });
+        await firstVirtualKey.run(unit, input, context);
+        await firstProviders.run(unit, input, context);
+      },
     },
   },
-  onRemove: endOfMemberships,
 
-  checkRemoval({ id }, caller) {
-    if (id !== caller.workspaceId) return;
-    const message = 'The key of this request belongs to this workspace: delete it with a key of another workspace.';
-    throw new GatewayError('conflict', 'own_workspace', message, { param: 'slug' });
-  },
-
-  events: {
-    // The whole new lists; empty ones for none.
-    guardrails_set({ guardrails: _before, ...rest }, { data }) {
-      const document: GuardrailLists = data;
-      const isNone = document.input_guardrails.length === 0 && document.output_guardrails.length === 0;
-      return isNone ? rest : { ...rest, guardrails: document };
+  history: {
+    events: {
+      // The whole new lists; empty ones for none.
+      guardrails_set({ guardrails: _before, ...rest }, { data }) {
+        const document: GuardrailLists = data;
+        const isNone = document.input_guardrails.length === 0 && document.output_guardrails.length === 0;
+        return isNone ? rest : { ...rest, guardrails: document };
+      },
     },
   },
 
@@ -180,21 +185,22 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     last_updated_at: updated_at.toISOString(),
   }),
   viewSchema: WorkspaceObject,
-  limits: ({ id, data, created_at: createdAt }) =>
-    rulesOfRecord(
-      {
-        id,
-        noun: 'workspace',
-        workspaceId: id,
-        label: 'the workspace',
-        createdAtMs: createdAt.getTime(),
-        scope: { of: 'workspace' },
-      },
-      data,
-    ),
-  details: async ({ id }, { db }) => ({ users: await newestMembers(db, id) }),
+
+  details: { read: async ({ id }, { db }) => ({ users: await newestMembers(db, id) }) },
 
   cached: {
+    limits: ({ id, data, created_at: createdAt }) =>
+      rulesOfRecord(
+        {
+          id,
+          noun: 'workspace',
+          workspaceId: id,
+          label: 'the workspace',
+          createdAtMs: createdAt.getTime(),
+          scope: { of: 'workspace' },
+        },
+        data,
+      ),
     toEntry({ id, data }, secrets, { logger }) {
       const guardrails = guardrailsOf(data, secrets);
       if (guardrails === null) logger.error({ workspace_id: id }, 'the guardrails of a workspace cannot be read');

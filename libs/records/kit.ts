@@ -1,11 +1,12 @@
 import type { Request, Response } from 'express';
+import type { z } from 'zod';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { CallIdentity } from '#libs/event-log/idempotency.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import type { Caller } from '#libs/http/caller.ts';
+import type { Caller, Scope } from '#libs/http/caller.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
@@ -80,13 +81,42 @@ export type RouteKit = {
   /** Answers with a new record, as POST does: `body` is that of POST, checked. */
   create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
   /** The record that the path names, in the workspace that a key of the organisation may choose by `query`. */
-  recordOf(request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }): Promise<RecordName>;
+  recordOf: (request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }) => Promise<RecordName>;
   /** Throws not_found for a record that the caller cannot see, and forbidden for one that it may only see. */
   requireWrite(request: Request, record: RecordName): Promise<void>;
   actorOf(request: Request): Actor;
   /** The public forms of records, as lists and single answers have them. */
-  viewsOf(rows: readonly ResourceRow[]): Promise<{ id: string }[]>;
+  viewsOf: (rows: readonly ResourceRow[]) => Promise<{ id: string }[]>;
+  /** The heading and the scope of the kind's routes. */
+  read: { tag: string; scope: Scope };
+  write: { tag: string; scope: Scope };
+  /** The path of one record, and its parameter. */
+  onePath: string;
+  params: z.ZodObject;
 };
+
+/** What the routes that the kit makes for a kind share beyond that. */
+export type KindRoutes = RouteKit & {
+  name: 'slug' | 'id';
+  /** The query that chooses a workspace, or the organisation. */
+  place: z.ZodObject;
+  /** The errors of routes about one record. */
+  found: Record<string, string>;
+  schema: z.ZodObject;
+};
+
+/** The `object` member of a kind's records: by default its noun with hyphens. */
+export const objectOf = ({ noun, names }: { noun: string; names: { object?: string } }): string =>
+  names.object ?? noun.replaceAll('_', '-');
+
+export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
+
+/** `ApiKeys` for `API keys` and `api_keys`: the form of names in operation IDs. */
+export const operationName = (name: string): string =>
+  name
+    .split(/[^A-Za-z]+/)
+    .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())
+    .join('');
 
 /** Who changes something: what the request authenticated as, and what its events say of it. */
 export type Actor = { caller: Caller; metadata: EventMetadata };

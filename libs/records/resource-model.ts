@@ -2,20 +2,12 @@ import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { upcastsOf, type InlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
 import type { AnyResource } from './define-resource.ts';
 import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
-
-/** The member of events, and of `data`, that holds the number of a version: `config_version` of a config. */
-export const versionMember = ({ noun }: Pick<AnyResource, 'noun'>): string => `${noun}_version`;
-
-export const versionId = (id: string, number: number): string => `${id}@${number}`;
+import { versionedOnRequest, versionId, versionMember } from './traits/versions.ts';
 
 /** What of a kind decides how its events are folded. */
-type FoldedKind = Pick<
-  AnyResource,
-  'noun' | 'versioned' | 'removal' | 'limits' | 'events' | 'neverActive' | 'upcasts' | 'lookup'
->;
+type FoldedKind = Pick<AnyResource, 'noun' | 'versions' | 'removal' | 'cached' | 'history'>;
 
-const versionedOnRequest = ({ versioned }: Pick<AnyResource, 'versioned'>): boolean =>
-  versioned?.publish === 'on_request';
+const removalVerb = ({ removal }: FoldedKind): string => (removal && removal.verb) || 'deleted';
 
 /** A budget of the record has reached its alert threshold. */
 const alertVerb = 'alert_reached';
@@ -24,12 +16,12 @@ const alertVerb = 'alert_reached';
 export function eventTypesOf(kind: AnyResource): string[] {
   const verbs = [
     'created',
-    ...(kind.hasUpdate === false ? [] : ['updated']),
-    ...(kind.hasRemove === false ? [] : [kind.removal?.verb ?? 'deleted']),
+    ...(kind.changes === false ? [] : ['updated']),
+    ...(kind.removal === false ? [] : [removalVerb(kind)]),
   ];
   if (versionedOnRequest(kind)) verbs.push('version_published');
-  if (kind.limits) verbs.push(alertVerb);
-  return [...verbs, ...Object.keys(kind.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
+  if (kind.cached?.limits) verbs.push(alertVerb);
+  return [...verbs, ...Object.keys(kind.history?.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
 }
 
 /** Heads of the records of these kinds: one row folds one stream. */
@@ -39,13 +31,13 @@ export function resourceModel(kinds: readonly FoldedKind[]): InlineModel<Resourc
     name: 'resource',
     nouns: [...byNoun.keys()],
     jsonColumns: ['data'],
-    upcasts: upcastsOf(kinds),
+    upcasts: upcastsOf(kinds.map(({ history = {} }) => history)),
     evolve(row, event) {
       const [noun = '', verb = ''] = event.type.split('.');
       const kind = byNoun.get(noun);
       if (kind === undefined) throw new Error(`no kind of record has the event ${event.type}`);
       const next = evolve(kind, row, verb, event);
-      return { ...next, lookup: kind.lookup?.(next.data) ?? null };
+      return { ...next, lookup: kind.history?.lookup?.(next.data) ?? null };
     },
   };
 }
@@ -65,7 +57,7 @@ function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: Re
       deleted_at: null,
     };
   }
-  if (!row && kind.neverActive?.includes(verb)) {
+  if (!row && kind.history?.neverActive?.includes(verb)) {
     const times = { created_at: event.recordedAt, deleted_at: event.recordedAt };
     return { kind: kind.noun, slug: null, data: {}, last_version: null, ...times };
   }
@@ -83,33 +75,33 @@ function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: Re
       last_version: typeof number === 'number' ? number : last_version,
     };
   }
-  if (verb === 'version_published' && kind.versioned) return { ...head, data: { ...data, ...event.data } };
-  if (verb === (kind.removal?.verb ?? 'deleted')) {
+  if (verb === 'version_published' && kind.versions) return { ...head, data: { ...data, ...event.data } };
+  if (verb === removalVerb(kind)) {
     // Its secrets went with it.
     const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
     return { ...head, data: rest, deleted_at: event.recordedAt };
   }
-  if (verb === alertVerb && kind.limits) return head;
-  const own = kind.events?.[verb];
+  if (verb === alertVerb && kind.cached?.limits) return head;
+  const own = kind.history?.events?.[verb];
   if (!own) throw new Error(`the kind ${noun} has no event ${event.type}`);
   return { ...head, data: own(data, event as never) as Record<string, unknown> };
 }
 
 function withoutVersioned(kind: FoldedKind, data: Record<string, unknown>): Record<string, unknown> {
   const left = { ...data };
-  for (const name of [...(kind.versioned?.fields ?? []), versionMember(kind)]) delete left[name];
+  for (const name of [...(kind.versions?.fields ?? []), versionMember(kind)]) delete left[name];
   return left;
 }
 
 /** The versions of records of these kinds: one row for each event that brought one, for good. */
 export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel<ResourceVersionRow, ResourceEvent> {
-  const versioned = new Map(kinds.filter((kind) => kind.versioned).map((kind) => [kind.noun, kind]));
+  const versioned = new Map(kinds.filter((kind) => kind.versions).map((kind) => [kind.noun, kind]));
   const kindOf = ({ type }: ResourceEvent): AnyResource | undefined => versioned.get(type.slice(0, type.indexOf('.')));
   return {
     name: 'resource_version',
     nouns: [...versioned.keys()],
     jsonColumns: ['data'],
-    upcasts: upcastsOf(kinds),
+    upcasts: upcastsOf(kinds.map(({ history = {} }) => history)),
     perEvent: {
       rowId(event) {
         const kind = kindOf(event);
@@ -123,7 +115,7 @@ export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel
       const kind = kindOf(event);
       const number = kind && event.data[versionMember(kind)];
       if (kind === undefined || typeof number !== 'number') throw new Error(`${event.type} brings no version`);
-      const fields = kind.versioned?.fields ?? [];
+      const fields = kind.versions?.fields ?? [];
       return {
         kind: kind.noun,
         resource_id: event.streamId,

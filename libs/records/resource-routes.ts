@@ -1,23 +1,24 @@
 import { z } from 'zod';
 import type { Request } from 'express';
 import { ResourceListQuery } from '#libs/contracts/lists.ts';
-import { anyObject } from '#libs/contracts/scalars.ts';
+import { slug } from '#libs/contracts/people/access-fields.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
-import { withInput, type Route } from '#libs/http/route.ts';
+import { withInput, withTexts, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { actsForOrganisation, refuseForeignOrganisation, requireOrganisation } from '#libs/http/rights.ts';
 import type { AnyResource } from './define-resource.ts';
-import type { Actor, RecordName, RouteKit, StoreDeps } from './kit.ts';
-import { listSchemaOf, pageOf, readPage, sendList } from '#libs/records/lists/list-page.ts';
-import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
+import { article, objectOf, operationName, type Actor, type RecordName, type RouteKit, type StoreDeps } from './kit.ts';
+import { pageOf, readPage } from '#libs/records/lists/list-page.ts';
 import { createResourceStore } from './resource-store.ts';
-import { article, objectOf, viewOf, viewSchemaOf } from './resource-view.ts';
-import { withTexts } from './resource-texts.ts';
-import { versionRoutes } from './version-routes.ts';
+import { viewOf, viewSchemaOf } from './resource-view.ts';
+import { textsOf } from './resource-texts.ts';
+import { answerOf, answerSchemaOf, listSchemaOf, sendList } from './traits/portkey.ts';
+import { isOfWorkspace } from './traits/shared.ts';
+import { versionedOnRequest, versionRoutes } from './traits/versions.ts';
 import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
 
 /**
@@ -28,34 +29,32 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const store = createResourceStore<Record<string, unknown>>(kind, deps);
   const { db, clock } = deps;
   const { one, many, tag } = kind.names;
-  const name = kind.slug ? 'slug' : 'id';
+  const name = kind.slugs ? 'slug' : 'id';
   const onePath = `${kind.path}/:${name}`;
   const operation = operationName(one);
+  const { shared, portkey = {}, removal } = kind;
+  const texts = textsOf(kind);
   const read = { tag, scope: `${kind.area}.read` as const };
   const write = { tag, scope: `${kind.area}.write` as const };
   const schema = viewSchemaOf(kind);
-  const { answerData } = kind;
-  const answerSchema = answerData ? schema.extend({ success: z.literal(true), data: anyObject() }) : schema;
-  const answerOf = (view: object): object =>
-    answerData ? { ...view, success: true, data: answerData(view as Record<string, unknown>) } : view;
+  const answerSchema = answerSchemaOf(portkey, schema);
   const params = z.object({ [name]: z.string() });
   const place = z.object({
     workspace_id: z.string().max(200).optional(),
-    ...(kind.hasShared ? { organisation_id: z.string().max(200).optional() } : {}),
+    ...(shared ? { organisation_id: z.string().max(200).optional() } : {}),
   });
-  const status = kind.isArchived ? { status: z.enum(['active', 'archived']).optional() } : {};
+  const status = removal && removal.archives ? { status: z.enum(['active', 'archived']).optional() } : {};
   const actorOf = (request: Request): Actor => ({ caller: callerOf(request), metadata: eventMetadataOf(request) });
 
   /** The workspace whose records a request is about; null for those of the whole organisation. */
   const workspaceOf = async (request: Request, wanted: unknown): Promise<string | null> => {
     const caller = callerOf(request);
-    const isOfOrganisation = (kind.owner ?? 'workspace') !== 'workspace';
-    const isOfAll = isOfOrganisation || (kind.isOrganisationFirst && wanted === undefined);
+    const isOfAll = !isOfWorkspace(kind) || (shared?.isDefault && wanted === undefined);
     if (isOfAll && actsForOrganisation(caller)) {
       rebind(null);
       return null;
     }
-    if (isOfOrganisation) return caller.workspaceId;
+    if (!isOfWorkspace(kind)) return caller.workspaceId;
     const workspaceId = await chosenWorkspace(db, caller, wanted as string | undefined);
     await kind.prepare?.(workspaceId, deps);
     return workspaceId;
@@ -63,14 +62,10 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const recordOf: RouteKit['recordOf'] = async (request, query) => {
     refuseForeignOrganisation(query.organisation_id);
     const wanted = String(request.params[name]);
-    const isOfWorkspace = (kind.owner ?? 'workspace') === 'workspace' && kind.isOrganisationFirst !== true;
+    const isOfOne = isOfWorkspace(kind) && shared?.isDefault !== true;
     const place =
-      query.workspace_id ?? (isOfWorkspace ? await workspaceOfRecord(db, callerOf(request), kind, wanted) : undefined);
+      query.workspace_id ?? (isOfOne ? await workspaceOfRecord(db, callerOf(request), kind, wanted) : undefined);
     return { workspaceId: await workspaceOf(request, place), name: wanted };
-  };
-  /** What the organisation owns is changed by those who act for it. */
-  const refuseWorkspaceKey = (request: Request): void => {
-    if ((kind.owner ?? 'workspace') !== 'workspace') requireOrganisationKey(request);
   };
   const requireOrganisationKey = (request: Request): void =>
     requireOrganisation(callerOf(request), `do this to ${many}`);
@@ -82,11 +77,11 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   };
 
   const createRecord: RouteKit['create'] = async (body, request, response) => {
-    refuseWorkspaceKey(request);
+    if (!isOfWorkspace(kind)) requireOrganisationKey(request);
     const { workspace_id: wanted, organisation_id: organisation, ...input } = body;
     const isOfOrganisation =
-      organisation !== undefined || (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request)));
-    const isShared = kind.hasShared === true && wanted === undefined && isOfOrganisation;
+      organisation !== undefined || (shared?.isDefault === true && actsForOrganisation(callerOf(request)));
+    const isShared = shared !== undefined && wanted === undefined && isOfOrganisation;
     refuseForeignOrganisation(organisation);
     if (isShared) {
       requireOrganisationKey(request);
@@ -97,11 +92,21 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
     if (replayed) response.setHeader('idempotent-replayed', 'true');
     if (Object.keys(shownOnce).length > 0) response.setHeader('cache-control', 'no-store');
-    response.json({ ...answerOf(record), ...shownOnce });
+    response.json({ ...answerOf(portkey, record), ...shownOnce });
   };
 
-  const kit: RouteKit = { create: createRecord, recordOf, requireWrite: refuseForeignWrite, actorOf, viewsOf };
-  const versions = versionRoutes(kind, store, deps, kit);
+  const kit: RouteKit = {
+    create: createRecord,
+    recordOf,
+    requireWrite: refuseForeignWrite,
+    actorOf,
+    viewsOf,
+    read,
+    write,
+    onePath,
+    params,
+  };
+  const versions = versionRoutes(kind, store, deps, { ...kit, name, place, schema, found: texts.found });
 
   const create: Route = {
     method: 'POST',
@@ -121,18 +126,18 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     operationId: `list${operationName(many)}`,
     summary: `List ${many}, newest first`,
     ...read,
-    responses: { 200: { description: 'A page of records.', schema: listSchemaOf(kind, schema) } },
+    responses: { 200: { description: 'A page of records.', schema: listSchemaOf(portkey, schema) } },
     ...withInput(
       { query: ResourceListQuery.extend({ ...place.shape, ...status, ...filterShape(kind) }) },
       async ({ query }, request, response) => {
         refuseForeignOrganisation(query.organisation_id);
         const page = {
-          ...pageOf(query, kind.listsBare),
+          ...pageOf(query, portkey.listsBare),
           workspaceId: await workspaceOf(request, query.workspace_id),
           filters: query,
         };
         const found = await readPage(deps, request, response, (bytesMax) => store.list({ ...page, ...bytesMax }));
-        sendList(kind, response, await viewsOf(found.rows), { ...page, ...found });
+        sendList(portkey, response, await viewsOf(found.rows), { ...page, ...found });
       },
     ),
   };
@@ -145,16 +150,18 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...read,
     responses: { 200: { description: `The ${one}.`, schema: answerSchema } },
     ...withInput(
-      { params, query: place.extend({ ...status, ...kind.detailsQuery }) },
+      { params, query: place.extend({ ...status, ...kind.details?.query }) },
       async ({ query }, request, response) => {
         const { workspaceId, name: wanted } = await recordOf(request, query);
         // `slug@version`, of kinds whose versions are put into use on request.
-        const at = kind.versioned?.publish === 'on_request' ? wanted.indexOf('@') : -1;
+        const at = versionedOnRequest(kind) ? wanted.indexOf('@') : -1;
         const isDeleted = (query as { status?: unknown }).status === 'archived';
         const row = await store.get({ workspaceId, name: at < 0 ? wanted : wanted.slice(0, at), isDeleted });
         if (at < 0)
-          response.json(answerOf({ ...(await viewsOf([row]))[0], ...(await kind.details?.(row, deps, query)) }));
-        else response.json(await versions.viewOf(row, await versions.numberOf(row, wanted.slice(at + 1)), 'alone'));
+          response.json(
+            answerOf(portkey, { ...(await viewsOf([row]))[0], ...(await kind.details?.read(row, deps, query)) }),
+          );
+        else response.json(await versions.viewOf(row, await versions.numberOf(row, wanted.slice(at + 1))));
       },
     ),
   };
@@ -171,9 +178,9 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       const record = await recordOf(request, { workspace_id: wanted });
       await refuseForeignWrite(request, record);
       const row = await store.update(record, actorOf(request), input);
-      const answersVersion = kind.versioned?.view !== undefined && row.last_version !== null;
-      if (answersVersion) response.json(await versions.viewOf(row, row.last_version ?? 1, 'alone'));
-      else response.json(answerOf({ ...(await viewsOf([row]))[0] }));
+      const answersVersion = kind.versions?.view !== undefined && row.last_version !== null;
+      if (answersVersion) response.json(await versions.viewOf(row, row.last_version ?? 1));
+      else response.json(answerOf(portkey, { ...(await viewsOf([row]))[0] }));
     }),
   };
 
@@ -189,46 +196,66 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
         schema: z.object({
           id: z.string(),
           object: z.literal(objectOf(kind)),
-          ...(kind.slug ? { slug: z.string() } : {}),
+          ...(kind.slugs ? { slug: z.string() } : {}),
           deleted: z.literal(true),
         }),
       },
     },
-    ...withInput({ params, query: place.extend(kind.removal?.query ?? {}) }, async ({ query }, request, response) => {
-      const record = await recordOf(request, query);
-      await refuseForeignWrite(request, record);
-      const row = await store.remove(record, actorOf(request), query);
-      const slug = kind.slug ? { slug: row.slug } : {};
-      response.json({ id: row.id, object: objectOf(kind), ...slug, deleted: true });
-    }),
+    ...withInput(
+      { params, query: place.extend((removal && removal.query) || {}) },
+      async ({ query }, request, response) => {
+        const record = await recordOf(request, query);
+        await refuseForeignWrite(request, record);
+        const row = await store.remove(record, actorOf(request), query);
+        const slug = kind.slugs ? { slug: row.slug } : {};
+        response.json({ id: row.id, object: objectOf(kind), ...slug, deleted: true });
+      },
+    ),
   };
 
   /** A record that the caller cannot see is not found; one that it sees but may not change is forbidden. */
   async function refuseForeignWrite(request: Request, record: RecordName): Promise<void> {
-    if ((kind.owner ?? 'workspace') === 'workspace' && kind.hasShared !== true) return;
+    if (isOfWorkspace(kind) && shared === undefined) return;
     const { workspace_id: owner } = await store.get(record);
-    if (kind.hasShared === true && owner !== organisationId) return;
+    if (shared !== undefined && owner !== organisationId) return;
     requireOrganisationKey(request);
     if (owner === organisationId) rebind(null);
   }
 
   return [
-    ...(kind.hasCreate === false ? [] : [withTexts(kind, 'create', create)]),
-    withTexts(kind, 'list', list),
-    withTexts(kind, 'retrieve', retrieve),
-    ...(kind.hasUpdate === false ? [] : [withTexts(kind, 'update', update)]),
-    ...(kind.hasRemove === false ? [] : [withTexts(kind, 'delete', remove)]),
-    ...(kind.versioned ? versions.routes : []),
+    ...(kind.creation === false ? [] : [withTexts(create, kind.texts?.create, texts.create)]),
+    withTexts(list, kind.texts?.list, texts.list),
+    withTexts(retrieve, kind.texts?.retrieve, texts.retrieve),
+    ...(kind.changes === false ? [] : [withTexts(update, kind.texts?.update, texts.update)]),
+    ...(removal === false ? [] : [withTexts(remove, kind.texts?.delete, texts.delete)]),
+    ...versions.routes,
     ...(kind.routes?.(store, deps, kit) ?? []),
   ];
 }
 
-/** `ApiKeys` for `API keys`: the form of a kind's names in operation IDs. */
-const operationName = (name: string): string =>
-  name
-    .split(/[^A-Za-z]+/)
-    .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())
-    .join('');
-
 const filterShape = ({ filters = {} }: AnyResource): z.ZodRawShape =>
   Object.fromEntries(Object.entries(filters).map(([name, { schema }]) => [name, schema.optional()]));
+
+/** Body of POST. A key of the organisation may choose the workspace; another key may only name its own. @testOnly */
+export function createBodySchema(kind: AnyResource): z.ZodObject {
+  return z.strictObject({
+    ...kind.fields,
+    ...(kind.slugs ? { slug: slug().optional() } : {}),
+    ...(isOfWorkspace(kind) ? { workspace_id: z.string().min(1).max(200).optional() } : {}),
+    ...(kind.shared ? { organisation_id: z.string().min(1).max(200).optional() } : {}),
+  });
+}
+
+/** Body of PUT: what is absent stays, so no member has a default. @testOnly */
+export function updateBodySchema(kind: AnyResource): z.ZodObject {
+  const { immutable = [], fields = {} } = kind.changes || {};
+  const changeable = Object.entries(kind.fields as z.ZodRawShape).filter(([name]) => !immutable.includes(name));
+  const optional = changeable.map(([name, field]) => [name, withoutDefault(field as z.ZodType).optional()] as const);
+  // Portkey's clients choose the workspace of a change here.
+  const place = isOfWorkspace(kind) ? { workspace_id: z.string().min(1).max(200).optional() } : {};
+  return z.strictObject({ ...place, ...Object.fromEntries(optional), ...fields });
+}
+
+/** zod fills in a default inside of `.optional()`, too: a PUT of one member would reset the others. */
+const withoutDefault = (field: z.ZodType): z.ZodType =>
+  field instanceof z.ZodDefault ? (field.unwrap() as z.ZodType) : field;

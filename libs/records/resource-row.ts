@@ -46,6 +46,9 @@ export type PageRequest = {
   filters?: Readonly<Record<string, unknown>>;
 };
 
+/** Where counting ends: a list with a million records would otherwise read them all for each page. */
+export const totalMax = 10_000;
+
 /**
  * Up to `limit + 1` records. The extra one only shows that there are more. `total` is exact up to 10,000, the highest value.
  * `isCut`: the page ended early because it reached its limit in bytes.

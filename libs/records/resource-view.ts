@@ -1,10 +1,8 @@
 import { z } from 'zod';
 import type { AnyResource } from './define-resource.ts';
-import { versionMember } from './resource-model.ts';
-import type { Authors, ResourceRow, ResourceVersionRow } from './resource-row.ts';
-
-/** The `object` member of a kind's records: by default its noun with hyphens. */
-export const objectOf = ({ noun, object }: AnyResource): string => object ?? noun.replaceAll('_', '-');
+import { objectOf } from './kit.ts';
+import type { Authors, ResourceRow } from './resource-row.ts';
+import { versionMember } from './traits/versions.ts';
 
 /** The names of a kind's fields that may be shown. */
 const shownFields = ({ fields, secrets = [] }: AnyResource): string[] =>
@@ -32,8 +30,8 @@ export function viewOf(kind: AnyResource, row: ResourceRow<object>, nowMs: numbe
   return {
     id: row.id,
     object: objectOf(kind),
-    ...(kind.slug ? { slug: row.slug } : {}),
-    ...(kind.versioned ? { version: data[versionMember(kind)], last_version: row.last_version } : {}),
+    ...(kind.slugs ? { slug: row.slug } : {}),
+    ...(kind.versions ? { version: data[versionMember(kind)], last_version: row.last_version } : {}),
     ...(Object.fromEntries(fields) as object),
     status: row.deleted_at ? 'deleted' : 'active',
     ...timesOf(row),
@@ -46,49 +44,13 @@ export function viewSchemaOf(kind: AnyResource): z.ZodObject {
   return z.object({
     id: z.string(),
     object: z.literal(objectOf(kind)),
-    ...(kind.slug ? { slug: z.string() } : {}),
-    ...(kind.versioned ? { version: z.int(), last_version: z.int() } : {}),
+    ...(kind.slugs ? { slug: z.string() } : {}),
+    ...(kind.versions ? { version: z.int(), last_version: z.int() } : {}),
     ...anyOf(shownFields(kind)),
     status: z.enum(['active', 'deleted']),
     ...timeSchemas,
   });
 }
 
-/** The public form of a version of a record, among others (`list`) or alone. */
-export function versionViewOf(
-  kind: AnyResource,
-  head: ResourceRow<object>,
-  row: ResourceVersionRow,
-  place: 'list' | 'alone',
-): object {
-  if (kind.versioned?.view) return kind.versioned.view(head, row, place);
-  return {
-    id: row.id,
-    object: `${objectOf(kind)}.version`,
-    [`${kind.noun}_id`]: row.resource_id,
-    ...(kind.slug ? { slug: head.slug } : {}),
-    version: row.number,
-    ...(kind.versioned?.shown ? kind.versioned.shown(row.data, head, row) : row.data),
-    created_at: row.created_at.toISOString(),
-  };
-}
-
-/** The schema of `versionViewOf`. */
-export function versionSchemaOf(kind: AnyResource): z.ZodObject {
-  if (kind.versioned?.view) return viewSchemaOf(kind).loose();
-  return z.object({
-    id: z.string(),
-    object: z.literal(`${objectOf(kind)}.version`),
-    [`${kind.noun}_id`]: z.string(),
-    ...(kind.slug ? { slug: z.string() } : {}),
-    version: z.int(),
-    ...anyOf(kind.versioned?.fields ?? []),
-    ...kind.versioned?.shownSchema,
-    created_at: z.iso.datetime(),
-  });
-}
-
 // Stored fields may be another form of what the request has, so the document leaves their types open.
 const anyOf = (names: readonly string[]): z.ZodRawShape => Object.fromEntries(names.map((name) => [name, z.unknown()]));
-
-export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;

@@ -9,7 +9,7 @@ import { ConfigObject, configFields, configVersionFields } from '#libs/contracts
 import { organisationId } from '#libs/http/caller.ts';
 import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import { requireGuardrails } from './guardrails.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 
 const secretInConfig = { secret_in_config: 'the config contains a credential: store it in a virtual key instead' };
@@ -66,9 +66,9 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
     about: 'Where calls go and how they are handled: fallbacks, retries, caching and guardrails.',
   },
   fields: configFields,
-  slug: true,
-  countLimit: recordsLimit,
-  versioned: {
+  slugs: {},
+  creation: { limit: recordsLimit },
+  versions: {
     fields: ['config'],
     publish: 'at_once',
     shown: ({ config = {} }, head, version) => ({
@@ -100,7 +100,7 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
     return { data: { ...data, config: open }, secrets };
   },
 
-  updateFields: { status: z.literal('active').optional() },
+  changes: { fields: { status: z.literal('active').optional() } },
   view(row) {
     const { id, slug, workspace_id, data, updated_at, deleted_at } = row;
     return {
@@ -122,7 +122,7 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
     };
   },
   viewSchema: ConfigObject,
-  answerData: ({ id, slug, version_id, config }) => ({ id, slug, version_id, config }),
+  portkey: { data: ({ id, slug, version_id, config }) => ({ id, slug, version_id, config }) },
 
   cached: {
     keepsText: true,

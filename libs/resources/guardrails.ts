@@ -12,7 +12,7 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
 import { readDocument } from '#libs/credentials/configs/config-document.ts';
@@ -61,11 +61,11 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   },
   path: '/v1/guardrails',
   names: { one: 'guardrail', many: 'guardrails', tag: 'Guardrails', about: 'Checks of requests and answers.' },
-  hasShared: true,
+  shared: {},
   fields: guardrailFields,
-  slug: true,
-  countLimit: recordsLimit,
-  versioned: {
+  slugs: {},
+  creation: { limit: recordsLimit },
+  versions: {
     fields: ['checks', 'actions'],
     publish: 'at_once',
     shown: ({ checks = [], actions = {} }) => ({ checks: shownChecks(checks), actions: shownActions(actions) }),
@@ -85,7 +85,9 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
     return { data: { ...named, checks: checksOf(document), actions: whole.actions }, secrets };
   },
 
-  checkRemoval: ({ id, slug, workspace_id }, _caller, unit) => refuseWhenNamed(unit, workspace_id, [id, slug ?? id]),
+  removal: {
+    check: ({ id, slug, workspace_id }, _caller, unit) => refuseWhenNamed(unit, workspace_id, [id, slug ?? id]),
+  },
 
   view(row) {
     const { id, slug, workspace_id, data, deleted_at } = row;

@@ -50,14 +50,14 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
     command: 'log-exports',
     tag: 'Log exports',
     about: 'Files with records of the request log, written by a worker.',
+    object: 'export',
   },
-  object: 'export',
   fields: logExportFields,
   // Both also count what matches (apps/api/logs/log-export-routes.ts).
-  hasCreate: false,
-  hasUpdate: false,
+  creation: false,
+  changes: false,
   locks: (workspaceId) => [`log-exports:${workspaceId}`],
-  events: { updated: merge, started: merge, stopped: merge, succeeded: merge, failed: merge },
+  history: { events: { updated: merge, started: merge, stopped: merge, succeeded: merge, failed: merge } },
 
   async check(input, { unit, workspaceId, row }) {
     if (row !== null) {
@@ -73,10 +73,12 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
     throw new GatewayError('quota_exceeded', 'too_many_log_exports', message);
   },
 
-  checkRemoval({ id, data }) {
-    if (data.status !== 'in_progress') return;
-    const message = `The export '${id}' is in progress: cancel it before it is deleted.`;
-    throw new GatewayError('conflict', 'log_export_in_progress', message);
+  removal: {
+    check({ id, data }) {
+      if (data.status !== 'in_progress') return;
+      const message = `The export '${id}' is in progress: cancel it before it is deleted.`;
+      throw new GatewayError('conflict', 'log_export_in_progress', message);
+    },
   },
 
   async related(rows, { db }) {

@@ -48,7 +48,7 @@ export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData
   names: { one: 'price table', many: 'price tables', tag: 'Prices', about: 'Prices of models.' },
   owner: 'organisation',
   fields: priceTableFields,
-  hasUpdate: false,
+  changes: false,
 
   check({ table }) {
     if (table === undefined) return { data: {} };

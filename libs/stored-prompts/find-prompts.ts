@@ -7,7 +7,7 @@ import { labelKind, type LiveLabel } from '#libs/resources/prompts/labels.ts';
 import { findLive } from '#libs/records/find-by-name.ts';
 import { partialKind, type LivePartial } from '#libs/resources/prompts/prompt-partials.ts';
 import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts/prompts.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import type { PromptVersions } from './prompt-versions.ts';
 

@@ -7,9 +7,9 @@ import { compilePrompt, type PromptTemplate } from '#libs/prompts/prompt-templat
 import type { PartialData } from '#libs/resources/prompts/prompt-partials.ts';
 import type { PromptVersion } from '#libs/resources/prompts/prompts.ts';
 import { SecretUnreadableError, type Secrets } from '#libs/secrets/secrets.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import { joinSecrets } from '#libs/credentials/configs/config-secrets.ts';
-import { readVersion } from '#libs/records/read-version.ts';
+import { readVersion } from '#libs/records/traits/versions.ts';
 
 /** A version of a prompt, ready to be rendered. It never changes. */
 export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate };
@@ -49,9 +49,9 @@ export function createPromptVersions({ db, secrets, sizeMax }: Deps): PromptVers
     if (number === version && data !== undefined && joinSecrets(data, {}) !== null) return keep(data);
     const underWay = reading.get(key);
     if (underWay !== undefined) return (await underWay) as Compiled;
-    const read = readVersion(db, { workspaceId, id, number }).then(async (source) => {
-      if (source === undefined) throw noSuchVersion(key);
-      return keep((await withSecrets(source, workspaceId, key)) as Data);
+    const read = readVersion(db, { workspaceId, id, number }).then(async (found) => {
+      if (found === undefined) throw noSuchVersion(key);
+      return keep((await withSecrets(found.data, workspaceId, key)) as Data);
     });
     reading.set(key, read);
     return await read.finally(() => reading.delete(key));

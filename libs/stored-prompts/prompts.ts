@@ -7,7 +7,7 @@ import { operationOf } from '#libs/prompts/prompt-template.ts';
 import { createRenderer } from '#libs/prompts/render-template.ts';
 import { labelKind, type LiveLabel } from '#libs/resources/prompts/labels.ts';
 import { promptKind, type LivePrompt } from '#libs/resources/prompts/prompts.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import { createPromptFinder } from './find-prompts.ts';

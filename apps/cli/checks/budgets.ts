@@ -13,7 +13,7 @@ export async function checkBudgetCounters(
   const snapshot = createAccessSnapshot({ db, logger, listenConnectionString: null, secrets: { open: () => ({}) } });
   await snapshot.refresh();
   const records = [
-    ...resourceKinds.filter((kind) => kind.limits !== undefined).map((kind) => snapshot.live(kind).records),
+    ...resourceKinds.filter((kind) => kind.cached?.limits !== undefined).map((kind) => snapshot.live(kind).records),
     snapshot.integrationLimits(),
   ];
   const rules = records.flatMap((ofKind) => [...ofKind.values()].flatMap(({ limits }) => limits));

@@ -15,15 +15,15 @@ export type RecordKind = {
 };
 
 /** What the command line knows of a kind, from its definition. */
-export const recordKindOf = ({ noun, names, path, slug, ...kind }: AnyResource): RecordKind => ({
+export const recordKindOf = ({ noun, names, path, slugs, ...kind }: AnyResource): RecordKind => ({
   kind: noun,
   command: names.command ?? path.slice(path.lastIndexOf('/') + 1),
   many: names.many,
   path,
-  address: slug ? 'slug' : 'id',
-  canCreate: kind.hasCreate !== false,
-  canUpdate: kind.hasUpdate !== false,
-  canDelete: kind.hasRemove !== false,
+  address: slugs ? 'slug' : 'id',
+  canCreate: kind.creation !== false,
+  canUpdate: kind.changes !== false,
+  canDelete: kind.removal !== false,
 });
 
 /**

@@ -16,7 +16,7 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { worksStill, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyKind, apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
-import { refuseMoreRecords } from '#libs/records/record-limits.ts';
+import { refuseMoreRecords } from '#libs/records/traits/creation.ts';
 import { findWorkspace } from '#libs/records/choose-workspace.ts';
 import type { KindDeps } from '#libs/resources/define-kind.ts';
 import {

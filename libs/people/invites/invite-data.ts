@@ -50,7 +50,7 @@ export const inviteEvents = {
 };
 
 /** For what changes invites beside their own routes. */
-export const inviteModel = resourceModel([{ noun: 'invite', events: inviteEvents, lookup: inviteLookup }]);
+export const inviteModel = resourceModel([{ noun: 'invite', history: { events: inviteEvents, lookup: inviteLookup } }]);
 
 /** A token of 256 random bits, so that nobody guesses one and SHA-256 is enough of a hash. */
 export const createInviteToken = (): string => `inv_${randomBytes(32).toString('base64url')}`;

@@ -65,11 +65,11 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   names: { one: 'invite', many: 'invites', tag: 'Invites', about: 'Links that make people users.' },
   owner: 'organisation',
   fields: inviteFields,
-  hasUpdate: false,
+  changes: false,
   // A cancelled one is still listed.
-  hasRemove: false,
+  removal: false,
   locks: [peopleLock],
-  lookup: inviteLookup,
+  history: { events: inviteEvents, lookup: inviteLookup },
   filters: {
     role: { schema: OrganisationRole, field: 'role', match: 'equal' },
     email: { schema: email(), where: isEmail },
@@ -112,14 +112,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
     return { data, shownOnce: { invite_link: people.inviteLink(token) } };
   },
 
-  refuseReplay(record) {
-    const message =
-      `This request was executed before and created the invite ${(record as { id: string }).id}, whose link was ` +
-      'returned once. If it was not received, resend the invite.';
-    throw new GatewayError('conflict', 'idempotency_replay_unavailable', message);
-  },
-
-  events: inviteEvents,
+  creation: { shownOnce: 'whose link was returned once. If it was not received, resend the invite.' },
 
   view: viewOfInvite,
   viewSchema: InviteObject,

@@ -69,7 +69,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
   names: { one: 'user', many: 'users', tag: 'Users', about: 'The people of the organisation.' },
   owner: 'organisation',
   fields: userFields,
-  hasCreate: false,
+  creation: false,
   locks: [peopleLock],
   filters: {
     role: { schema: OrganisationRole, field: 'role', match: 'equal' },
@@ -85,37 +85,41 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
     return { data: role === undefined ? names : { ...names, role } };
   },
 
-  removal: { query: createdKeysQuery },
-  onRemove: {
-    streams: async ({ id: userId }, { db }, _workspaceId, query) => [
-      ...(await keysOfUser(db, userId, null)),
-      ...(await createdKeyStreams(db, { userId, workspaceId: null }, query)),
-    ],
-    async run(unit, user, { caller, locked, query }) {
-      refuseHigherOrganisationRole(caller, user.data.role);
-      await refuseLastOwner(unit, user);
-      await revokeCreatedKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
-      await revokeKeys(unit, locked);
+  removal: {
+    query: createdKeysQuery,
+    also: {
+      streams: async ({ id: userId }, { db }, _workspaceId, query) => [
+        ...(await keysOfUser(db, userId, null)),
+        ...(await createdKeyStreams(db, { userId, workspaceId: null }, query)),
+      ],
+      async run(unit, user, { caller, locked, query }) {
+        refuseHigherOrganisationRole(caller, user.data.role);
+        await refuseLastOwner(unit, user);
+        await revokeCreatedKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
+        await revokeKeys(unit, locked);
+      },
     },
   },
 
-  events: {
-    /** Of requests with a token instead of a key (refusal-log.ts). */
-    request_refused: (data) => data,
-    /** note-bodies-read.ts */
-    bodies_read: (data) => data,
-    workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
-      const time = recordedAt.toISOString();
-      return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };
-    },
-    workspace_role_changed: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
-      const time = recordedAt.toISOString();
-      const before = data.workspaces[id] ?? { created_at: time };
-      return { ...data, workspaces: { ...data.workspaces, [id]: { ...before, role, updated_at: time } } };
-    },
-    workspace_left(data, { data: { workspace_id: id } }: MembershipEvent) {
-      const { [id]: _left, ...workspaces } = data.workspaces;
-      return { ...data, workspaces };
+  history: {
+    events: {
+      /** Of requests with a token instead of a key (refusal-log.ts). */
+      request_refused: (data) => data,
+      /** note-bodies-read.ts */
+      bodies_read: (data) => data,
+      workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
+        const time = recordedAt.toISOString();
+        return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };
+      },
+      workspace_role_changed: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
+        const time = recordedAt.toISOString();
+        const before = data.workspaces[id] ?? { created_at: time };
+        return { ...data, workspaces: { ...data.workspaces, [id]: { ...before, role, updated_at: time } } };
+      },
+      workspace_left(data, { data: { workspace_id: id } }: MembershipEvent) {
+        const { [id]: _left, ...workspaces } = data.workspaces;
+        return { ...data, workspaces };
+      },
     },
   },
 

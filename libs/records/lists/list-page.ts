@@ -1,14 +1,10 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
-import { listOf, type ResourceListQuery } from '#libs/contracts/lists.ts';
-import { toListResponse } from '#libs/http/answers/list-response.ts';
+import type { z } from 'zod';
+import type { ResourceListQuery } from '#libs/contracts/lists.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { StoreDeps } from '#libs/records/kit.ts';
-import { totalMax } from './list-resources.ts';
 import type { ResourcePage } from '#libs/records/resource-row.ts';
 
-/** `answerData`: of a kind whose answers also say `success`. */
-type ListForm = { listsBare?: boolean; answerData?: unknown };
 type PageQuery = Partial<Record<keyof z.output<typeof ResourceListQuery>, unknown>>;
 
 /**
@@ -39,32 +35,3 @@ export async function readPage<Row>(
   if (recordPages === undefined) return await read({});
   return await recordPages.forAnswer(request, response, () => read({ bytesMax: recordPages.bytesMax }));
 }
-
-/**
- * Answers with a page from up to `limit + 1` items, in the form of the kind's lists. Throws invalid_request (`page_too_large`) for
- * a numbered page that was cut: the next one would not begin where it ends.
- */
-export function sendList(
-  { listsBare, answerData }: ListForm,
-  response: Response,
-  items: readonly { id: string }[],
-  { limit, total, isCut, isNumbered }: { limit: number; total: number; isCut: boolean; isNumbered: boolean },
-): void {
-  if (isCut && isNumbered) throw pageTooLarge(items.length);
-  const page = toListResponse(items, isCut ? items.length : limit, isCut || items.length > limit);
-  response.json(listsBare ? page.data : { ...page, total, ...(answerData ? { success: true } : {}) });
-}
-
-const pageTooLarge = (fitting: number): GatewayError =>
-  new GatewayError(
-    'invalid_request',
-    'page_too_large',
-    `This page is larger than a page may be: its first ${fitting} records fit. Choose a 'page_size' of at most ${fitting}, or page by 'after' instead of 'current_page'.`,
-    { param: 'page_size' },
-  );
-
-const total = z.int().describe(`Exact up to ${totalMax}, which also stands for more.`);
-
-/** The schema of `sendList`. */
-export const listSchemaOf = ({ listsBare, answerData }: ListForm, item: z.ZodObject): z.ZodType =>
-  listsBare ? z.array(item) : listOf(item).extend({ total, ...(answerData ? { success: z.literal(true) } : {}) });

@@ -1,13 +1,16 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { pageBytesMax, pageInBytes } from '#libs/event-log/read-events.ts';
-import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AnyResource, ListFilter } from '#libs/records/define-resource.ts';
-import type { PageRequest, ResourcePage, ResourceRow, ResourceVersionRow } from '#libs/records/resource-row.ts';
-
-/** Where counting ends: a list with a million records would otherwise read them all for each page. */
-export const totalMax = 10_000;
+import { ownedBy } from '#libs/records/traits/shared.ts';
+import {
+  totalMax,
+  type PageRequest,
+  type ResourcePage,
+  type ResourceRow,
+  type ResourceVersionRow,
+} from '#libs/records/resource-row.ts';
 
 /** Records of a kind, newest first: up to `limit + 1`; the one too many only says that there are more. */
 export async function listResources<Data>(
@@ -15,7 +18,7 @@ export async function listResources<Data>(
   kind: AnyResource,
   { workspaceId, after, filters = {}, ...page }: PageRequest,
 ): Promise<ResourcePage<ResourceRow<Data>>> {
-  const isArchived = kind.isArchived === true && filters['status'] === 'archived';
+  const isArchived = kind.removal && kind.removal.archives && filters['status'] === 'archived';
   const conditions = [
     sql`kind = ${kind.noun}`,
     isArchived ? sql`deleted_at is not null` : sql`deleted_at is null`,
@@ -77,14 +80,6 @@ function conditionOf(filter: ListFilter, value: unknown): RawBuilder<unknown> {
   if ('where' in filter) return filter.where(value as never);
   const column = sql`data ->> ${filter.field}`;
   return filter.match === 'equal' ? sql`${column} = ${value}` : sql`position(lower(${value}) in lower(${column})) > 0`;
-}
-
-/** Whether a workspace sees a record: its own, and of a kind that has shared ones those of the organisation. null: all. */
-export function ownedBy(kind: AnyResource, workspaceId: string | null): RawBuilder<unknown> {
-  if (workspaceId === null) return sql`true`;
-  if (kind.hasShared !== true) return sql`workspace_id = ${workspaceId}`;
-  const isSeen = kind.sharedWith?.(workspaceId) ?? sql`true`;
-  return sql`(workspace_id = ${workspaceId} or (workspace_id = ${organisationId} and ${isSeen}))`;
 }
 
 const and = (conditions: RawBuilder<unknown>[]): RawBuilder<unknown> => sql.join(conditions, sql` and `);

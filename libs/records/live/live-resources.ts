@@ -4,6 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import type { AnyResource, EntryContext } from '#libs/records/define-resource.ts';
+import { isOfWorkspace } from '#libs/records/traits/shared.ts';
 import { recordBytesSql } from './record-bytes.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
@@ -185,8 +186,7 @@ function chooseLoaded(cached: readonly AnyResource[], listed: readonly Listed[],
   return { bytesOf, bytes, leftOut };
 }
 
-const isOptional = ({ owner = 'workspace', cached }: AnyResource): boolean =>
-  owner === 'workspace' && cached?.alwaysLoaded !== true;
+const isOptional = (kind: AnyResource): boolean => isOfWorkspace(kind) && kind.cached?.alwaysLoaded !== true;
 
 const sum = (records: readonly Measured[]): number => records.reduce((total, { bytes }) => total + bytes, 0);
 
@@ -232,7 +232,7 @@ async function renew(
         const entry = kind.cached?.toEntry(row, openSecrets(row, deps), deps);
         const own = lookup === null ? [] : [[lookup, entry] as const];
         const lookups = [...own, ...(kind.cached?.moreLookups?.(row, entry) ?? [])];
-        const limits = kind.limits?.(row) ?? noLimits;
+        const limits = kind.cached?.limits?.(row) ?? noLimits;
         records.set(id, { version, workspaceId, slug, lookups, entry, limits, bytes });
       } catch (error) {
         const fields = { err: error, [`${kind.noun}_id`]: id, workspace_id: workspaceId };

@@ -1,6 +1,9 @@
 import { sql } from 'kysely';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { AnyResource } from '#libs/records/define-resource.ts';
+import type { StoreDeps } from '#libs/records/kit.ts';
 
 // How much memory of a process a record takes up while it is cached (CachedKind).
 
@@ -9,7 +12,7 @@ const overheadBytes = 512;
 
 const isText = ({ cached }: AnyResource): boolean => cached?.keepsText === true;
 
-/** Estimates the memory that a record with this data takes up. */
+/** Estimates the memory that a record with this data takes up. @testOnly */
 export function recordBytes(kind: AnyResource, data: object): number {
   const text = Buffer.from(JSON.stringify(data));
   const { textBytes, valueBytes } = measureJson(text, noLimits);
@@ -31,3 +34,26 @@ export const recordBytesSql = (kinds: readonly AnyResource[]) => sql<number>`(
       + 12 * (length(json) - length(translate(json, '",', '')))
     end
   from (select data::text as json) as form)`;
+
+/**
+ * Throws conflict (`records_too_large`) if a record of a workspace grows and all of its cached records would then take up
+ * more memory than allowed. Their size is that of this process's snapshot, so requests that run at the same time can exceed
+ * the limit by what they store.
+ */
+export function refuseMoreMemory(
+  kind: AnyResource,
+  before: { data: object } | null,
+  after: { data: object; workspace_id: string },
+  { snapshot, recordLimits }: Pick<StoreDeps, 'snapshot' | 'recordLimits'>,
+): void {
+  if (kind.cached === undefined || snapshot.memoryOf === undefined || after.workspace_id === organisationId) return;
+  const growth = recordBytes(kind, after.data) - (before === null ? 0 : recordBytes(kind, before.data));
+  const bytes = snapshot.memoryOf(after.workspace_id) + growth;
+  const bytesMax = recordLimits?.memoryBytesMax ?? Number.POSITIVE_INFINITY;
+  if (growth <= 0 || bytes <= bytesMax) return;
+  const message =
+    `The records of this workspace would take up ${bytes} bytes of memory in each process; ` +
+    `the maximum is ${bytesMax} (SLUICE_RECORDS_MEMORY_MAX). ` +
+    'Delete or shorten large records that are no longer used.';
+  throw new GatewayError('conflict', 'records_too_large', message);
+}

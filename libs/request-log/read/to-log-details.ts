@@ -1,6 +1,6 @@
 import type { LogDetails } from '#libs/contracts/logs/logs.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';

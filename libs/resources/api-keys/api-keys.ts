@@ -62,9 +62,8 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
     about: 'Keys that clients send, with their scopes and limits.',
   },
   fields: apiKeyFields,
-  immutable: ['type', 'organisation_id', 'user_id'],
-  updateFields: apiKeyUpdateFields,
-  removal: { verb: 'revoked' },
+  changes: { immutable: ['type', 'organisation_id', 'user_id'], fields: apiKeyUpdateFields },
+  removal: { verb: 'revoked', check: ({ id, data }, caller) => refuseStronger(caller, { id, ...data }, 'revoke') },
   filters: {
     created_by: {
       schema: z
@@ -77,27 +76,24 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       where: isMadeBy,
     },
   },
-  lookup: (data) => data.digest,
+  history: {
+    lookup: (data) => data.digest,
+    events: {
+      rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
+      rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
+      request_refused: (data) => data,
+      /** note-bodies-read.ts */
+      bodies_read: (data) => data,
+    },
+  },
 
   check: checkApiKey,
 
-  refuseReplay(record) {
-    throw new GatewayError(
-      'conflict',
-      'idempotency_replay_unavailable',
-      `This request was executed before and created the key ${(record as { id: string }).id}, whose value was returned once ` +
-        'and is not stored. If it was not received, delete that key and create another one with a new Idempotency-Key.',
-    );
-  },
-
-  checkRemoval: ({ id, data }, caller) => refuseStronger(caller, { id, ...data }, 'revoke'),
-
-  events: {
-    rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
-    rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
-    request_refused: (data) => data,
-    /** note-bodies-read.ts */
-    bodies_read: (data) => data,
+  creation: {
+    limit: ({ recordLimits }) => ({ max: recordLimits?.apiKeysMax ?? Infinity, variable: 'SLUICE_API_KEYS_MAX' }),
+    shownOnce:
+      'whose value was returned once and is not stored. If it was not received, delete that key and create another one ' +
+      'with a new Idempotency-Key.',
   },
 
   view: ({ id, workspace_id, data, created_at, updated_at }, nowMs) => ({
@@ -135,16 +131,13 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
   }),
   viewSchema: ApiKeyObject,
 
-  limits: rulesOf,
-
   async related(rows, { db, clock }) {
     const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
     return ({ id, data }) => (exhausted.has(id) && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {});
   },
 
-  countLimit: ({ recordLimits }) => ({ max: recordLimits?.apiKeysMax ?? Infinity, variable: 'SLUICE_API_KEYS_MAX' }),
-
   cached: {
+    limits: rulesOf,
     alwaysLoaded: true,
     leavesOutExpired: true,
     toEntry({ id, workspace_id: workspaceId, data }) {

@@ -19,7 +19,7 @@ import {
 import { integrationRoutes } from './integration-routes.ts';
 import { addDefaultProvider, providerIdPrefix, sharingLock } from './providers.ts';
 import { asJson } from '#libs/records/resource-row.ts';
-import { slugLock } from '#libs/records/resource-slug.ts';
+import { slugLock } from '#libs/records/traits/slugs.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import { liveCredential } from '#libs/credentials/stored.ts';
 import {
@@ -65,16 +65,25 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
     tag: 'Integrations',
     about: 'Credentials that the organisation stores once and shares with workspaces.',
   },
-  hasShared: true,
-  isOrganisationFirst: true,
-  sharedWith: isSharedWith,
+  shared: { isDefault: true, with: isSharedWith },
   locks: [sharingLock],
   fields: integrationFields,
-  immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'],
-  slug: true,
-  countLimit: recordsLimit,
+  changes: { immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'] },
+  slugs: { areGlobal: true },
+  creation: {
+    limit: recordsLimit,
+    also: {
+      streams: ({ create_default_provider: isWanted }, _deps, workspaceId) =>
+        isWanted === false || workspaceId === organisationId
+          ? []
+          : [slugLock(workspaceId, credentialKinds[0]), newId(providerIdPrefix)],
+      async run(unit, { default_provider_slug: wanted }, { row, locked: [, id] }) {
+        if (id !== undefined)
+          await addDefaultProvider(unit, id, { integration: row, slug: wanted as string | undefined });
+      },
+    },
+  },
   // An integration is found by its slug in requests of the organisation, and by the log, wherever it belongs.
-  hasGlobalSlugs: true,
   filters: {
     type: {
       schema: schema.enum(['workspace', 'organisation', 'all']),
@@ -86,38 +95,29 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
   check: (input, context) =>
     context.row === null ? checkNew(input, context) : checkChange(input, context, context.row.data),
 
-  onCreate: {
-    streams: ({ create_default_provider: isWanted }, _deps, workspaceId) =>
-      isWanted === false || workspaceId === organisationId
-        ? []
-        : [slugLock(workspaceId, credentialKinds[0]), newId(providerIdPrefix)],
-    async run(unit, { default_provider_slug: wanted }, { row, locked: [, id] }) {
-      if (id !== undefined)
-        await addDefaultProvider(unit, id, { integration: row, slug: wanted as string | undefined });
-    },
-  },
-
-  events: {
-    // The budget of a workspace (`workspace_id`) has reached its alert threshold.
-    alert_reached: (data) => data,
-    models_set(data, event) {
-      const { models = {}, ...rest } = event.data as Pick<IntegrationData, 'models' | 'allow_all_models'>;
-      return { ...data, ...rest, models: { ...data.models, ...models } };
-    },
-    models_removed(data, event) {
-      const { slugs } = event.data as { slugs: string[] };
-      const models = { ...data.models };
-      for (const slug of slugs) delete models[slug];
-      return { ...data, models };
-    },
-    /** `replaces`: workspaces without an entry here lose their own. */
-    workspaces_set(data, event) {
-      const { workspaces, replaces, ...rest } = event.data as {
-        workspaces: Record<string, WorkspaceAccess>;
-        global_workspace_access?: GlobalAccess;
-        replaces?: true;
-      };
-      return { ...data, ...rest, workspaces: { ...(replaces ? {} : data.workspaces), ...workspaces } };
+  history: {
+    events: {
+      // The budget of a workspace (`workspace_id`) has reached its alert threshold.
+      alert_reached: (data) => data,
+      models_set(data, event) {
+        const { models = {}, ...rest } = event.data as Pick<IntegrationData, 'models' | 'allow_all_models'>;
+        return { ...data, ...rest, models: { ...data.models, ...models } };
+      },
+      models_removed(data, event) {
+        const { slugs } = event.data as { slugs: string[] };
+        const models = { ...data.models };
+        for (const slug of slugs) delete models[slug];
+        return { ...data, models };
+      },
+      /** `replaces`: workspaces without an entry here lose their own. */
+      workspaces_set(data, event) {
+        const { workspaces, replaces, ...rest } = event.data as {
+          workspaces: Record<string, WorkspaceAccess>;
+          global_workspace_access?: GlobalAccess;
+          replaces?: true;
+        };
+        return { ...data, ...rest, workspaces: { ...(replaces ? {} : data.workspaces), ...workspaces } };
+      },
     },
   },
 

@@ -24,7 +24,7 @@ import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
-import { freeSlug, slugLock } from '#libs/records/resource-slug.ts';
+import { freeSlug, slugLock } from '#libs/records/traits/slugs.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import type { LiveCredential } from '#libs/credentials/stored.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
@@ -83,11 +83,9 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
     about: 'The integrations that a workspace uses, with their budgets and rates.',
   },
   fields: providerFields,
-  immutable: ['integration_id'],
-  updateFields: providerUpdateFields,
-  slug: true,
-  countLimit: recordsLimit,
-  slugKinds: credentialKinds,
+  changes: { immutable: ['integration_id'], fields: providerUpdateFields },
+  slugs: { kinds: credentialKinds },
+  creation: { limit: recordsLimit },
 
   async check(input: Input, context): Promise<Checked<ProviderData>> {
     const { reset_usage: resets, integration_id: integration, ...fields } = input;
@@ -122,8 +120,6 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
   },
   viewSchema: ProviderObject,
 
-  limits: rulesOf,
-
   async related(rows, { db, clock }) {
     const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
     const blocked = await blockedProviders(db, rows);
@@ -135,6 +131,7 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
   },
 
   cached: {
+    limits: rulesOf,
     toEntry: ({ id, slug, workspace_id: workspaceId, data }) => ({
       id,
       slug: slug ?? id,

@@ -33,9 +33,8 @@ export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, Rate
   path: '/v1/policies/rate-limits',
   names: { one: 'rate-limit policy', many: 'rate-limit policies', tag: 'Policies' },
   fields: rateLimitPolicyFields,
-  immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
-  removal: { verb: 'archived' },
-  isArchived: true,
+  changes: { immutable: ['conditions', 'group_by', 'type', 'organisation_id'] },
+  removal: { verb: 'archived', archives: true },
   filters: {
     type: { schema: rateLimitPolicyFields.type, field: 'type', match: 'equal' },
     unit: { schema: rateLimitPolicyFields.unit, field: 'unit', match: 'equal' },
@@ -53,10 +52,12 @@ export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, Rate
   }),
   viewSchema: RateLimitPolicyObject,
 
-  limits({ id, workspace_id: workspaceId, data, created_at: createdAt }) {
-    const label = `the rate-limit policy '${data.name ?? id}'`;
-    const createdAtMs = createdAt.getTime();
-    return [rateRule({ id, noun, workspaceId, label, createdAtMs, scope: { of: 'workspace' } }, id, data)];
+  cached: {
+    toEntry: () => null,
+    limits({ id, workspace_id: workspaceId, data, created_at: createdAt }) {
+      const label = `the rate-limit policy '${data.name ?? id}'`;
+      const createdAtMs = createdAt.getTime();
+      return [rateRule({ id, noun, workspaceId, label, createdAtMs, scope: { of: 'workspace' } }, id, data)];
+    },
   },
-  cached: { toEntry: () => null },
 });

@@ -66,10 +66,11 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
     about: 'Budgets and rates for calls with common properties.',
   },
   fields: usageLimitPolicyFields,
-  immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
-  updateFields: { reset_usage_for_value: text({ min: 1, max: 4_000 }).optional() },
-  removal: { verb: 'archived' },
-  isArchived: true,
+  changes: {
+    immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
+    fields: { reset_usage_for_value: text({ min: 1, max: 4_000 }).optional() },
+  },
+  removal: { verb: 'archived', archives: true },
   filters: {
     type: { schema: usageLimitPolicyFields.type, field: 'type', match: 'equal' },
   },
@@ -93,8 +94,10 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
     return { data };
   },
 
-  events: {
-    usage_reset: (data, { recordedAt }) => ({ ...data, last_reset_at: recordedAt.toISOString() }),
+  history: {
+    events: {
+      usage_reset: (data, { recordedAt }) => ({ ...data, last_reset_at: recordedAt.toISOString() }),
+    },
   },
 
   view(row, nowMs) {
@@ -116,17 +119,18 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
   },
   viewSchema: UsageLimitPolicyObject,
 
-  detailsQuery: { include_usage: z.enum(['true', 'false']).optional() },
-  async details(row, deps, { include_usage: includes }) {
-    if (includes !== 'true') return {};
-    const { counters } = await countersOf(deps, row, { skip: 0, limit: usageMapMax });
-    return {
-      value_key_usage_map: Object.fromEntries(counters.map(({ valueKey, used }) => [valueKey, used.toNumber()])),
-    };
+  details: {
+    query: { include_usage: z.enum(['true', 'false']).optional() },
+    async read(row, deps, { include_usage: includes }) {
+      if (includes !== 'true') return {};
+      const { counters } = await countersOf(deps, row, { skip: 0, limit: usageMapMax });
+      return {
+        value_key_usage_map: Object.fromEntries(counters.map(({ valueKey, used }) => [valueKey, used.toNumber()])),
+      };
+    },
   },
 
-  limits: (row) => [ruleOf(row)],
-  cached: { toEntry: () => null },
+  cached: { toEntry: () => null, limits: (row) => [ruleOf(row)] },
 
   routes: (store, deps, kit) => [
     {

@@ -11,7 +11,7 @@ import type { ListFilter } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { slugLock } from '#libs/records/resource-slug.ts';
+import { slugLock } from '#libs/records/traits/slugs.ts';
 
 type CollectionData = { name: string; parent_collection_id: string | null; is_default?: true };
 
@@ -45,9 +45,9 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
   path: '/v1/collections',
   names: { one: 'collection', many: 'collections', tag: 'Collections', about: 'Folders of prompts and partials.' },
   fields: collectionFields,
-  immutable: ['parent_collection_id'],
-  slug: true,
-  countLimit: promptsLimit,
+  changes: { immutable: ['parent_collection_id'] },
+  slugs: {},
+  creation: { limit: promptsLimit },
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [collectionLock(workspaceId)],
   prepare: keepDefaultCollection,
@@ -63,16 +63,18 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
     return { data: { ...renamed, parent_collection_id: path[0] ?? null } };
   },
 
-  async checkRemoval({ id, data }, _caller, { tx }) {
-    if (data.is_default)
-      throw conflict('default_collection', 'The default collection of a workspace cannot be deleted.');
-    const { rows } = await sql<{ kind: string }>`
-      select kind from resource where deleted_at is null and (
-        (kind in ('prompt', 'prompt_partial') and data ->> 'collection_id' = ${id})
-        or (kind = 'collection' and data ->> 'parent_collection_id' = ${id})) limit 1`.execute(tx);
-    if (rows.length === 0) return;
-    const message = 'This collection is not empty. Move or delete its prompts, partials and collections first.';
-    throw conflict('collection_not_empty', message);
+  removal: {
+    async check({ id, data }, _caller, { tx }) {
+      if (data.is_default)
+        throw conflict('default_collection', 'The default collection of a workspace cannot be deleted.');
+      const { rows } = await sql<{ kind: string }>`
+        select kind from resource where deleted_at is null and (
+          (kind in ('prompt', 'prompt_partial') and data ->> 'collection_id' = ${id})
+          or (kind = 'collection' and data ->> 'parent_collection_id' = ${id})) limit 1`.execute(tx);
+      if (rows.length === 0) return;
+      const message = 'This collection is not empty. Move or delete its prompts, partials and collections first.';
+      throw conflict('collection_not_empty', message);
+    },
   },
 
   view: (row) => ({

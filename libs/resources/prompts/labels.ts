@@ -36,9 +36,9 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
   },
   path: '/v1/labels',
   names: { one: 'label', many: 'labels', tag: 'Labels', about: 'Names for versions of prompts.' },
-  hasShared: true,
+  shared: {},
   fields: labelFields,
-  countLimit: promptsLimit,
+  creation: { limit: promptsLimit },
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [`label_names:${workspaceId}`],
 

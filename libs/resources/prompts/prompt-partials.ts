@@ -8,7 +8,7 @@ import { collectionFilter, collectionLock, collectionOf, keepDefaultCollection }
 import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { promptsLimit, refuseLargeVersion } from './prompt-limits.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { templateErrors } from '#libs/resources/kind-texts.ts';
 
@@ -39,7 +39,6 @@ type PartialInput = Partial<z.output<z.ZodObject<typeof partialFields>>> & {
 /** Texts that prompts put in with `{{>slug}}`. */
 export const partialKind = defineKind<typeof partialFields, PartialData, LivePartial>({
   noun: 'prompt_partial',
-  object: 'partial',
   idPrefix: 'partial_',
   area: 'prompts',
   texts: {
@@ -57,16 +56,16 @@ export const partialKind = defineKind<typeof partialFields, PartialData, LivePar
     publish: { description: 'Prompts include this version from then on.', example: { version: 2 } },
   },
   path: '/v1/prompts/partials',
-  names: { one: 'partial', many: 'partials', tag: 'Prompts' },
+  names: { one: 'partial', many: 'partials', tag: 'Prompts', object: 'partial' },
   fields: partialFields,
-  updateFields: partialUpdateFields,
-  slug: true,
-  countLimit: promptsLimit,
-  listsBare: true,
+  changes: { fields: partialUpdateFields },
+  slugs: {},
+  creation: { limit: promptsLimit },
+  portkey: { listsBare: true },
   filters: { collection_id: collectionFilter },
   locks: (workspaceId) => [collectionLock(workspaceId)],
   prepare: keepDefaultCollection,
-  versioned: {
+  versions: {
     fields: ['string', 'version_description'],
     publish: 'on_request',
     listsBare: true,

@@ -18,11 +18,9 @@ import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import { activeLabels, findLabel } from './labels.ts';
 import { refuseUnknownPartials } from './prompt-partials.ts';
 import { promptsLimit, refuseLargeVersion } from './prompt-limits.ts';
-import { versionId } from '#libs/records/resource-model.ts';
+import { versionId, versionNumber, versionParams } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { versionParams } from '#libs/records/resource-schemas.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
-import { versionNumber } from '#libs/records/version-routes.ts';
 import { templateErrors } from '#libs/resources/kind-texts.ts';
 
 /** What one version says, never changed. */
@@ -122,18 +120,17 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
     about: 'Templates in numbered versions, their partials, and calls that use them.',
   },
   fields: promptFields,
-  updateFields: promptUpdateFields,
-  slug: true,
-  countLimit: promptsLimit,
+  changes: { fields: promptUpdateFields },
+  slugs: { reserved: ['partials'] },
+  creation: { limit: promptsLimit },
   // Partials have their routes there.
-  reservedSlugs: ['partials'],
   filters: {
     collection_id: collectionFilter,
     search: { schema: z.string().max(200), field: 'name', match: 'contains' },
   },
   locks: (workspaceId) => [collectionLock(workspaceId)],
   prepare: keepDefaultCollection,
-  versioned: {
+  versions: {
     fields: versionFields,
     publish: 'on_request',
     listsBare: true,
@@ -169,11 +166,13 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
     };
   },
 
-  events: {
-    // A label is on at most one version of a prompt, and a version has at most one label.
-    version_labelled(data, { data: { version, label_id: label } }) {
-      const others = Object.entries(data.labels ?? {}).filter(([id, number]) => id !== label && number !== version);
-      return { ...data, labels: Object.fromEntries(label === null ? others : [...others, [label, version]]) };
+  history: {
+    events: {
+      // A label is on at most one version of a prompt, and a version has at most one label.
+      version_labelled(data, { data: { version, label_id: label } }) {
+        const others = Object.entries(data.labels ?? {}).filter(([id, number]) => id !== label && number !== version);
+        return { ...data, labels: Object.fromEntries(label === null ? others : [...others, [label, version]]) };
+      },
     },
   },
 
@@ -241,7 +240,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
             },
           );
           const labelled = await store.getVersion(row, version);
-          response.json(promptKind.versioned?.view?.(row, labelled, 'alone'));
+          response.json(promptKind.versions?.view?.(row, labelled, 'alone'));
         },
       ),
     },

@@ -70,13 +70,10 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
     tag: 'Secret references',
     about: 'Credentials that are stored outside Sluice.',
   },
-  hasShared: true,
-  isOrganisationFirst: true,
-  sharedWith: isReferenceFor,
+  shared: { isDefault: true, with: isReferenceFor },
   fields: secretReferenceFields,
-  immutable: ['manager_type'],
-  slug: true,
-  hasGlobalSlugs: true,
+  changes: { immutable: ['manager_type'] },
+  slugs: { areGlobal: true },
   // For the number of references.
   locks: (workspaceId) => [`secret_references:${workspaceId}`],
   filters: {
@@ -112,7 +109,7 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
     };
   },
 
-  checkRemoval: ({ id }, _caller, unit) => refuseMappedReference(unit, id),
+  removal: { check: ({ id }, _caller, unit) => refuseMappedReference(unit, id) },
 
   view(row) {
     const { id, slug, workspace_id, data, deleted_at } = row;

@@ -6,7 +6,7 @@ import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { FollowUp, KeptVirtualKey } from '#libs/resources/define-kind.ts';
-import { slugLock } from '#libs/records/resource-slug.ts';
+import { slugLock } from '#libs/records/traits/slugs.ts';
 import { canonicalHost, parseCustomHost } from '#libs/credentials/custom-host.ts';
 import { virtualKeyModel, type VirtualKeyData } from './virtual-keys.ts';
 

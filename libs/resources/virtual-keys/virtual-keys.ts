@@ -66,11 +66,9 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
   path: '/v1/virtual-keys',
   names: { one: 'virtual key', many: 'virtual keys', tag: 'Virtual keys', about: 'Stored credentials of providers.' },
   fields: virtualKeyFields,
-  immutable: ['provider'],
-  updateFields: virtualKeyUpdateFields,
-  slug: true,
-  countLimit: recordsLimit,
-  slugKinds: credentialKinds,
+  changes: { immutable: ['provider'], fields: virtualKeyUpdateFields },
+  slugs: { kinds: credentialKinds },
+  creation: { limit: recordsLimit },
 
   check: (input, context) =>
     context.row === null ? checkNew(input, context) : checkChange(input, context, context.row.data),
@@ -102,9 +100,7 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
     };
   },
   viewSchema: VirtualKeyObject,
-  answerData: ({ id, slug }) => ({ id, slug }),
-
-  limits: rulesOf,
+  portkey: { data: ({ id, slug }) => ({ id, slug }) },
 
   async related(rows, { db, clock }) {
     const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
@@ -113,6 +109,7 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
   },
 
   cached: {
+    limits: rulesOf,
     toEntry: ({ id, workspace_id: workspaceId, slug, data }, secrets) => ({
       id,
       workspaceId,

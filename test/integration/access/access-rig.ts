@@ -16,7 +16,7 @@ import { createRouting } from '#libs/credentials/routing.ts';
 import { createSecrets } from '#libs/secrets/secrets.ts';
 import { workspaceModel } from '#libs/people/workspaces.ts';
 import { createPlanCache } from '#libs/credentials/configs/plan-cache.ts';
-import { readVersion } from '#libs/records/read-version.ts';
+import { readVersion } from '#libs/records/traits/versions.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
@@ -28,7 +28,7 @@ import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import type { ResourceStore } from '#libs/records/kit.ts';
-import { createBodySchema, updateBodySchema } from '#libs/records/resource-schemas.ts';
+import { createBodySchema, updateBodySchema } from '#libs/records/resource-routes.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
 import { virtualKeyKind, type VirtualKeyData } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
@@ -83,7 +83,7 @@ export function createProcess({ db, connectionString }: Source, options: Options
     mappedSecrets,
     plans: createPlanCache(),
     checkDestination,
-    readVersion: (version: Parameters<typeof readVersion>[1]) => readVersion(db, version),
+    readVersion: async (version: Parameters<typeof readVersion>[1]) => (await readVersion(db, version))?.data,
   };
   return {
     db,

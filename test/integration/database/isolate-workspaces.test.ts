@@ -193,7 +193,7 @@ test('a request can be bound to another workspace or see all of them, and nothin
 test("of the organisation's records a workspace sees those that its kinds share, and changes none", async () => {
   expect(sharedKinds.toSorted()).toEqual(
     resourceKinds
-      .filter((kind) => kind.hasShared)
+      .filter((kind) => kind.shared)
       .map(({ noun }) => noun)
       .toSorted(),
   );

@@ -47,8 +47,8 @@ const recipe = defineResource<typeof fields, Recipe, LiveRecipe>({
   names: { one: 'recipe', many: 'recipes', tag: 'Recipes', about: 'What is cooked.' },
   texts: { create: { description: 'Stores a recipe.', example: { name: 'Soup', kitchen: 'hot' } } },
   fields,
-  immutable: ['kitchen'],
-  slug: true,
+  changes: { immutable: ['kitchen'] },
+  slugs: {},
   secrets: ['alarm_code'],
   filters: { kitchen: { schema: z.string(), field: 'kitchen', match: 'equal' } },
   check(input) {
@@ -59,9 +59,7 @@ const recipe = defineResource<typeof fields, Recipe, LiveRecipe>({
     }
     return { data: JSON.parse(JSON.stringify(input)) as Partial<Recipe> };
   },
-  cached: {
-    toEntry: ({ data }, secrets) => ({ steps: data.steps, code: secrets?.['alarm_code']?.reveal() ?? null }),
-  },
+  cached: { toEntry: ({ data }, secrets) => ({ steps: data.steps, code: secrets?.['alarm_code']?.reveal() ?? null }) },
 });
 
 const draftFields = {
@@ -78,7 +76,7 @@ const draft = defineResource<typeof draftFields, { name: string; body: string; t
   path: '/v1/drafts',
   names: { one: 'draft', many: 'unpublished drafts', tag: 'Drafts' },
   fields: draftFields,
-  versioned: { fields: ['body', 'title'], publish: 'on_request' },
+  versions: { fields: ['body', 'title'], publish: 'on_request' },
 });
 
 const badgeFields = { name: text({ min: 1, max: 50 }), colour: z.enum(['red', 'blue']).default('red') };
@@ -91,29 +89,35 @@ const badge = defineResource<typeof badgeFields, { name: string; colour: string 
   names: { one: 'badge', many: 'badges', tag: 'Badges' },
   owner: 'organisation',
   fields: badgeFields,
-  slug: true,
+  slugs: {},
   locks: ['badge rules'],
   filters: { wanted: { schema: z.string(), where: (name: string) => sql`data ->> 'name' like ${name} || '%'` } },
-  details: async (_row, { db }) => {
-    const { rows } = await sql<{ badges: number }>`
-      select count(*)::int as badges from resource where kind = 'badge' and deleted_at is null`.execute(db);
-    return rows[0] ?? {};
-  },
-  // A new badge ends the older one of its name.
-  onCreate: {
-    streams: async (_input, { db }) => (await activeBadges(db)).map(({ id }) => id),
-    async run(unit, { name }, { row, locked }) {
-      for (const badge of await activeBadges(unit.tx)) {
-        const isTaken = badge.id !== row.id && badge.name === name && locked.includes(badge.id);
-        if (isTaken) await unit.append(badgeModel, badge.id, [{ type: 'badge.deleted', data: {} }]);
-      }
+  details: {
+    read: async (_row, { db }) => {
+      const { rows } = await sql<{ badges: number }>`
+        select count(*)::int as badges from resource where kind = 'badge' and deleted_at is null`.execute(db);
+      return rows[0] ?? {};
     },
   },
-  onRemove: {
-    streams: () => [],
-    async run(_unit, { data }) {
-      if (data.colour === 'blue') throw new GatewayError('conflict', 'blue', 'A blue badge stays.');
-      await Promise.resolve();
+  // A new badge ends the older one of its name.
+  creation: {
+    also: {
+      streams: async (_input, { db }) => (await activeBadges(db)).map(({ id }) => id),
+      async run(unit, { name }, { row, locked }) {
+        for (const badge of await activeBadges(unit.tx)) {
+          const isTaken = badge.id !== row.id && badge.name === name && locked.includes(badge.id);
+          if (isTaken) await unit.append(badgeModel, badge.id, [{ type: 'badge.deleted', data: {} }]);
+        }
+      },
+    },
+  },
+  removal: {
+    also: {
+      streams: () => [],
+      async run(_unit, { data }) {
+        if (data.colour === 'blue') throw new GatewayError('conflict', 'blue', 'A blue badge stays.');
+        await Promise.resolve();
+      },
     },
   },
 });

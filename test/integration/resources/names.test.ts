@@ -11,7 +11,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 import { allRights, callOf, createProcess, metadata } from '../access/access-rig.ts';
 
 const database = useTestDatabase();
-const named = resourceKinds.filter(({ slug }) => slug);
+const named = resourceKinds.filter(({ slugs }) => slugs);
 
 type Record = { id: string; owner: string; slug: string };
 
@@ -53,7 +53,7 @@ test.each(named)(
       const isItself = kind.owner === 'itself';
       const records = owners.map((isShared, index): Record => {
         const id = ids[index] ?? '';
-        const owner = isItself ? id : isShared && kind.hasShared ? organisationId : workspaceId;
+        const owner = isItself ? id : isShared && kind.shared ? organisationId : workspaceId;
         // The ID of one of the records, or a slug that a record of another owner may have too.
         const wanted = ids[slugs[index] ?? 0] ?? `${isItself ? index : ''}plain-${slugs[index]}-${suffix}`;
         const isFree = wanted !== id && !taken.has(`${isItself ? '' : owner} ${wanted}`);

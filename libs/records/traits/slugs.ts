@@ -4,7 +4,18 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { looksLikeId } from '#libs/kernel/ids.ts';
-import type { AnyResource } from './define-resource.ts';
+
+/** A record is addressed by a slug, given or made of `name`; its ID does as well. Kinds without slugs have IDs alone. */
+export type Slugs = {
+  /** Kinds that share their slugs, this one among them; the first one names the lock. Default: this one alone. */
+  kinds?: readonly string[];
+  /** Whether slugs are unique in the whole installation, and not in one workspace alone. */
+  areGlobal?: boolean;
+  /** Slugs that no record gets, because its path would be another's. */
+  reserved?: readonly string[];
+};
+
+export const slugErrors = { slug_taken: 'another record has this slug' };
 
 /** The lock of a workspace's slugs of one kind: slugs are unique, so the commands that take one run one after the other. */
 export const slugLock = (workspaceId: string, kind: string): string => `${kind}_slugs:${workspaceId}`;
@@ -20,9 +31,11 @@ type SlugPlace = {
 };
 
 /** Among which records the slug of a record of this kind is unique, and the lock of their slugs. */
-export function slugPlace(definition: AnyResource, workspaceId: string): { place: SlugPlace; lock: string } {
-  const { noun: kind, slugKinds: kinds = [kind], names, reservedSlugs: reserved } = definition;
-  const ofAll = definition.owner === 'itself' || definition.hasGlobalSlugs === true;
+export function slugPlace(
+  { noun: kind, names, slugs = {} }: { noun: string; names: { one: string }; slugs?: Slugs },
+  workspaceId: string,
+): { place: SlugPlace; lock: string } {
+  const { kinds = [kind], areGlobal: ofAll = false, reserved } = slugs;
   return {
     place: { kinds, kind, one: names.one, workspaceId, ofAll, reserved },
     lock: slugLock(ofAll ? '*' : workspaceId, kinds[0] ?? kind),
