@@ -77,7 +77,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     return readBody(request, options.bodyMaxBytes, (body) => {
       guard(exchange, wire, () => {
         if (body instanceof Refusal) throw body;
-        const call = decode(route, received(body), body);
+        const call = decode(route, received(body), body, options.check);
         if (!(call instanceof Promise)) return respond(call);
         call.then(respond).catch((error: unknown) => settle(exchange, wire, error));
       });
@@ -134,11 +134,25 @@ const redirectedPath = '/redirected';
 const nothing = Buffer.alloc(0);
 
 /** Reads the body in the form that the route needs. Returns a promise only for multipart bodies and signature checks. */
-function decode(route: Extract<Route, { call: unknown }>, received: Received, body: Buffer): Call | Promise<Call> {
+function decode(
+  route: Extract<Route, { call: unknown }>,
+  received: Received,
+  body: Buffer,
+  check: SimulatorOptions['check'],
+): Call | Promise<Call> {
   if (route.reads === 'json') {
     const { text, json } = parseJsonBody(body);
     received.text = text;
     received.json = json;
+    const checked = check?.(route.name, received);
+    if (checked !== undefined) return checked.then(() => route.call(received));
+    try {
+      return route.call(received);
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+      const message = 'The request lacks a member, or has one of the wrong type.';
+      throw new Refusal({ status: 400, message }, { cause: error });
+    }
   }
   if (route.reads !== 'form') return route.call(received);
   return parseForm(body, received.headers['content-type']).then((form) => route.call({ ...received, form }));

@@ -3,7 +3,7 @@ import type { SimulatorOptions } from './options.ts';
 import { createFileStore } from './tuning/file-store.ts';
 import { createJobStore } from './tuning/job-store.ts';
 import { anthropic } from './wire/anthropic/anthropic.ts';
-import { createBedrock } from './wire/bedrock/bedrock.ts';
+import { bedrock } from './wire/bedrock/bedrock.ts';
 import { cohere } from './wire/cohere/cohere.ts';
 import { gemini } from './wire/gemini/gemini.ts';
 import { findAreaRoute } from './wire/openai/areas/find-area-route.ts';
@@ -25,7 +25,6 @@ const cohereQuery = /(^|&)(page_size|page_token|endpoint|default_only)=/;
 export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   const files = createFileStore(clock);
   const openAi = createOpenAi({ files, jobs: createJobStore({ clock, files }), clock, trainingMs });
-  const bedrock = createBedrock({ clock });
   const vertex = createVertex({ clock });
   const tokenServer = createTokenServer({ clock });
 

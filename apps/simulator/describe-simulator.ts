@@ -32,14 +32,13 @@ export function describeSimulator() {
     },
     keys: {
       all: 'Any key except `invalid` is accepted, unless the simulator was started with a required key.',
-      bedrock: 'Signatures of the keys AKIASIMULATOR / simulator are verified; those of other access keys are not.',
       vertex: 'Tokens of POST /token expire when they say; any other bearer token is accepted.',
     },
     models: {
       'sim-echo': 'answers with the last user message',
       'sim-reflect': 'answers with the text of the request body, byte for byte; `reflected` contains path and headers',
       'any other name': 'answers with deterministic prose, JSON or tool calls: equal requests have equal answers',
-      'gemini-3…': 'requires the thought signatures of its function calls (Gemini, Vertex)',
+      'gemini-3…': 'signs its function calls (Gemini, Vertex)',
       'sim-tune-fail': 'its fine-tuning jobs fail in the middle of training',
       tools: 'a tool is called if the last user message names it or tool_choice requires it',
     },

@@ -2,6 +2,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Latency } from './faults/latency.ts';
+import type { Received } from './wire/wire-format.ts';
 
 export type SimulatorOptions = {
   /** 0 takes any free port. */
@@ -24,6 +25,11 @@ export type SimulatorOptions = {
   trainingMs: number;
   /** How long `stop` waits for answers in flight before it closes their connections. */
   drainMs: number;
+  /**
+   * Throws Refusal for a request that the provider would refuse. Tests of our adapters have one (test/conformance/strict);
+   * without it, the simulator reads what it needs.
+   */
+  check?: ((route: string, received: Received) => void | Promise<void>) | undefined;
   clock: Clock;
   logger: Logger | undefined;
 };

@@ -2,7 +2,7 @@ import { request as httpRequest } from 'node:http';
 import { expect, test, vi } from 'vitest';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { createSimulator } from './server.ts';
-import { startTestSimulator } from './start-test-simulator.ts';
+import { startTestSimulator } from '#test/test-simulator.ts';
 import type { StatsSnapshot } from './stats.ts';
 
 const { url, chat, openai, simulator } = await startTestSimulator();

@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest';
-import { startTestSimulator } from '#apps/simulator/start-test-simulator.ts';
+import { startTestSimulator } from '#test/test-simulator.ts';
 import type { Answer, Target } from '#libs/calls/call.ts';
 import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';

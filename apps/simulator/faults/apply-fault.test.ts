@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { dataOf, startTestSimulator, type Json } from '../start-test-simulator.ts';
+import { dataOf, startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 const { chat, raw, openai, url, simulator } = await startTestSimulator({ dripIntervalMs: 1, clock: { now: () => 0 } });
 const fault = (name: string, fields: Json = {}) => chat({ model: `sim-fault-${name}`, ...fields });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { describeFaults } from '../faults/faults.ts';
-import { startTestSimulator, type Json } from '../start-test-simulator.ts';
+import { startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 const { post, simulator } = await startTestSimulator({ dripIntervalMs: 1 });
 
@@ -104,4 +104,13 @@ test.for(formats)('$name answers errors as JSON with a message, and its own heal
   expect(await reflected.text()).toContain(
     JSON.stringify(JSON.stringify(format.body('sim-reflect', false))).slice(1, -1),
   );
+});
+
+test.for(formats)('$name without a check ignores unknown members and refuses what it cannot read', async (format) => {
+  const lenient = await startTestSimulator({ check: undefined });
+  const send = (body: object) => lenient.post(format.path('sim-text', false), body, format.headers);
+  const body = format.body('sim-text', false);
+  expect((await send({ ...body, made_up: 1 })).status).toBe(200);
+  const unreadable = Object.fromEntries(Object.keys(body).map((name) => [name, name === 'model' ? 'sim-text' : 7]));
+  expect((await send(unreadable)).status).toBe(400);
 });

@@ -2,13 +2,30 @@ import type { Tool, ToolUse } from '../../model/choose-tools.ts';
 import { asksForJson, type GenerateRequest } from '../../model/generate.ts';
 import { hashText } from '../../model/hash.ts';
 import { countTokens } from '../../model/tokens.ts';
-import { checkShape } from '../check-shape.ts';
 import type { Received } from '../wire-format.ts';
-import { checkTurns, mergeTurns, type Turn } from './check-turns.ts';
-import { refuse, refuseFlaw } from './refuse.ts';
-import { messagesRequest, vertexMessagesRequest, type Block, type MessagesRequest } from './request-schema.ts';
+import { mergeTurns, refuse, type Block, type Message, type Turn } from './turns.ts';
 
-/** A checked request: what the model is asked, and what affects only the format of the answer. */
+type Parallel = { disable_parallel_tool_use?: boolean };
+/** The members that are read here. */
+type MessagesRequest = {
+  max_tokens: number;
+  messages: Message[];
+  system?: string | { text: string }[] | null;
+  metadata?: { user_id?: string | null } | null;
+  stop_sequences?: string[] | null;
+  temperature?: number | null;
+  top_k?: number | null;
+  tools?: { name: string; input_schema?: unknown }[] | null;
+  tool_choice?: ({ type: 'auto' | 'any' | 'none' } & Parallel) | ({ type: 'tool'; name: string } & Parallel) | null;
+  thinking?:
+    | { type: 'enabled'; budget_tokens: number; display?: string | null }
+    | { type: 'adaptive'; display?: string | null }
+    | { type: 'disabled' }
+    | null;
+  output_config?: { format?: { schema?: unknown } | null } | null;
+};
+
+/** A request as it was read: what the model is asked, and what affects only the format of the answer. */
 export type Asked = {
   model: string;
   user: string | undefined;
@@ -24,20 +41,20 @@ const tokensPerMedia = 85;
 // What the service adds to a prompt that has tools.
 const tokensForTools = 346;
 
-/** Checks and reads a Messages request of api.anthropic.com; throws Refusal (400) with its wording. */
+/** Reads a Messages request of api.anthropic.com; throws Refusal (400) with its wording. */
 export function decodeMessages(received: Received): Asked {
-  const request = checkShape(messagesRequest, received.json, refuseFlaw);
-  return readRequest(received, request, request.model, request.stream === true);
+  const { model, stream } = received.json as { model: string; stream?: boolean };
+  return readRequest(received, model, stream === true);
 }
 
 /** The same for Vertex, where model and streaming are part of the path. */
 export function decodeVertexMessages(received: Received, model: string, stream: boolean): Asked {
-  return readRequest(received, checkShape(vertexMessagesRequest, received.json, refuseFlaw), model, stream);
+  return readRequest(received, model, stream);
 }
 
-function readRequest(received: Received, request: MessagesRequest, model: string, stream: boolean): Asked {
+function readRequest(received: Received, model: string, stream: boolean): Asked {
+  const request = received.json as MessagesRequest;
   const turns = mergeTurns(request.messages);
-  checkTurns(turns, request.thinking);
   checkThinking(request);
   const tools = readTools(request);
   const lastTurn = turns.at(-1);
@@ -59,11 +76,7 @@ function readRequest(received: Received, request: MessagesRequest, model: string
       stop,
       tools,
       toolUse: readToolChoice(request, tools),
-      parallelToolUse: !(
-        request.tool_choice &&
-        'disable_parallel_tool_use' in request.tool_choice &&
-        request.tool_choice.disable_parallel_tool_use
-      ),
+      parallelToolUse: request.tool_choice?.disable_parallel_tool_use !== true,
       jsonSchema: request.output_config?.format?.schema ?? (asksForJson(systemText(request)) ? null : undefined),
       think: request.thinking?.type === 'enabled' || request.thinking?.type === 'adaptive',
     },

@@ -10,7 +10,7 @@ import { hexOf, mixHash } from '../../model/hash.ts';
 import { piecesOf } from '../../model/pieces.ts';
 import { splitTokens } from '../../model/tokens.ts';
 import type { Call, Received } from '../wire-format.ts';
-import { signatureOf } from './check-turns.ts';
+import { signatureOf } from './turns.ts';
 import { decodeMessages, type Asked } from './decode-messages.ts';
 
 /** POST /v1/messages. */

@@ -2,7 +2,7 @@ import { Sha256 } from '@aws-crypto/sha256-js';
 import { EventStreamCodec } from '@smithy/eventstream-codec';
 import { SignatureV4 } from '@smithy/signature-v4';
 import { expect, test } from 'vitest';
-import { startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { startTestSimulator, type Json } from '#test/test-simulator.ts';
 import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Block = {

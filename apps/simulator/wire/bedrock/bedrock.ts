@@ -1,11 +1,10 @@
-import type { Clock } from '#libs/kernel/clock.ts';
 import { bearerOf } from '../bearer.ts';
 import { unescapePath } from '../unescape-path.ts';
 import type { Call, Failure, Received, WireFormat } from '../wire-format.ts';
 import { converseCall } from './converse.ts';
 import { eventStreamForm } from './event-stream.ts';
 import { invokeCall } from './invoke.ts';
-import { readAuthorization, verifySignature } from './verify-signature.ts';
+import { readAuthorization } from './authorization.ts';
 
 type Operation = (received: Received, model: string) => Call;
 
@@ -16,39 +15,32 @@ const operations: Record<string, Operation> = {
 };
 
 /** The runtime API of Amazon Bedrock: Converse, ConverseStream, and InvokeModel for embeddings. */
-export function createBedrock({ clock }: { clock: Clock }): WireFormat {
-  return {
-    find(method, path) {
-      const [, id = '', name = ''] = /^\/model\/([^/]+)\/([a-z-]+)$/.exec(path) ?? [];
-      const operation = Object.hasOwn(operations, name) ? operations[name] : undefined;
-      if (operation === undefined) return undefined;
-      const route = `POST /model/{id}/${name}`;
-      if (method !== 'POST') return { name: route, allow: 'POST' };
-      return { name: route, reads: 'json', call: (received) => verified(operation, received, unescapePath(id), clock) };
-    },
-    credential: (headers) => readAuthorization(headers.authorization)?.accessKeyId ?? bearerOf(headers),
-    refuseCredential: (problem) =>
-      problem === 'missing'
-        ? { status: 403, message: 'Missing Authentication Token', code: 'MissingAuthenticationTokenException' }
-        : {
-            status: 403,
-            message: 'The security token included in the request is invalid.',
-            code: 'UnrecognizedClientException',
-          },
-    errorBody: (failure) => JSON.stringify({ message: failure.message }),
-    errorHeaders: (failure) => [
-      'x-amzn-errortype',
-      `${exceptionOf(failure)}:http://internal.amazon.com/coral/com.amazon.bedrock/`,
-    ],
-    form: eventStreamForm,
-    headers: ({ requestId }) => ['x-amzn-requestid', requestIdOf(requestId)],
-  };
-}
-
-async function verified(operation: Operation, received: Received, model: string, clock: Clock): Promise<Call> {
-  await verifySignature(received, clock);
-  return operation(received, model);
-}
+export const bedrock: WireFormat = {
+  find(method, path) {
+    const [, id = '', name = ''] = /^\/model\/([^/]+)\/([a-z-]+)$/.exec(path) ?? [];
+    const operation = Object.hasOwn(operations, name) ? operations[name] : undefined;
+    if (operation === undefined) return undefined;
+    const route = `POST /model/{id}/${name}`;
+    if (method !== 'POST') return { name: route, allow: 'POST' };
+    return { name: route, reads: 'json', call: (received) => operation(received, unescapePath(id)) };
+  },
+  credential: (headers) => readAuthorization(headers.authorization)?.accessKeyId ?? bearerOf(headers),
+  refuseCredential: (problem) =>
+    problem === 'missing'
+      ? { status: 403, message: 'Missing Authentication Token', code: 'MissingAuthenticationTokenException' }
+      : {
+          status: 403,
+          message: 'The security token included in the request is invalid.',
+          code: 'UnrecognizedClientException',
+        },
+  errorBody: (failure) => JSON.stringify({ message: failure.message }),
+  errorHeaders: (failure) => [
+    'x-amzn-errortype',
+    `${exceptionOf(failure)}:http://internal.amazon.com/coral/com.amazon.bedrock/`,
+  ],
+  form: eventStreamForm,
+  headers: ({ requestId }) => ['x-amzn-requestid', requestIdOf(requestId)],
+};
 
 function requestIdOf(requestId: string): string {
   const digits = requestId.replace('req_', '');

@@ -10,7 +10,7 @@ import {
 import { hexOf, mixHash } from '../../model/hash.ts';
 import { piecesOf } from '../../model/pieces.ts';
 import { splitTokens } from '../../model/tokens.ts';
-import { signatureOf } from '../anthropic/check-turns.ts';
+import { signatureOf } from '../anthropic/turns.ts';
 import type { Call, Received } from '../wire-format.ts';
 import { decodeConverse } from './decode-converse.ts';
 import { eventFrame } from './event-stream.ts';

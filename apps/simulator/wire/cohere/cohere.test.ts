@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '#test/test-simulator.ts';
 import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Call = { id: string; type: string; function: { name: string; arguments: string } };

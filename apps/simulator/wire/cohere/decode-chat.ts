@@ -2,16 +2,32 @@ import type { Tool, ToolUse } from '../../model/choose-tools.ts';
 import type { GenerateRequest } from '../../model/generate.ts';
 import { hashText } from '../../model/hash.ts';
 import { countTokens } from '../../model/tokens.ts';
-import { checkShape, type Flaw } from '../check-shape.ts';
+import type { Flaw } from '../check-shape.ts';
 import { Refusal, type Received } from '../wire-format.ts';
-import { chatRequest, type ChatRequest, type Message } from './chat-schema.ts';
+
+type Part = { text: string } | { document: unknown };
+type Message = { role: string; content?: string | Part[] | null; tool_calls?: unknown[] | null };
+/** The members that are read here. */
+type ChatRequest = {
+  model: string;
+  messages: Message[];
+  stream?: boolean;
+  tools?: { function: { name: string; parameters: unknown } }[];
+  documents?: unknown;
+  response_format?: { type: string; json_schema?: unknown; schema?: unknown } | null;
+  max_tokens?: number | null;
+  stop_sequences?: string[] | null;
+  seed?: number | null;
+  logprobs?: boolean | null;
+  tool_choice?: 'REQUIRED' | 'NONE' | null;
+  thinking?: { type: string } | null;
+};
 
 export type Asked = { model: string; stream: boolean; logprobs: boolean; ask: GenerateRequest };
 
-/** Checks and reads a v2 chat request; throws Refusal (400). */
+/** Reads a v2 chat request; throws Refusal (400). */
 export function decodeChat(received: Received): Asked {
-  const request = checkShape(chatRequest, received.json, refuseFlaw);
-  checkTurns(request.messages);
+  const request = received.json as ChatRequest;
   const { model, messages, seed } = request;
   const tools = readTools(request);
   const last = messages.at(-1);
@@ -38,39 +54,6 @@ export function decodeChat(received: Received): Asked {
   };
 }
 
-/** The results of a turn's tools follow it, each with one of its ids, and all of them. */
-function checkTurns(messages: readonly Message[]): void {
-  let open: string[] = [];
-  for (const [index, message] of messages.entries()) {
-    if (message.role === 'tool') {
-      const at = open.indexOf(message.tool_call_id);
-      if (at === -1) {
-        refuse(
-          `invalid request: tool_call_id '${message.tool_call_id}' of messages[${index}] does not match any tool call of the preceding assistant message.`,
-        );
-      }
-      open.splice(at, 1);
-      continue;
-    }
-    if (open.length > 0)
-      refuse(`invalid request: tool calls ${open.join(', ')} have no tool message before messages[${index}].`);
-    if (message.role === 'assistant') {
-      const calls = message.tool_calls ?? [];
-      if (calls.length === 0 && isEmpty(message)) {
-        refuse(`invalid request: messages[${index}] must have content or tool_calls.`);
-      }
-      open = calls.map(({ id }) => id);
-      if (new Set(open).size < open.length)
-        refuse(`invalid request: tool call ids of messages[${index}] are not unique.`);
-    }
-  }
-  if (open.length > 0) refuse(`invalid request: tool calls ${open.join(', ')} have no tool message.`);
-}
-
-function isEmpty(message: Extract<Message, { role: 'assistant' }>): boolean {
-  return (message.content ?? '').length === 0;
-}
-
 function readTools({ tools }: ChatRequest): Tool[] {
   return (tools ?? []).map((tool) => ({
     name: tool.function.name,
@@ -95,7 +78,7 @@ function readFormat({ response_format: format, tools, documents }: ChatRequest):
 
 function promptTokens({ messages, tools }: ChatRequest): number {
   const counted = messages.map((message) => {
-    const calls = message.role === 'assistant' && message.tool_calls ? JSON.stringify(message.tool_calls) : '';
+    const calls = message.tool_calls ? JSON.stringify(message.tool_calls) : '';
     return countTokens(textOf(message)) + countTokens(calls);
   });
   return counted.reduce((sum, tokens) => sum + tokens, tools === undefined ? 0 : countTokens(JSON.stringify(tools)));

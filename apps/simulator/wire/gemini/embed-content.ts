@@ -5,12 +5,11 @@ import { checkShape } from '../check-shape.ts';
 import type { Call, Received } from '../wire-format.ts';
 import { camelCase } from './camel-case.ts';
 import { refuse, refuseFlaw } from './google-error.ts';
-import { content } from './request-schema.ts';
 import { googleJson } from './streams.ts';
 
 const request = z.strictObject({
   model: z.string().optional(),
-  content,
+  content: z.looseObject({ parts: z.array(z.looseObject({ text: z.string().optional() })) }),
   taskType: z
     .string()
     .regex(/^[A-Z_]+$/)

@@ -5,7 +5,7 @@ import { piecesOf } from '../../model/pieces.ts';
 import { countTokens, splitTokens } from '../../model/tokens.ts';
 import { createdAt, takeTurns } from '../openai/shapes.ts';
 import type { Call, Received } from '../wire-format.ts';
-import { callSignature } from './check-turns.ts';
+import { callSignature } from './call-signature.ts';
 import { decodeGenerate, type Asked, type Flavour } from './decode-generate.ts';
 import { arrayForm, googleJson, sseFrame } from './streams.ts';
 

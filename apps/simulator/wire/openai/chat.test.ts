@@ -1,7 +1,7 @@
 import type OpenAI from 'openai';
 import { expect, test } from 'vitest';
 import { parsePayload } from '#test/fixtures/provider-payloads.ts';
-import { dataOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { dataOf, startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 const { chat, post } = await startTestSimulator();
 type Completion = OpenAI.Chat.ChatCompletion;

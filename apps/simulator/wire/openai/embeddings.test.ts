@@ -1,6 +1,6 @@
 import type OpenAI from 'openai';
 import { expect, test } from 'vitest';
-import { startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 const { post } = await startTestSimulator();
 const embed = async (fields: Json) => {

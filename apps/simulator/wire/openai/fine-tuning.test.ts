@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 let nowMs = 1_760_000_000_000;
 const { url, openai, post } = await startTestSimulator({ clock: { now: () => nowMs }, trainingMs: 10_000 });

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 let nowMs = 1_760_000_000_000;
 const { url, post } = await startTestSimulator({ clock: { now: () => nowMs } });

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { inflateSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { dataOf, startTestSimulator } from '../../../start-test-simulator.ts';
+import { dataOf, startTestSimulator } from '#test/test-simulator.ts';
 
 const { url, openai, post } = await startTestSimulator();
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');

@@ -174,5 +174,4 @@ export const vertexRequest = z.strictObject({
   modelArmorConfig: anything,
 });
 
-export type GenerateContentRequest = z.output<z.ZodObject<typeof members>>;
 export type Content = z.output<typeof content>;

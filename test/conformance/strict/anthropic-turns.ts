@@ -1,30 +1,5 @@
-import { hexOf, hashText } from '../../model/hash.ts';
-import type { Block, Message, MessagesRequest } from './request-schema.ts';
-import { refuse } from './refuse.ts';
-
-export type Turn = { role: 'user' | 'assistant'; content: readonly Block[]; index: number };
-
-/** The signature of a thinking block. It is derived from the thoughts, so that altered ones are detected. */
-export function signatureOf(thinking: string): string {
-  return Buffer.from(`simulator:${hexOf(hashText(thinking), 96)}`).toString('base64');
-}
-
-/** The conversation with consecutive messages of one role merged, as the service does; strings become blocks. */
-export function mergeTurns(messages: readonly Message[]): Turn[] {
-  const turns: { role: 'user' | 'assistant'; content: Block[]; index: number }[] = [];
-  for (const [index, { role, content }] of messages.entries()) {
-    if (content.length === 0 && (role === 'user' || index < messages.length - 1)) {
-      refuse(
-        `messages.${index}: all messages must have non-empty content except for the optional final assistant message`,
-      );
-    }
-    const blocks: Block[] = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
-    const last = turns.at(-1);
-    if (last?.role === role) last.content.push(...blocks);
-    else turns.push({ role, content: [...blocks], index });
-  }
-  return turns;
-}
+import { refuse, signatureOf, type Turn } from '#apps/simulator/wire/anthropic/turns.ts';
+import type { MessagesRequest } from './anthropic-schema.ts';
 
 /** The rules that a schema cannot express: the first role, tool results right after their tools, thoughts unaltered. */
 export function checkTurns(turns: readonly Turn[], thinking: MessagesRequest['thinking']): void {

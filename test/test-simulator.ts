@@ -1,20 +1,22 @@
 import { connect } from 'node:net';
 import OpenAI from 'openai';
 import { afterAll } from 'vitest';
-import type { SimulatorOptions } from './options.ts';
-import { createSimulator } from './server.ts';
+import type { SimulatorOptions } from '#apps/simulator/options.ts';
+import { createSimulator } from '#apps/simulator/server.ts';
+import { checkStrictly } from './conformance/strict/strict-requests.ts';
 
 export type Json = Record<string, unknown>;
 
 /**
- * A simulator for the tests of one file, stopped after them, with functions to call it.
+ * A simulator that judges requests as the providers do, for the tests of one file, stopped after them, with functions to call
+ * it.
  *
  * The simulator's own tests cover what the product's tests rely on and would not notice themselves: that bad requests are
  * rejected, that faults and latencies happen, that calls are counted, and that answers have the members of real ones. What
  * else it can do is covered by the product's tests that use it (test/api, test/conformance).
  */
 export async function startTestSimulator(options: Partial<SimulatorOptions> = {}) {
-  const simulator = createSimulator(options);
+  const simulator = createSimulator({ check: checkStrictly, ...options });
   const { url } = await simulator.start();
   afterAll(() => simulator.stop());
   const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>

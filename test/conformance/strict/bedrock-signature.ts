@@ -1,36 +1,17 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Sha256 } from '@aws-crypto/sha256-js';
 import { SignatureV4 } from '@smithy/signature-v4';
-import type { Clock } from '#libs/kernel/clock.ts';
-import { Refusal, type Received } from '../wire-format.ts';
+import { readAuthorization, type Authorization } from '#apps/simulator/wire/bedrock/authorization.ts';
+import { Refusal, type Received } from '#apps/simulator/wire/wire-format.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
 
 /** The key pair whose signatures are verified; signatures of other access keys are not. */
 const checkedKeys = { accessKeyId: 'AKIASIMULATOR', secretAccessKey: 'simulator' };
 
 const skewMaxMs = 300_000;
 
-export type Authorization = {
-  accessKeyId: string;
-  date: string;
-  region: string;
-  service: string;
-  signedHeaders: string[];
-  signature: string;
-};
-
-/** The parts of an AWS4-HMAC-SHA256 Authorization header; undefined for another scheme or a malformed header. */
-export function readAuthorization(header: string | undefined): Authorization | undefined {
-  const match =
-    /^AWS4-HMAC-SHA256 +Credential=([^/,\s]+)\/(\d{8})\/([^/,\s]+)\/([^/,\s]+)\/aws4_request, *SignedHeaders=([^,\s]+), *Signature=([0-9a-f]{64})$/.exec(
-      header ?? '',
-    );
-  if (match === null) return undefined;
-  const [, accessKeyId = '', date = '', region = '', service = '', signed = '', signature = ''] = match;
-  return { accessKeyId, date, region, service, signedHeaders: signed.split(';'), signature };
-}
-
 /** Recomputes the signature as AWS would; throws Refusal (403) when it, its date or the body's digest is wrong. */
-export async function verifySignature(received: Received, clock: Clock): Promise<void> {
+export async function verifySignature(received: Received): Promise<void> {
   const claimed = readAuthorization(received.headers.authorization);
   if (claimed?.accessKeyId !== checkedKeys.accessKeyId) return;
   const { region, service, signedHeaders } = claimed;
@@ -42,7 +23,7 @@ export async function verifySignature(received: Received, clock: Clock): Promise
   if (signingDate === undefined || !String(received.headers['x-amz-date']).startsWith(claimed.date)) {
     return deny('Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP.');
   }
-  if (Math.abs(clock.now() - signingDate.getTime()) > skewMaxMs) {
+  if (Math.abs(systemClock.now() - signingDate.getTime()) > skewMaxMs) {
     deny(`Signature expired or not yet current: ${signingDate.toISOString()} is more than 5 minutes away.`);
   }
   const digest = received.headers['x-amz-content-sha256'];

@@ -81,5 +81,4 @@ export const chatRequest = z.strictObject({
   priority: z.int().optional(),
 });
 
-export type ChatRequest = z.output<typeof chatRequest>;
 export type Message = z.output<typeof message>;

@@ -56,7 +56,7 @@ const toolResult = z.strictObject({
 const thinking = z.strictObject({ type: z.literal('thinking'), thinking: z.string(), signature: z.string() });
 const redacted = z.strictObject({ type: z.literal('redacted_thinking'), data: z.string() });
 
-export const block = z.discriminatedUnion('type', [text, image, document, toolUse, toolResult, thinking, redacted]);
+const block = z.discriminatedUnion('type', [text, image, document, toolUse, toolResult, thinking, redacted]);
 const message = z.strictObject({
   role: z.enum(['user', 'assistant'], "Input should be 'user' or 'assistant'"),
   content: z.union([z.string(), z.array(block)]),
@@ -128,6 +128,4 @@ export const vertexMessagesRequest = z.strictObject({
   ...members,
 });
 
-export type Block = z.output<typeof block>;
-export type Message = z.output<typeof message>;
 export type MessagesRequest = z.output<z.ZodObject<typeof members>>;

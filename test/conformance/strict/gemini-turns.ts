@@ -1,14 +1,9 @@
-import { hashText, hexOf } from '../../model/hash.ts';
-import type { Content } from './request-schema.ts';
-import { refuse } from './google-error.ts';
+import { callSignature } from '#apps/simulator/wire/gemini/call-signature.ts';
+import { refuse } from '#apps/simulator/wire/gemini/google-error.ts';
+import type { Content } from './gemini-schema.ts';
 
 // Google's values for calls that were not made by its models.
 const skipped = new Set(['skip_thought_signature_validator', 'context_engineering_is_the_way_to_go']);
-
-/** The signature of a call. It is derived from the call, so that a signature at another call is detected. */
-export function callSignature(name: string, args: unknown): string {
-  return Buffer.from(`simulator:${hexOf(hashText(`${name}\n${JSON.stringify(args)}`), 60)}`).toString('base64');
-}
 
 /** Roles, the order of function turns, and (`signed`: Gemini 3) the thought signatures of calls. Throws Refusal (400). */
 export function checkTurns(contents: readonly Content[], signed: boolean): void {

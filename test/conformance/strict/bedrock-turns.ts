@@ -1,6 +1,6 @@
-import { signatureOf } from '../anthropic/check-turns.ts';
-import type { ConverseMessage, ConverseRequest } from './request-schema.ts';
-import { refuse } from './refuse.ts';
+import { signatureOf } from '#apps/simulator/wire/anthropic/turns.ts';
+import { refuse } from '#apps/simulator/wire/bedrock/refuse.ts';
+import type { ConverseMessage, ConverseRequest } from './bedrock-schema.ts';
 
 /** The rules that a schema cannot express: turns, blank texts, tool results, thoughts. Throws Refusal (400). */
 export function checkTurns({ messages, toolConfig }: ConverseRequest): void {
