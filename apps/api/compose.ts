@@ -160,7 +160,7 @@ function composeIsolation({ pool, db }: Platform, registry: Registry, logger: Lo
   };
   const gauge: Gauge = new Gauge({
     name: 'sluice_workspace_isolation',
-    help: '1 if the database isolates workspaces beside the queries; 0 if the role sluice_tenant is missing.',
+    help: '1 if the database also isolates workspaces, in addition to the queries; 0 if the role sluice_tenant is missing.',
     registers: [registry],
     collect: () => gauge.set(isIsolated ? 1 : 0),
   });

@@ -30,7 +30,7 @@ const corsOrigins = () =>
     if (text.trim() === '*') return 'any';
     const origins = text.split(',').map((origin) => origin.trim());
     if (origins.every(isOrigin)) return new Set(origins);
-    context.addIssue('must be * or a list of origins like https://app.example,http://localhost:3000, without paths');
+    context.addIssue('must be * or a list of origins such as https://app.example,http://localhost:3000, without paths');
     return z.NEVER;
   });
 

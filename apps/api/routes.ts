@@ -158,7 +158,7 @@ function shareDeps(deps: RouteDeps, routes: () => readonly Route[]) {
     );
   const scopeOf = (endpoint: BatchEndpoint): string => {
     const route = routes().find(({ method, path }) => method === 'POST' && path === endpoint);
-    if (!route) throw new Error(`no route serves ${endpoint}, which batches have as an endpoint`);
+    if (!route) throw new Error(`no route serves the batch endpoint ${endpoint}`);
     return route.scope;
   };
   return {

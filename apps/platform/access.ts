@@ -68,7 +68,10 @@ export function createAccess(deps: {
     staleAfterMs: deps.staleAfterMs,
     onCredentialsChanged: deps.onCredentialsChanged,
     onRestored: () =>
-      endAtOnce(logger, 'the database was restored from a backup while this process ran: it has to be started again'),
+      endAtOnce(
+        logger,
+        'the database was restored from a backup while this process was running; the process must be restarted',
+      ),
   });
   const mappedSecrets = createMappedSecrets({ snapshot, cache: deps.secretCache });
   const targetDeps = {
@@ -95,8 +98,9 @@ export function createAccess(deps: {
       for (const [id, secrets] of Object.entries(needed)) {
         const index = masterKeys.findIndex((key) => key.id === id);
         const fields = { master_key_id: id, secrets };
-        if (index > 0) logger.warn(fields, 'secrets need a master key that is being replaced: run sluice keys rewrap');
-        if (index === -1) logger.error(fields, 'secrets cannot be read: SLUICE_MASTER_KEY lacks their key');
+        if (index > 0)
+          logger.warn(fields, 'secrets are still encrypted with an old master key; run sluice keys rewrap');
+        if (index === -1) logger.error(fields, 'secrets cannot be decrypted because SLUICE_MASTER_KEY lacks their key');
       }
     },
   };

@@ -101,10 +101,10 @@ function feedbackWriter(db: Kysely<Database>, logger: Logger) {
   let running = 0;
   return (workspaceId: string, feedback: GuardrailFeedback): void => {
     if (running >= feedbackWritesMax)
-      return logger.warn({ running }, 'feedback of a guardrail dropped: too much at once');
+      return logger.warn({ running }, 'guardrail feedback was dropped because too much arrived at the same time');
     running += 1;
     recordFeedback(db, workspaceId, [feedback], { source: 'guardrail', keyId: null })
-      .catch((error: unknown) => logger.warn({ err: error }, 'feedback of a guardrail cannot be stored'))
+      .catch((error: unknown) => logger.warn({ err: error }, 'guardrail feedback cannot be stored'))
       .finally(() => {
         running -= 1;
       });

@@ -196,7 +196,7 @@ const storageParts = ({
 async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
   const epoch = await raiseEpochAfterRestore(db);
   if (epoch !== null)
-    logger.warn({ epoch }, 'the database was restored into another cluster: the event log has a new epoch');
+    logger.warn({ epoch }, 'the database was restored into another cluster; the event log started a new epoch');
 }
 
 /**
@@ -218,6 +218,6 @@ async function requireOwnBlobStore(db: Kysely<Database>, blobs: BlobStore): Prom
   if (row.value === value) return;
   throw new ConfigurationError(
     `This blob store (${value}) does not belong to the database, which uses ${row.value}. Give every api and worker ` +
-      'process the same SLUICE_BLOBS, and a copied database its own copy of the store.',
+      'process the same SLUICE_BLOBS, and give a copied database its own copy of the store.',
   );
 }

@@ -14,7 +14,7 @@ const origins = () =>
     .transform((text, context): ReadonlySet<string> => {
       const parts = text.split(/[\s,]+/).filter((part) => part !== '');
       if (parts.every((part) => /^https?:/.test(part) && URL.parse(part)?.origin === part)) return new Set(parts);
-      context.addIssue('must be a list of origins like https://vault.example:8200, without paths');
+      context.addIssue('must be a list of origins such as https://vault.example:8200, without paths');
       return z.NEVER;
     });
 
@@ -32,7 +32,7 @@ export const platformFields = {
     .regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL')
     .meta({ fallback: 'required; `npm start` runs an embedded Postgres' })
     .describe(
-      'A database of its own on Postgres 15 or later. `DATABASE_URL_FILE` can name a file with the value instead.',
+      'A dedicated database on Postgres 15 or later. `DATABASE_URL_FILE` can name a file with the value instead.',
     ),
   SLUICE_MASTER_KEY: z
     .string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' })
@@ -50,14 +50,14 @@ export const platformFields = {
     ),
   SLUICE_BLOBS: z
     .string()
-    .regex(/^file:/, 'must be file: and a folder, like file:/var/lib/sluice/blobs')
+    .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
     .optional()
     .meta({ fallback: '`blobs` in the data folder' })
     .describe('Folder of stored files, written `file:/path`. All API and worker processes share it.'),
   SLUICE_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .default('info')
-    .describe('The least severe log lines that are written.'),
+    .describe('Minimum severity of log lines.'),
   SLUICE_DB_POOL_MAX: wholeNumber(10, { min: 2, max: 200 }).describe(
     'Database connections per process. Ten short transactions at a time saturate a small Postgres.',
   ),
@@ -175,8 +175,7 @@ export const platformFields = {
     .enum(['refuse', 'admit'])
     .default('refuse')
     .describe(
-      'What happens to a call without a known price under a budget of money: `refuse` rejects it, `admit` makes it and ' +
-        'reports it as unpriced instead of counting it.',
+      'What happens to a call without a known price that counts towards a cost budget: `refuse` rejects it, `admit` makes it and reports it as unpriced instead of counting it.',
     ),
   SLUICE_LIMIT_ENTITIES_MAX: wholeNumber(100_000, { min: 1, max: 10_000_000 }).describe(
     'Values that one limit counts separately, such as users. Calls with further values are rejected.',
@@ -251,6 +250,6 @@ export function alertWebhookOf(config: {
   if (url !== undefined && secret !== undefined) return { url: new URL(url), secret };
   if (url === undefined && secret === undefined) return null;
   throw new ConfigurationError(
-    'SLUICE_ALERT_WEBHOOK and SLUICE_ALERT_WEBHOOK_SECRET belong together: set both, or neither.',
+    'SLUICE_ALERT_WEBHOOK and SLUICE_ALERT_WEBHOOK_SECRET must be set together. Set both, or neither.',
   );
 }

@@ -85,7 +85,7 @@ function faultNameOf(headers: IncomingHttpHeaders): string | undefined {
 
 function knownFault(fault: Fault | 'unknown' | undefined, name: string): Fault | undefined {
   if (fault !== 'unknown') return fault;
-  const message = `The simulator has no fault '${name}'; GET / lists those it has.`;
+  const message = `The simulator has no fault '${name}'. GET / lists the available faults.`;
   throw new Refusal({ status: 404, message, type: 'invalid_request_error', param: 'model', code: 'model_not_found' });
 }
 
@@ -96,7 +96,7 @@ function latencyOf(headers: IncomingHttpHeaders): Latency | undefined {
   if (latency !== undefined) return latency;
   throw new Refusal({
     status: 400,
-    message: `x-simulator-latency must be such as ${latencyForm}.`,
+    message: `x-simulator-latency must have a form such as ${latencyForm}.`,
     code: 'invalid_value',
   });
 }

@@ -13,14 +13,14 @@ export const SimulatorConfig = z.object({
   LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .default('info')
-    .describe('The least severe log lines that are written. `npm start` sets it to `SLUICE_LOG_LEVEL`.'),
+    .describe('Minimum severity of log lines. `npm start` sets it to `SLUICE_LOG_LEVEL`.'),
   SIMULATOR_LATENCY: z
     .string()
     .default('0ms')
     .transform((text, context) => {
       const latency = parseLatency(text);
       if (latency !== undefined) return latency;
-      context.addIssue(`must be such as ${latencyForm}`);
+      context.addIssue(`must have a form such as ${latencyForm}`);
       return z.NEVER;
     })
     .describe('Time before each answer: `20ms`, or a distribution like `uniform:10ms:50ms`.'),

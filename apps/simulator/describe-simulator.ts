@@ -32,7 +32,7 @@ export function describeSimulator() {
     },
     keys: {
       all: 'Any key except `invalid` is accepted, unless the simulator was started with a required key.',
-      vertex: 'Tokens of POST /token expire when they say; any other bearer token is accepted.',
+      vertex: 'Tokens of POST /token expire as announced; any other bearer token is accepted.',
     },
     models: {
       'sim-echo': 'answers with the last user message',
@@ -49,7 +49,7 @@ export function describeSimulator() {
       tok: 'tokens of the answer',
       think: 'thinks before it answers, in the form of the provider; reasoning tokens are counted',
       cached: 'half of the prompt was read from a cache',
-      preamble: 'says a few words before it calls a tool',
+      preamble: 'writes a few words before it calls a tool',
       refuse: 'declines to answer, in the form of the provider',
       'training:2s': 'how long a fine-tuning job of the model takes (default: 10 s, SIMULATOR_TRAINING)',
       '3000000bytes': 'the size of generated audio',

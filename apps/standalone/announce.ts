@@ -24,7 +24,7 @@ export function announce({ url, localUrl, keys, isFirstStart }: Running): string
   }
   if (isFirstStart) {
     const key = value.reveal();
-    const where = `It is stored in ${path.resolve(file)}, and you may move it elsewhere.`;
+    const where = `It is stored in ${path.resolve(file)}. You can move it elsewhere.`;
     return [
       ...ready,
       '',

@@ -23,7 +23,7 @@ export async function choosePorts(config: StandaloneConfig, wasKilled: boolean):
 
 function refusal({ PORT: port, HOST: host }: StandaloneConfig, error: unknown): string {
   if (isInUse(error)) {
-    return `Port ${port} on ${host} is already in use. Stop what listens there, or choose another port: PORT=${port + 1} npm start`;
+    return `Port ${port} on ${host} is already in use. Stop the program that uses it, or choose another port: PORT=${port + 1} npm start`;
   }
   const reason = error instanceof Error ? error.message : 'unknown error';
   return `Sluice cannot listen on ${host} port ${port}: ${reason}. Choose another HOST or PORT.`;

@@ -19,7 +19,7 @@ const options = new Command('demo')
   .option('--lines <count>', 'number of requests in the batch', readLines, 2_000)
   .option('--out <folder>', 'folder for the input, output and error files', 'sluice-demo')
   .option('--questions <file>', 'file of JSON lines that each have a `question`; without it, questions are generated')
-  .option('--keep', 'keep the scratch directory, so that npm start can use it')
+  .option('--keep', 'keep the scratch directory for use with npm start')
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
   .parse()
@@ -37,7 +37,7 @@ try {
   problem(explain(error));
   process.exitCode = 1;
 } finally {
-  if (options.keep) say(`The scratch directory was kept. To look around: SLUICE_DATA_DIR=${dataDir} npm start`);
+  if (options.keep) say(`The scratch directory was kept. To explore it: SLUICE_DATA_DIR=${dataDir} npm start`);
   else await removeScratch();
 }
 process.exit();

@@ -16,19 +16,19 @@ const settings = [
   ['DATABASE_URL=postgres://…', 'your own Postgres instead of the embedded one'],
   ['SLUICE_MASTER_KEY=…', 'encrypts stored provider keys; absent: generated, in master.key of the data folder'],
   ['SLUICE_BOOTSTRAP_KEY=…', 'the first admin key; absent: generated, in admin.key of the data folder'],
-  ['SLUICE_EGRESS_ALLOW=host:port', 'private addresses that calls can reach, such as your own model server'],
-  [`SLUICE_LOG_LEVEL=${SLUICE_LOG_LEVEL}`, 'the least severe lines in the logs folder'],
+  ['SLUICE_EGRESS_ALLOW=host:port', 'private addresses that Sluice is allowed to call, such as your own model server'],
+  [`SLUICE_LOG_LEVEL=${SLUICE_LOG_LEVEL}`, 'minimum severity of lines in the logs folder'],
 ].map(([setting = '', meaning]) => `  ${setting.padEnd(29)} ${meaning}`);
 
 new Command('npm start')
   .description(
     'Runs the whole platform on this machine until Ctrl-C: API, worker, a simulator that stands in for a provider, and ' +
-      'an embedded Postgres, unless DATABASE_URL names another one.',
+      'an embedded Postgres, unless DATABASE_URL is set.',
   )
   .addHelpText(
     'after',
     `
-Settings are environment variables, or lines of a file named .env in this folder. The usual ones:
+Settings are environment variables, or lines of a file named .env in the current folder. The most common ones:
 ${settings.join('\n')}
 docs/configuration.md describes all of them.
 

@@ -77,13 +77,15 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     if (!(await isConsoleBuilt())) {
       terminal.say('  console    is built');
       if (!(await buildConsole()))
-        terminal.problem('there is no console: it is built by packages that `npm ci --omit=dev` leaves out');
+        terminal.problem(
+          'the console is not available because `npm ci --omit=dev` leaves out the packages that build it',
+        );
     }
     const wasKilled = await hasRuntimeFile(dataDir);
     const ports = await choosePorts(config, wasKilled);
     const logger = loggerTo(openLog('standalone'), config.SLUICE_LOG_LEVEL);
     const isEmbedded = config.DATABASE_URL === undefined;
-    terminal.say(`  database   ${isEmbedded ? 'embedded Postgres starts' : 'Postgres of DATABASE_URL'}`);
+    terminal.say(`  database ${isEmbedded ? 'starting the embedded Postgres' : 'Postgres of DATABASE_URL'}`);
     const database = await openDatabase(logger);
     terminal.say(`  database   ${databaseAddress(database.url())}`);
     assertGoesOn();
@@ -123,7 +125,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     const onRestarted = (hasMoved: boolean): void => {
       terminal.problem('the database is running again');
       if (!hasMoved) return; // at the same address, where the processes reconnect by themselves
-      void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
+      void moved().catch((error: unknown) => logger.error({ err: error }, 'the runtime file could not be written'));
       for (const child of children) void child.restart(restartWithinMs);
     };
     const { problem: onProblem } = terminal;
@@ -208,7 +210,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
   };
 
   const stop = async (): Promise<boolean> => {
-    stopping.abort(new StartError('Stopped before it was ready.'));
+    stopping.abort(new StartError('Stopped before the start was complete.'));
     await starting.catch(() => {});
     return await (unwound ??= unwind());
   };

@@ -102,7 +102,7 @@ async function composePlatform(
       ...options,
       onCredentialsChanged(changed) {
         wakeSnoozedChunksOf(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
-          (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be tried when they are due'),
+          (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be retried when they are due'),
         );
       },
     },

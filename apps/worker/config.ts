@@ -17,7 +17,7 @@ export const WorkerConfig = z.object({
   HOST: z.string().default('127.0.0.1').describe('Address that this port listens on.'),
   SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }).describe(
     'Calls in flight per worker; waiting lines do not count. One batch or credential gets at most 7/8 of them, one ' +
-      'workspace 15/16. A workspace that has none can start one more, up to twice the number in total.',
+      'workspace 15/16. A workspace without any can start one more, up to twice the number in total.',
   ),
   SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
   SLUICE_CHUNKS_TOTAL: wholeNumber(32, { min: 1, max: 1_024 }).describe(
@@ -27,7 +27,7 @@ export const WorkerConfig = z.object({
     'Bytes of input that a worker has read for its chunks, shared fairly among workspaces. One chunk can exceed it.',
   ),
   SLUICE_CHUNK_LINES: wholeNumber(250, { min: 1, max: 5_000 }).describe(
-    'Lines of a chunk: the most that a lost lease repeats, and how soon a cancellation takes effect.',
+    'Lines of a chunk. Fewer lines mean fewer repeated calls after a lost lease, and faster cancellation.',
   ),
   SLUICE_CHUNK_BYTES: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }).describe('Bytes of a chunk.'),
   SLUICE_LINE_MAX: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }).describe(

@@ -47,7 +47,7 @@ export function createWorkerOperations(deps: {
   });
   const redeliveries = new Counter({
     name: 'sluice_batch_redeliveries_total',
-    help: 'Chunks that this worker took over after a claim had ended without them, such as that of a killed worker.',
+    help: 'Chunks that this worker took over after their claim was lost, for example because a worker was killed.',
     registers,
   });
   const settles = new Counter({
@@ -57,7 +57,7 @@ export function createWorkerOperations(deps: {
   });
   const settled = new Counter({
     name: 'sluice_batch_settled_lines_total',
-    help: 'Results of batch lines in the settles of this worker, some of which may have been there already.',
+    help: 'Results of batch lines that this worker wrote, including some that were already stored.',
     registers,
   });
   const inFlight: Gauge = new Gauge({
@@ -73,7 +73,7 @@ export function createWorkerOperations(deps: {
   });
   const chunks: Gauge = new Gauge({
     name: 'sluice_worker_chunks',
-    help: 'Chunks in this worker: active ones, and those that wait for room for their range of the input file.',
+    help: 'Chunks in this worker: active, or waiting for memory for their range of the input file.',
     labelNames: ['what'],
     registers,
     collect() {
@@ -89,7 +89,7 @@ export function createWorkerOperations(deps: {
   });
   const waiting: Gauge = new Gauge({
     name: 'sluice_batch_lines_waiting',
-    help: 'Number of batch lines in this worker that wait and hold no permit, by the reason for the wait.',
+    help: 'Number of batch lines in this worker that wait without a permit, by reason.',
     labelNames: ['reason'],
     registers,
     collect() {

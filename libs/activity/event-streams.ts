@@ -157,6 +157,6 @@ const tooManyStreams = (ofKey?: number): GatewayError =>
   new GatewayError(
     'rate_limited',
     'too_many_streams',
-    `${ofKey === undefined ? 'Too many event streams are open.' : `This key has ${ofKey} event streams open, half of those of its workspace.`} Close those that are not needed, or read GET /v1/events in pages.`,
+    `${ofKey === undefined ? 'Too many event streams are open.' : `This key has ${ofKey} open event streams, half of the limit of its workspace.`} Close streams that you do not need, or read GET /v1/events in pages.`,
     { retryAfterMs: 10_000 },
   );

@@ -93,7 +93,7 @@ async function recordedAt(db: Kysely<Database>, workspaceId: string | null, id: 
   const { rows } = await sql<{ recorded_at: Date }>`
     select recorded_at from activity where id = ${uuidOrNull(id)}::uuid and ${ownedBy(workspaceId)}`.execute(db);
   if (rows[0]) return rows[0].recorded_at;
-  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
+  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': this list has no item with this ID.", {
     param: 'after',
   });
 }

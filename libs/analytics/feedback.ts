@@ -31,7 +31,7 @@ export async function recordFeedback(
     where workspace_id = ${workspaceId} and trace_id = any(${[...new Set(items.map((item) => item.traceId))]}::text[])
     group by trace_id having count(*) >= ${feedbackPerTraceMax} limit 1`.execute(db);
   if (full.rows[0]) {
-    const message = `The trace '${full.rows[0].trace_id.slice(0, 100)}' already has ${feedbackPerTraceMax} items of feedback, which is the most that one may have. Change one of them instead.`;
+    const message = `The trace '${full.rows[0].trace_id.slice(0, 100)}' already has ${feedbackPerTraceMax} items of feedback, the maximum. Update one of them instead.`;
     throw new GatewayError('quota_exceeded', 'too_much_feedback', message, { param: 'trace_id' });
   }
   const now = sql<Date>`clock_timestamp()`;

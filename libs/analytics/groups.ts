@@ -175,6 +175,6 @@ export async function readMetadataGroups(
 
 function unknownColumn(param: string, name: string): GatewayError {
   const known = param === 'columns' ? [...Object.keys(columns), ...Object.keys(quantiles)] : Object.keys(columns);
-  const message = `Invalid '${param}': there is no column '${name.slice(0, 40)}'. Known are ${known.join(', ')}.`;
+  const message = `Invalid '${param}': unknown column '${name.slice(0, 40)}'. Available columns: ${known.join(', ')}.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param });
 }

@@ -38,10 +38,7 @@ export function createRunQuery(deps: {
       });
     } catch (error) {
       if (sqlStateOf(error) !== '57014') throw error;
-      const message =
-        `The query took longer than ${timeoutMs / 1_000} s. Ask for a shorter time, or without filters that read every ` +
-        'call of that time: on trace_id, span_id, tokens, cost, weighted_feedback, two metadata keys at once, or a metadata ' +
-        `key that is not among the ${rollupKeysMax} that this workspace has rollups of.`;
+      const message = `The query took longer than ${timeoutMs / 1_000} s. Choose a shorter period, or leave out slow filters: trace_id, span_id, tokens, cost, weighted_feedback, several metadata keys, or a metadata key that is not among the ${rollupKeysMax} with rollups in this workspace.`;
       throw new GatewayError('invalid_request', 'query_too_broad', message, { cause: error });
     }
   };

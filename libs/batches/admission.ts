@@ -52,11 +52,11 @@ export async function admitBatch(tx: Transaction<Database>, workspaceId: string,
   if (isNear && open.batches < limits.openBatchesMax) open = await countExclusively(tx, workspaceId, limits);
   const { batches, lines } = open;
   if (batches >= limits.openBatchesMax) {
-    const message = `This workspace has ${batches} open batches, which is its limit. Try again when some have ended.`;
+    const message = `This workspace has ${batches} open batches, the maximum. Try again when some have ended.`;
     throw new GatewayError('rate_limited', 'too_many_open_batches', message, { retryAfterMs });
   }
   if (lines >= limits.queuedLinesMax) {
-    const message = `The open batches of this workspace have ${lines} lines left, and its limit is ${limits.queuedLinesMax}. Try again when some are done.`;
+    const message = `The open batches of this workspace have ${lines} lines left. The maximum is ${limits.queuedLinesMax}. Try again when some lines are done.`;
     throw new GatewayError('rate_limited', 'too_many_queued_lines', message, { retryAfterMs });
   }
 }

@@ -216,7 +216,7 @@ function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 
 /** A batch that is still being validated can be paused too. None of its lines is started in that case. */
 function decidePause(batch: BatchState, command: 'pause' | 'resume'): BatchEvent[] {
   if (batch.status !== 'validating' && batch.status !== 'in_progress') {
-    const message = `Cannot ${command} a batch with status '${batch.status}'. Only one that is validating or in progress.`;
+    const message = `Cannot ${command} a batch with status '${batch.status}'. Its status must be 'validating' or 'in_progress'.`;
     throw new GatewayError('conflict', null, message);
   }
   if (command === 'pause') return batch.paused_at === null ? [{ type: 'batch.paused', data: {} }] : [];

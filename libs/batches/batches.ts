@@ -116,7 +116,7 @@ export function createBatches(deps: {
       if (after !== null) {
         const cursor = await findBatch(db, workspaceId, after);
         if (!cursor) {
-          const message = `There is no batch '${after}'. Set 'after' to the id of the last batch of the previous page.`;
+          const message = `There is no batch '${after}'. Set 'after' to the ID of the last batch on the previous page.`;
           throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
         }
         query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));

@@ -200,9 +200,7 @@ const commandOf = (batch: BatchRow) => ({
 
 /** OpenAI fails a batch in the same way when it exceeds an organization's limit of enqueued tokens. */
 function tooManyLines(lineCount: number, queuedLinesMax: number): BatchError {
-  const message =
-    `This batch has ${lineCount} lines. With the lines left in other open batches of this workspace, that exceeds its ` +
-    `limit of ${queuedLinesMax}. Create the batch again when some are done.`;
+  const message = `This batch has ${lineCount} lines. Together with the open batches of this workspace, it exceeds the limit of ${queuedLinesMax} queued lines. Create the batch again when some lines are done.`;
   return { code: 'too_many_queued_lines', message, param: null, line: null };
 }
 

@@ -18,7 +18,7 @@ const nothing = { lines: null, target: null, model: null, since: null, until: nu
  */
 export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   if (batch.paused_at !== null) {
-    const message = 'The batch is paused and starts no lines until it is resumed.';
+    const message = 'The batch is paused. No lines are called until it is resumed.';
     return [{ ...nothing, reason: 'paused', message, since: toUnixSeconds(batch.paused_at) }];
   }
   if (batch.status === 'validating') {
@@ -36,7 +36,7 @@ export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promi
       'for other batches.';
     return [{ ...nothing, reason: 'snoozed', message, until: toUnixSeconds(due) }];
   }
-  const message = 'The batch is waiting for a worker with room for it.';
+  const message = 'The batch is waiting for a free worker.';
   return [{ ...nothing, reason: 'queued', message }];
 }
 
@@ -85,12 +85,12 @@ function whoWaits({ reason, lines, target, model }: Waiting): string {
 
 const causes = {
   rate_limited: 'the provider limits the rate of these calls (429).',
-  budget_used_up: 'the rest of a budget does not cover another call.',
+  budget_used_up: 'the remaining budget does not cover another call.',
   circuit_open: 'the circuit breaker is open because the previous calls failed.',
   provider_busy: 'the maximum number of calls with this credential is already running.',
   retry: 'their last call failed and will be retried.',
   gateway: 'the database of the gateway is unavailable.',
-  secret_unavailable: 'the secret manager that holds the credential does not answer.',
+  secret_unavailable: 'the secret manager with the credential is not responding.',
 } as const;
 
 async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<boolean> {

@@ -128,7 +128,7 @@ async function assertFree(folder: string, reservedBytes: number): Promise<void> 
   const { bavail, bsize } = await statfs(folder);
   if (bavail * bsize >= reservedBytes) return;
   const message =
-    'The storage of this server is full but for what is kept for results: nothing was stored. Free space, or try again later.';
+    "The server's remaining disk space is reserved for results. Nothing was stored. Free some space, or try again later.";
   throw new GatewayError('storage_full', 'storage_full', message);
 }
 

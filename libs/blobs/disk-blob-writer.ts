@@ -42,7 +42,7 @@ export async function openDiskBlobWriter(target: {
     await writeAll(handle, bytes);
   };
   const attempt = async <Result>(action: () => Promise<Result>): Promise<Result> => {
-    if (state !== 'open') throw new Error(`blob writer is ${state}: one call at a time, and none after its end`);
+    if (state !== 'open') throw new Error(`blob writer is ${state}: make one call at a time, and none after its end`);
     state = 'busy';
     try {
       const result = await guardSpace(action);
@@ -106,7 +106,7 @@ export async function guardSpace<Result>(action: () => Promise<Result>): Promise
     return await action();
   } catch (error) {
     if (!hasCode(error) || !fullCodes.has(error.code)) throw error;
-    const message = 'The storage of this server is full: nothing was stored. Free space, or try again later.';
+    const message = 'The disk of the server is full. Nothing was stored. Free some space, or try again later.';
     throw new GatewayError('storage_full', 'storage_full', message, { cause: error });
   }
 }

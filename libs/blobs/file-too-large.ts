@@ -2,6 +2,6 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** The error of every store, and of an upload whose announced length is already too large. */
 export function fileTooLarge(sizeBytesMax: number): GatewayError {
-  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
+  const message = `The file is too large. The maximum is ${sizeBytesMax} bytes.`;
   return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
 }

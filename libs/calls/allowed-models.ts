@@ -85,9 +85,7 @@ export function assertRequestAllowed(
   const { names, chooses } = otherModels(request);
   for (const name of names) assertModelAllowed(models, label, name, request, 'models');
   if (chooses === null) return;
-  const message =
-    `'${label}' is restricted to certain models, and '${chooses}' lets the provider choose others. Remove it, and name ` +
-    "models in 'model' or as a list of texts in 'models'.";
+  const message = `'${label}' only allows certain models, and '${chooses}' lets the provider choose others. Remove it, and name the models in 'model' or as a list of strings in 'models'.`;
   throw new GatewayError('forbidden', 'model_not_allowed', message, { param: chooses });
 }
 
@@ -109,7 +107,7 @@ export function assertModelAllowed(
   const shown =
     names.slice(0, namedMax).join(', ') + (names.length > namedMax ? ` and ${names.length - namedMax} more` : '');
   const allowed = models.allowsOthers
-    ? 'All models are allowed but those that its integration excludes.'
+    ? 'All models are allowed except those that its integration excludes.'
     : names.length === 0
       ? 'None is allowed.'
       : `Allowed: ${shown}.`;

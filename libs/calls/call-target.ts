@@ -224,7 +224,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
   return {
     call(call, request, policy) {
       const { target } = call;
-      if (target === null) throw new Error('a call was made to no target');
+      if (target === null) throw new Error('a call without a target');
       if (target.models !== undefined) {
         try {
           assertRequestAllowed(target.models, target.label, call.model, request);

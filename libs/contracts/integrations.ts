@@ -24,8 +24,7 @@ export const integrationFields = {
     .boolean()
     .optional()
     .describe(
-      'Whether the workspaces that use this integration may list, read and delete the assistants, threads, responses, files ' +
-        'and other objects that another one of them stored at the provider. false: each workspace only sees its own.',
+      'Whether workspaces that use this integration can list, read and delete objects that other workspaces stored at the provider, such as assistants, threads, responses and files. If false, each workspace sees only its own.',
     ),
   create_default_provider: z.boolean().default(true),
   default_provider_slug: slug().optional(),
@@ -88,7 +87,7 @@ export const SetWorkspacesRequest = z.strictObject({
     .default([]),
   global_workspace_access: z.strictObject(access).nullish(),
   override_existing_workspace_access: z.boolean().default(false),
-  override_existing_workspaces_access: z.boolean().optional().describe('the same, as Portkey’s client spells it'),
+  override_existing_workspaces_access: z.boolean().optional().describe('The same, as spelled by the Portkey client.'),
   create_default_provider: z.boolean().default(true),
   default_provider_slug: slug().optional(),
 });
@@ -104,7 +103,7 @@ export const IntegrationObject = z.object({
   id: z.string(),
   object: z.literal('integration'),
   organisation_id: z.string(),
-  workspace_id: z.string().nullable().describe('null: it belongs to the organisation'),
+  workspace_id: z.string().nullable().describe('Null if it belongs to the organisation.'),
   ai_provider_id: z.string(),
   name: z.string(),
   slug: z.string(),
@@ -115,8 +114,10 @@ export const IntegrationObject = z.object({
   secret_mappings: z.array(SecretMappingObject),
   global_workspace_access_settings: AccessObject,
   allow_all_models: z.boolean(),
-  share_stored_objects: z.boolean().describe('whether workspaces may use objects that others stored at the provider'),
-  workspace_count: z.int().describe('workspaces that it is shared with by name'),
+  share_stored_objects: z
+    .boolean()
+    .describe('Whether workspaces can use objects that other workspaces stored at the provider.'),
+  workspace_count: z.int().describe('Workspaces that it is individually shared with.'),
   pricing_adjustments: anyObject().nullable(),
   created_at: z.iso.datetime(),
   last_updated_at: z.iso.datetime(),
@@ -169,7 +170,7 @@ export const ProviderObject = z.object({
   note: z.string().nullable(),
   status: z
     .enum(['active', 'exhausted', 'expired', 'deleted', 'integration_deleted', 'integration_not_shared'])
-    .describe('integration_…: calls are refused with this code'),
+    .describe('`integration_…` if calls are rejected with this code.'),
   usage_limits: anyObject().nullable(),
   rate_limits: z.array(anyObject()).nullable(),
   reset_usage: z.null(),

@@ -253,7 +253,7 @@ test.each([
   ['{"metadata":{"a":"b","__proto__":"x"}}', 'body.metadata.__proto__'],
   ['{"a":[1,null,{"b":{"__proto__":{"c":1}}}]}', 'body.a[2].b.__proto__'],
 ])('of %s the member that would be lost is refused by its path', (text, param) => {
-  const message = `Invalid '${param}': no member can have the name '__proto__'. Choose another name.`;
+  const message = `Invalid '${param}': the name '__proto__' is not allowed. Choose another name.`;
   expect(() => refuseLostNames(JSON.parse(text), 'body')).toThrow(
     expect.objectContaining({ kind: 'invalid_request', code: 'invalid_value', param, message }),
   );
@@ -361,7 +361,7 @@ test.each<[object, string, string | null, string?]>([
     batch({ gateway_options: { virtual_key: 'a', 'x-gateway-virtual-key': 'b' } }),
     'invalid_value',
     'gateway_options.x-gateway-virtual-key',
-    "Invalid 'gateway_options.x-gateway-virtual-key': it is given twice, here and as 'gateway_options.virtual_key'. Give one of them.",
+    "Invalid 'gateway_options.x-gateway-virtual-key': it is also set by 'gateway_options.virtual_key'. Send only one of them.",
   ],
 ])('a batch body %j is refused as %s of %s', (body, code, param, message) => {
   const problem = refusal(CreateBatchRequest, body);

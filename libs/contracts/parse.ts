@@ -41,7 +41,7 @@ export function refuseLostNames(value: unknown, at = ''): void {
   const path = findLostName(value);
   if (path === null) return;
   const text = (name: () => string): string =>
-    `Invalid ${name()}: no member can have the name '__proto__'. Choose another name.`;
+    `Invalid ${name()}: the name '__proto__' is not allowed. Choose another name.`;
   const { code, message, param } = describeBreach({ path, code: 'invalid_value', text }, at);
   throw new GatewayError('invalid_request', code, message, { param });
 }

@@ -28,7 +28,7 @@ export const secretReferenceFields = {
     .array(secretName())
     .max(secretReferenceLimits.secretKeysMax)
     .optional()
-    .describe('members of the secret, in addition to secret_key, that mappings of a workspace can name'),
+    .describe('Members of the secret, in addition to secret_key, that mappings of a workspace can use.'),
   allow_all_workspaces: z.boolean().optional(),
   allowed_workspaces: z
     .array(text({ min: 1, max: 200 }))
@@ -39,7 +39,7 @@ export const secretReferenceFields = {
     .max(secretReferenceLimits.hostsMax)
     .optional()
     .describe(
-      'servers besides those of the providers that a workspace may send the secret to, such as https://llm.example.com',
+      'Servers that a workspace can send the secret to, in addition to those of the providers, such as https://llm.example.com.',
     ),
   tags: anyMetadata().nullish(),
 };
@@ -56,7 +56,7 @@ export const tagsFilter = () =>
         path: [],
         code: 'invalid_value',
         text: (name) =>
-          `Invalid ${name()}: expected tags like team:search,stage:live, or a JSON object of texts without U+0000.`,
+          `Invalid ${name()}: expected tags like team:search,stage:live, or a JSON object of strings without U+0000.`,
       });
       return z.NEVER;
     });
@@ -161,7 +161,7 @@ export const SecretReferenceObject = z.object({
   id: z.string(),
   object: z.literal('secret-reference'),
   organisation_id: z.string(),
-  workspace_id: z.string().nullable().describe('null: it belongs to the organisation'),
+  workspace_id: z.string().nullable().describe('Null if it belongs to the organisation.'),
   name: z.string(),
   slug: z.string(),
   description: z.string().nullable(),

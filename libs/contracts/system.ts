@@ -7,8 +7,8 @@ export const ModelCheck = z.object({
   state: z.enum(['waiting', 'running', 'equal', 'different', 'failed']),
   asked_at: z.iso.datetime(),
   ended_at: z.iso.datetime().nullable(),
-  events: z.int().describe('how many events were folded so far'),
-  problem: z.string().nullable().describe('the first row that differs, or what went wrong'),
+  events: z.int().describe('The number of events checked so far.'),
+  problem: z.string().nullable().describe('The first row that differs, or the reason for the failure.'),
 });
 export type ModelCheck = z.output<typeof ModelCheck>;
 
@@ -19,11 +19,11 @@ const Process = z.object({
   host: z.string(),
   state: z
     .enum(['running', 'silent', 'stopped'])
-    .describe('silent: without an orderly stop, it has said nothing for 45 s'),
+    .describe('`silent` if it has sent no heartbeat for 45 s and did not shut down.'),
   started_at: z.iso.datetime(),
   heard_at: z.iso.datetime(),
   stopped_at: z.iso.datetime().nullable(),
-  unwritten_log_records: z.int().describe('records of the request log that it had not written when it was last heard'),
+  unwritten_log_records: z.int().describe('Request-log records that were not written at its last heartbeat.'),
   lost_log_records: z.int(),
 });
 
@@ -32,36 +32,36 @@ const Queue = z.object({
   ready: z.int(),
   active: z.int(),
   deferred: z.int(),
-  oldest_seconds: z.number().describe('how long the oldest job that could start has waited; 0 if none waits'),
+  oldest_seconds: z.number().describe('How long the oldest ready job has waited. 0 if none is waiting.'),
 });
 
 const SubscriberObject = z.object({
   name: z.string(),
-  events_behind: z.int().describe('counted up to 10,000'),
+  events_behind: z.int().describe('Counted up to 10,000.'),
   seconds_behind: z.number(),
-  failures: z.int().describe('failed attempts in a row'),
+  failures: z.int().describe('Consecutive failed attempts.'),
   last_error: z.string().nullable(),
 });
 
 /** The installation as GET /admin/system answers it. */
 export const SystemObject = z.object({
   object: z.literal('system'),
-  version: z.string().describe('of the process that answers'),
-  processes: z.array(Process).describe('those that run, and those that were heard within the last hour'),
+  version: z.string().describe('The release of the process that answers this request.'),
+  processes: z.array(Process).describe('Processes with a heartbeat within the last hour.'),
   queues: z.array(Queue),
   subscribers: z.array(SubscriberObject),
   rollups: z.object({ seconds_behind: z.number(), groups_waiting: z.int() }),
-  open_batches: z.record(z.string(), z.int()).describe('by status'),
+  open_batches: z.record(z.string(), z.int()).describe('The number of open batches by status.'),
   database: z.object({
     version: z.string(),
     size_bytes: z.int(),
     connections: z.int(),
     connections_max: z.int(),
-    tables: z.array(z.object({ name: z.string(), size_bytes: z.int() })).describe('the ten largest'),
+    tables: z.array(z.object({ name: z.string(), size_bytes: z.int() })).describe('The ten largest tables.'),
   }),
   event_log: z.object({
-    events: z.int().describe('the position of the newest one, which is about how many there are'),
-    seconds_behind: z.number().describe('age of the oldest event that an open transaction keeps from being read'),
+    events: z.int().describe('The position of the newest event, which approximates their number.'),
+    seconds_behind: z.number().describe('The age of the oldest event that an open transaction keeps from being read.'),
     last_event_at: z.iso.datetime().nullable(),
   }),
   read_model_check: ModelCheck.nullable(),

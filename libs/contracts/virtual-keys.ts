@@ -45,7 +45,7 @@ const customHost = () =>
       addBreach(context, {
         path: [],
         code: 'invalid_value',
-        text: (name) => `Invalid ${name()}: expected an http or https URL without user name, password and fragment.`,
+        text: (name) => `Invalid ${name()}: expected an http or https URL without a user name, password or fragment.`,
       });
     });
 

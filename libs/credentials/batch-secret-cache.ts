@@ -23,7 +23,7 @@ export function createBatchSecretCache(db: Kysely<Database>, secrets: Secrets, h
     throw new GatewayError(
       'invalid_request',
       'batch_credential_released',
-      `The credential of this ${holder} was wiped, because the ${holder} has ended.`,
+      `The credential of this ${holder} was deleted because the ${holder} has ended.`,
     );
   };
 

@@ -16,8 +16,7 @@ export function parseCustomHost(text: string, param: string): URL {
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid ${param}: expected the base URL of a server, like https://llm.example.com/v1, of at most ${lengthMax} ` +
-      'characters and without user name, password, query and fragment.',
+    `Invalid ${param}: expected the base URL of a server, such as https://llm.example.com/v1, with at most ${lengthMax} characters and without a user name, password, query or fragment.`,
     { param },
   );
 }
@@ -55,8 +54,7 @@ function missingHost(provider: string, settings: Settings): GatewayError {
     'missing_required_parameter',
     setting === undefined
       ? `Missing required parameter: 'custom_host'. The provider '${provider}' has no default address.`
-      : `Missing required parameter: '${setting}'. The address of the provider '${provider}' is made of it; ` +
-          `or give a server of your own as 'custom_host'.`,
+      : `Missing required parameter: '${setting}'. The address of the provider '${provider}' is derived from it. Alternatively, set 'custom_host' to your own server.`,
     { param: setting ?? 'custom_host' },
   );
 }

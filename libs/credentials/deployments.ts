@@ -48,7 +48,7 @@ export function readDeployments(provider: string, given: GivenDeployments): Depl
   const repeated = models.find((model, index) => models.indexOf(model) !== index);
   if (repeated !== undefined) {
     throw invalid(
-      `Invalid 'deploymentConfig': two deployments answer to the model '${repeated}'. Give each its own 'alias'.`,
+      `Invalid 'deploymentConfig': two deployments have the model '${repeated}'. Give each deployment its own 'alias'.`,
     );
   }
   if (deployments.filter(({ is_default: isDefault }) => isDefault).length > 1)
@@ -63,9 +63,7 @@ export function readDeployments(provider: string, given: GivenDeployments): Depl
 export function refuseLooseSetting(given: Readonly<Record<string, unknown>>): void {
   const setting = settingNames.find((name) => name in given);
   if (setting === undefined) return;
-  const message =
-    `Invalid '${setting}': this credential has several deployments. Send all of them in 'deploymentConfig', or an empty ` +
-    'list there to have one deployment again.';
+  const message = `Invalid '${setting}': this credential has several deployments. Send all of them in 'deploymentConfig', or send an empty list there to go back to a single deployment.`;
   throw invalid(message, setting);
 }
 
@@ -91,9 +89,7 @@ export function settingsForModel(
     deployments.find(({ alias }) => alias === model) ?? deployments.find((deployment) => nameOf(deployment) === model);
   if (found) return { ...settings, ...found.settings };
   if (nameSetting in settings) return settings;
-  const message =
-    `The ${noun} '${slug}' has no deployment for the model '${model.slice(0, 100)}' and no default one. ` +
-    `Its models: ${deployments.map(modelOf).join(', ')}.`;
+  const message = `The ${noun} '${slug}' has no deployment for the model '${model.slice(0, 100)}' and no default deployment. Available models: ${deployments.map(modelOf).join(', ')}.`;
   throw invalid(message, 'model', 'deployment_not_found');
 }
 

@@ -31,7 +31,7 @@ async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
   };
   const wanted = { workspaceId: 'ws_1', credentials: credentialsOf({}), defaults: noDefaults };
   expect(await listModels(deps, wanted, new AbortController().signal)).toMatchObject([{ id: '@well/one' }]);
-  return lines.filter(({ msg }) => msg === 'a provider did not list its models');
+  return lines.filter(({ msg }) => msg === 'a provider did not return its models');
 }
 
 test('a provider that is away costs the log one short line, and a bug of ours keeps its stack', async () => {

@@ -43,7 +43,7 @@ export async function listModels(
     }),
   );
   const failures = lists.filter((list) => list.status === 'rejected');
-  for (const { reason } of failures) logger.warn(toLogFields(reason), 'a provider did not list its models');
+  for (const { reason } of failures) logger.warn(toLogFields(reason), 'a provider did not return its models');
   // One unavailable provider must not hide the others. If none answers, the caller gets the reason.
   if (failures.length > 0 && failures.length === lists.length) throw failures[0]?.reason;
   return lists.flatMap((list) => (list.status === 'fulfilled' ? list.value : []));
@@ -90,6 +90,6 @@ async function listOf(calls: ModelDeps['calls'], target: Target, signal: AbortSi
   const body: unknown = answer.kind === 'json' && answer.status < 400 ? JSON.parse(answer.body.toString('utf8')) : null;
   const list = ModelList.safeParse(body);
   if (list.success) return allowedOf(list.data.data, target);
-  const message = `${target.label} did not answer with a list of models (status ${answer.status}).`;
+  const message = `${target.label} did not return a list of models (status ${answer.status}).`;
   throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
 }

@@ -105,9 +105,7 @@ export function memberNotAllowed(
   const allowed =
     names.length === 0 ? 'Leave secret_key out' : `Allowed: ${names.map((name) => `'${name}'`).join(', ')}`;
   const wanted = secretKey === null ? 'The whole secret' : `The member '${secretKey.slice(0, 100)}'`;
-  const message =
-    `${wanted} of the secret reference '${slug}' is not shared with this workspace. ${allowed}, or ask for ` +
-    'allowed_secret_keys of the reference to be changed with a key of the organisation.';
+  const message = `${wanted} of the secret reference '${slug}' is not shared with this workspace. ${allowed}, or ask an admin of the organisation to extend allowed_secret_keys of the reference.`;
   return new GatewayError('forbidden', 'secret_key_not_allowed', message, { param });
 }
 
@@ -130,14 +128,16 @@ function fill(target: Target, found: readonly Mapped[], fetched: readonly Fetche
 
 function refuseUnsendable(slug: string, field: string, value: Secret): void {
   if (!isSecretSetting(field) && !/^\w+$/.test(value.reveal())) {
-    throw new SecretError('malformed', slug, `holds a value for '${field}' with more than letters, digits and '_'`);
+    throw new SecretError(
+      'malformed',
+      slug,
+      `holds a value for '${field}' that is not valid. It can only contain letters, digits and '_'`,
+    );
   }
   try {
     assertSendable(field, value.reveal(), field);
   } catch (error) {
-    const what =
-      `holds a value for '${field}' that is no credential: it must consist of printable ASCII characters, without ` +
-      'spaces and line breaks';
+    const what = `holds a value for '${field}' that is not a valid credential. It can only contain printable ASCII characters, without spaces or line breaks`;
     throw new SecretError('malformed', slug, what, error);
   }
 }
@@ -155,12 +155,12 @@ const deleted = ({ target_field: field, secret_reference_id: id }: SecretMapping
   new GatewayError(
     'dependency_failed',
     'secret_reference_not_found',
-    `The secret reference '${id}', which '${field}' of this credential is mapped to, does not exist any more.`,
+    `The secret reference '${id}', which '${field}' of this credential is mapped to, no longer exists.`,
   );
 
 const notAllowed = ({ slug }: LiveSecretReference): GatewayError =>
   new GatewayError(
     'forbidden',
     'secret_reference_not_allowed',
-    `The secret reference '${slug}' is not for this workspace any more. A key of the organisation can allow it again.`,
+    `The secret reference '${slug}' is no longer shared with this workspace. An organisation key can share it again.`,
   );

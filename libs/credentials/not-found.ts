@@ -11,10 +11,8 @@ export const noSuchConfig = (name: string, param: string | null): GatewayError =
     'invalid_request',
     'config_not_found',
     param === null
-      ? `The default config '${name.slice(0, 100)}' of this API key no longer exists. Send another one in ` +
-          'x-gateway-config, or use a key with another default.'
-      : `There is no config '${name.slice(0, 100)}'. GET /v1/configs lists those that you can use; a config itself is ` +
-          'sent as JSON, like {"virtual_key":"my-openai"}.',
+      ? `The default config '${name.slice(0, 100)}' of this API key no longer exists. Send another config in x-gateway-config, or use a key with another default config.`
+      : `There is no config '${name.slice(0, 100)}'. GET /v1/configs lists the configs that you can use. You can also send a config as JSON, such as {"virtual_key":"my-openai"}.`,
     { param: param ?? 'x-gateway-config' },
   );
 
@@ -35,7 +33,7 @@ export const noSuchGuardrail = (name: string, param: string | null): GatewayErro
   new NotInSnapshot(
     'invalid_request',
     'guardrail_not_found',
-    `There is no guardrail '${name.slice(0, 100)}' in this workspace. GET /v1/guardrails lists those that you can name.`,
+    `There is no guardrail '${name.slice(0, 100)}' in this workspace. GET /v1/guardrails lists the guardrails that you can use.`,
     { param },
   );
 

@@ -77,7 +77,7 @@ function mappableFields(provider: string): string[] {
 export function refuseUnmappable(provider: string, field: string, param: string): void {
   const names = mappableFields(provider);
   if (names.includes(field)) return;
-  const message = `Invalid '${param}': '${field.slice(0, 100)}' cannot be mapped. Only credentials can. For ${provider}: ${names.join(', ')}.`;
+  const message = `Invalid '${param}': '${field.slice(0, 100)}' cannot be mapped. Only credentials can be mapped. For ${provider}, these are: ${names.join(', ')}.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param });
 }
 
@@ -90,7 +90,7 @@ export function assertSendable(setting: string, value: string, param: string): v
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid '${param}': a credential must consist of printable ASCII characters, without spaces and line breaks.`,
+    `Invalid '${param}': a credential can only contain printable ASCII characters, without spaces or line breaks.`,
     { param },
   );
 }
@@ -136,7 +136,7 @@ function refuseForeignSetting(provider: string, names: readonly string[]): void 
   const foreign = names.find((name) => name !== 'key' && !Object.hasOwn(known, name));
   if (foreign === undefined) return;
   const owners = providersWith(foreign).join(', ');
-  const message = `Invalid '${foreign}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
+  const message = `Invalid '${foreign}': it is a setting of ${owners}, but this key is for ${provider}. Leave it out.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign });
 }
 

@@ -65,7 +65,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestedCredential
     throw new GatewayError(
       'invalid_request',
       'ambiguous_virtual_key',
-      'The headers x-gateway-virtual-key and x-gateway-provider name two different virtual keys; send one of them.',
+      'The headers x-gateway-virtual-key and x-gateway-provider name two different virtual keys. Send only one of them.',
       { param: 'x-gateway-virtual-key' },
     );
   }
@@ -99,7 +99,7 @@ export function slugOfModel(model: string | null): { slug: string; model: string
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'model': a model that begins with @ has the form @virtual-key/model, like @my-openai/gpt-5-mini.",
+    "Invalid 'model': a model that begins with @ must have the form @virtual-key/model, such as @my-openai/gpt-5-mini.",
     { param: 'model' },
   );
 }

@@ -185,10 +185,9 @@ function assertUsable(key: LiveCredential, clock: Clock, param: string | null): 
 
 const blocked = ({ slug }: LiveCredential, reason: NonNullable<LiveCredential['blocked']>, param: string | null) => {
   const texts = {
-    integration_deleted: 'has been deleted. Create a provider from another one.',
-    integration_unreadable:
-      'is stored in a form that cannot be read. Change it so that it is stored again, or delete it.',
-    integration_not_shared: 'is no longer shared with this workspace. A key of the organisation can share it again.',
+    integration_deleted: 'was deleted. Create a provider from another integration.',
+    integration_unreadable: 'cannot be read. Update it to store it again, or delete it.',
+    integration_not_shared: 'is no longer shared with this workspace. An organisation key can share it again.',
   };
   const kind = reason === 'integration_unreadable' ? 'unavailable' : 'forbidden';
   return new GatewayError(kind, reason, `The integration of the provider '${slug}' ${texts[reason]}`, { param });
@@ -199,8 +198,8 @@ const unknownKey = (slug: string, param: string): GatewayError =>
   new NotInSnapshot(
     'invalid_request',
     'virtual_key_not_found',
-    `There is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. GET /v1/virtual-keys and ` +
-      'GET /v1/providers list the ones you can use.',
+    `There is no virtual key or provider with the slug '${slug.slice(0, 100)}'. GET /v1/virtual-keys and ` +
+      'GET /v1/providers list those that you can use.',
     { param },
   );
 
@@ -208,7 +207,7 @@ const deletedKey = (id: string, holder: string): GatewayError =>
   new NotInSnapshot(
     'invalid_request',
     'virtual_key_deleted',
-    `The virtual key that this ${holder} was created with has been deleted.`,
+    `The virtual key that this ${holder} was created with was deleted.`,
     { id },
   );
 
@@ -230,8 +229,7 @@ function assertStoredHost(key: LiveCredential, customHost: string, param: string
   throw new GatewayError(
     'invalid_request',
     'custom_host_mismatch',
-    `The ${key.noun} '${key.slug}' is not stored for this custom host. Leave the custom host out, or store a virtual ` +
-      'key for that host.',
+    `The ${key.noun} '${key.slug}' is not stored for this custom host. Leave out the custom host, or store a virtual key for this host.`,
     { param },
   );
 }
@@ -251,8 +249,7 @@ function chooseProvider(name: string, used: RequestedCredential, names: FieldNam
     throw new GatewayError(
       'invalid_request',
       'missing_custom_host',
-      `The provider '${provider.id}' has no default address, or the settings that determine it are missing. Give the address in ` +
-        `${names.customHost}, or add those settings.`,
+      `The provider '${provider.id}' has no default address, or the settings that determine it are missing. Set the address with ${names.customHost}, or add those settings.`,
       { param: names.customHost },
     );
   }
@@ -261,8 +258,7 @@ function chooseProvider(name: string, used: RequestedCredential, names: FieldNam
     throw new GatewayError(
       'invalid_request',
       'missing_credentials',
-      `The provider '${provider.id}' needs a key. Send yours as Authorization: Bearer, with the gateway key in ` +
-        'x-gateway-api-key, or use a virtual key.',
+      `The provider '${provider.id}' needs a key. Send your provider key as Authorization: Bearer and the gateway key in x-gateway-api-key, or use a virtual key.`,
       { param: names.key },
     );
   }
@@ -281,9 +277,9 @@ export const missingCredentials = (): GatewayError =>
   new GatewayError(
     'invalid_request',
     'missing_credentials',
-    'The request does not say which provider to call. There are four ways: a virtual key (header x-gateway-virtual-key, or the model as ' +
+    'The request does not name a provider. There are four ways to name one: a virtual key (header x-gateway-virtual-key, or the model as ' +
       '@virtual-key/model); x-gateway-provider with your provider key as Authorization: Bearer and the gateway key in ' +
-      'x-gateway-api-key; x-gateway-config; or provider and key together with x-gateway-custom-host.',
+      'x-gateway-api-key; x-gateway-config; or a provider and its key together with x-gateway-custom-host.',
     { param: 'x-gateway-virtual-key' },
   );
 

@@ -257,7 +257,7 @@ test.each<[string, IncomingHttpHeaders, { code: string; param: string | null; me
   [
     'a custom host with credentials',
     { ...withProviderKey, 'x-gateway-provider': 'openai', 'x-gateway-custom-host': 'https://u:p@a.example' },
-    { code: 'invalid_value', param: 'x-gateway-custom-host', message: /without user name/ },
+    { code: 'invalid_value', param: 'x-gateway-custom-host', message: /without a user name/ },
   ],
   [
     'a stored config',

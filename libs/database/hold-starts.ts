@@ -22,7 +22,9 @@ export async function holdStarts<Result>(
         session,
       );
       if (rows[0]?.held !== true) {
-        throw new ConfigurationError('Another process migrates or restores this database. Wait until it has ended.');
+        throw new ConfigurationError(
+          'Another process is migrating or restoring this database. Wait until it has finished.',
+        );
       }
       return await work();
     });

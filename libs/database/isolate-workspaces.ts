@@ -151,7 +151,7 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
       if (isThere) continue;
       if (state !== '42501') throw error;
       // If the role cannot be created, it cannot be granted either. The API logs a warning at its start.
-      logger.debug({ err: error }, 'the role of workspaces cannot be prepared by this role');
+      logger.debug({ err: error }, 'this database role cannot create the role for workspaces');
       return;
     }
   }

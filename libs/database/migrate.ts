@@ -81,7 +81,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
 async function endSession(connectionString: string, pid: number | undefined, logger: Logger): Promise<void> {
   const pool = createPool({ connectionString, applicationName: 'sluice-migrate', max: 1 }, logger);
   await pool.query('select pg_terminate_backend($1)', [pid]).catch((error: unknown) => {
-    logger.warn({ err: error }, 'the migration under way was not ended'); // Only its own time limits can end it.
+    logger.warn({ err: error }, 'the running migration did not stop'); // Only its own time limits can end it.
   });
   await pool.end();
 }
@@ -91,15 +91,13 @@ async function runPending(session: Kysely<Database>, folder: string, logger: Log
   const alreadyApplied = await appliedMigrations(session);
   if (alreadyApplied.size > 0 && known[0] !== undefined && !alreadyApplied.has(known[0])) {
     throw new ConfigurationError(
-      `This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded: start with an ` +
-        `empty database, or with another data directory (SLUICE_DATA_DIR), or run that checkout again.`,
+      `This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded. Start with an empty database or another data directory (SLUICE_DATA_DIR), or use the old checkout.`,
     );
   }
   const required = await missingRequirement(session, folder);
   if (required !== null) {
     throw new ConfigurationError(
-      `This release is too old for the database, which needs one that has the migration ${required}; this one ends at ` +
-        `${known.at(-1) ?? 'none'}. Start a newer release, or restore the backup that was made before the upgrade.`,
+      `This release is too old for the database. The database has the migration ${required}, but the latest one in this release is ${known.at(-1) ?? 'none'}. Start a newer release, or restore the backup from before the upgrade.`,
     );
   }
   const migrations: Record<string, Migration> = {};

@@ -92,7 +92,7 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
 function assertPostgresUrl(connectionString: string): void {
   const protocol = URL.canParse(connectionString) ? new URL(connectionString).protocol : '';
   if (protocol === 'postgres:' || protocol === 'postgresql:') return;
-  throw new ConfigurationError('The database URL must be of the form postgres://user:password@host:port/database.');
+  throw new ConfigurationError('The database URL must have the form postgres://user:password@host:port/database.');
 }
 
 /** One statement, in one round trip, which skips settings that this server does not know. */

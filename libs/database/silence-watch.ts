@@ -50,7 +50,7 @@ export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.Cl
       if (!isWaiting() || stream.bytesRead + stream.bytesWritten !== bytesSeen) return;
       const state = sessions instanceof Map && client.processID ? sessions.get(client.processID) : undefined;
       if (sessions === 'away' || performance.now() - silentSinceMs >= silenceMsMax) {
-        stream.destroy(Object.assign(new Error('The database stopped answering.'), { code: connectionSilentCode }));
+        stream.destroy(Object.assign(new Error('The database stopped responding.'), { code: connectionSilentCode }));
       } else if (state === 'idle' || state === 'idle in transaction') {
         stream.destroy(Object.assign(new Error('The query or its answer was lost.'), { code: 'ECONNRESET' }));
       } else stream.setTimeout(silenceMs); // It is set again because the timer runs only once.

@@ -31,7 +31,7 @@ export function rebind(workspaceId: string | null): void {
 export function boundWorkspace(): string | null {
   const binding = bindings.getStore();
   if (binding === undefined) {
-    throw new Error('a statement of a workspace database ran outside of a request: use runForWorkspace or asSystem');
+    throw new Error('a statement of a workspace database ran outside a request: use runForWorkspace or asSystem');
   }
   return binding.workspaceId;
 }

@@ -88,7 +88,7 @@ export async function transactOnce<Body extends object>(
     throw new GatewayError(
       'conflict',
       'request_in_progress',
-      'The same request is still being processed. Send it again when that has ended.',
+      'The first request with this Idempotency-Key is still in progress. Send it again when it has finished.',
       { cause: error },
     );
   }

@@ -168,8 +168,7 @@ export async function findEvent(db: Kysely<Database>, workspaceId: string, event
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'after': this workspace has no event with this id. If the server was restored from a backup, the event may be " +
-      'lost: continue after an earlier one.',
+    "Invalid 'after': this workspace has no event with this ID. If the server was restored from a backup, the event may be lost. Continue after an earlier event.",
     { param: 'after' },
   );
 }

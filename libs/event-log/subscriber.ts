@@ -136,7 +136,7 @@ export async function rebuildSubscriber(
     const { events, state } = await applyNextPage(db, subscriber, upcasts);
     applied += events;
     onProgress(applied);
-    if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker: see its last error`);
+    if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker; see its last error`);
     if (state === 'busy') await sleep(20); // A worker is applying a page.
     else if (!(await hasNextEvent(db, subscriber.name))) return applied;
   }

@@ -171,7 +171,7 @@ function noSuchFile(id: string): GatewayError {
 }
 
 function unknownCursor(after: string): GatewayError {
-  const message = `There is no file '${after}'. Set 'after' to the id of the last file of the previous page.`;
+  const message = `There is no file '${after}'. Set 'after' to the ID of the last file on the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }
 
@@ -198,7 +198,7 @@ export async function admitUpload(
     )::int8 as bytes`.execute(db);
   const bytes = rows[0]?.bytes ?? 0;
   if (bytes + addedBytes <= bytesMax) return;
-  const added = addedBytes === 1 ? '' : `, and this upload has ${addedBytes}`;
-  const message = `The files of this workspace use ${bytes} of at most ${bytesMax} bytes${added}. Delete some; their space is freed within a day.`;
+  const added = addedBytes === 1 ? '' : `, and this upload adds ${addedBytes}`;
+  const message = `The files of this workspace use ${bytes} of at most ${bytesMax} bytes${added}. Delete some files. Their space is freed within a day.`;
   throw new GatewayError('quota_exceeded', 'storage_quota_exceeded', message);
 }

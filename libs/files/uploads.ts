@@ -118,7 +118,7 @@ export function createUploads(deps: Deps): Uploads {
       where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(tx);
     const pending = rows[0]?.pending ?? 0;
     if (pending >= pendingMax) {
-      const message = `The workspace has ${pending} uploads that are not complete, which is the most. Complete or cancel some.`;
+      const message = `The workspace already has ${pending} incomplete uploads, the maximum. Complete or cancel some.`;
       throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
     }
     await admitUpload(tx, workspaceId, deps.storedBytesMax, bytes);
@@ -221,10 +221,10 @@ export function createUploads(deps: Deps): Uploads {
         );
         const { parts = 0, bytes = 0 } = rows[0] ?? {};
         if (parts >= partsMax)
-          throw invalid('data', `The upload has ${parts} parts, which is the most. Send larger ones.`);
+          throw invalid('data', `The upload already has ${parts} parts, the maximum. Send larger parts.`);
         // Parts may be sent again after an answer was lost, so there may be more bytes than the file has, but not for ever.
         if (bytes + blob.sizeBytes > 2 * upload.bytes || blob.sizeBytes > upload.bytes)
-          throw invalid('data', `The parts have more bytes than the ${upload.bytes} that the upload was created for.`);
+          throw invalid('data', `The parts exceed the ${upload.bytes} bytes that the upload was created for.`);
         const part = { id: newId('part_'), upload_id: id, workspace_id: workspaceId, blob: blob.blob };
         const row = await tx
           .insertInto('upload_part')
@@ -284,13 +284,19 @@ function orderedParts(upload: UploadRow, all: readonly PartRow[], partIds: reado
   const parts = partIds.map((partId, index) => {
     const part = byId.get(partId);
     if (part === undefined)
-      throw invalid(`part_ids[${index}]`, `The upload has no part '${partId.slice(0, 100)}', or it is named twice.`);
+      throw invalid(
+        `part_ids[${index}]`,
+        `The upload has no part '${partId.slice(0, 100)}', or the request lists it twice.`,
+      );
     byId.delete(partId);
     return part;
   });
   const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
   if (bytes === upload.bytes) return parts;
-  throw invalid('part_ids', `These parts have ${bytes} bytes, but the upload was created for ${upload.bytes}.`);
+  throw invalid(
+    'part_ids',
+    `These parts have ${bytes} bytes in total, but the upload was created for ${upload.bytes} bytes.`,
+  );
 }
 
 /** Throws conflict for an upload that nothing can be added to any more. */
@@ -319,7 +325,10 @@ const invalid = (param: string, message: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', message, { param });
 
 const wrongContent = (name: 'md5' | 'sha256'): GatewayError =>
-  invalid(name, `The ${name} of the parts is another one: a part is missing, damaged or out of order.`);
+  invalid(
+    name,
+    `The ${name} of the parts does not match the announced one. A part is missing, damaged or out of order.`,
+  );
 
 const noSuchUpload = (id: string): GatewayError =>
   new GatewayError('not_found', null, `No such Upload object: ${id.slice(0, 100)}`, { param: 'upload_id' });

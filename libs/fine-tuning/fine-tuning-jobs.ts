@@ -158,6 +158,6 @@ function noSuchJob(id: string): GatewayError {
 }
 
 function unknownCursor(after: string): GatewayError {
-  const message = `There is no fine-tuning job '${after}'. Set 'after' to the id of the last job of the previous page.`;
+  const message = `There is no fine-tuning job '${after}'. Set 'after' to the ID of the last job on the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }

@@ -74,6 +74,6 @@ async function findVersion(db: Kysely<Database>, jobId: string, kind: 'event', i
 }
 
 function unknownCursor(kind: 'event' | 'checkpoint', after: string): GatewayError {
-  const message = `The job has no ${kind} '${after}'. Set 'after' to the id of the last ${kind} of the previous page.`;
+  const message = `The job has no ${kind} '${after}'. Set 'after' to the ID of the last ${kind} on the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }

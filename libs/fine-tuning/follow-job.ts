@@ -77,7 +77,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
       const note = noteOf(
         id,
         `lost-${row.version}`,
-        `The provider does not show the job at the moment: ${error.message}`,
+        `The provider cannot return the job at the moment: ${error.message}`,
       );
       await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
@@ -146,7 +146,7 @@ async function withResults(
       ids.push(file.id);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      deps.logger.warn({ fine_tuning_job_id: row.id, code: error.code }, 'a result file could not be fetched');
+      deps.logger.warn({ fine_tuning_job_id: row.id, code: error.code }, 'a result file could not be downloaded');
       const isPassing = isRetryable(error) && error.code !== 'upstream_response_too_large';
       if (mayPostpone && (isPassing || error.kind === 'storage_full')) {
         await removeBlobs(deps, results);

@@ -93,7 +93,7 @@ async function collectNew<Item extends { id: string; created_at: number }>(
   } catch (error) {
     // Some OpenAI-compatible servers have no such list. Their jobs are followed without it.
     if (!(error instanceof GatewayError) || error.kind !== 'not_found') throw error;
-    logger.debug({ fine_tuning_job_id: jobId, kind }, 'the provider has no such list');
+    logger.debug({ fine_tuning_job_id: jobId, kind }, 'the provider does not have this list');
   }
   const items = [...found.values()].map(({ item }) => item).toReversed();
   return { items: items.toSorted((a, b) => a.created_at - b.created_at), whole };

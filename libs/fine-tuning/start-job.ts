@@ -67,11 +67,7 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
     job.note?.('provider_unavailable');
     // Only the first failed try gets an event.
     if (attempt === 0 && job.retryCount === 0) {
-      const note = noteOf(
-        id,
-        'waits',
-        `The provider cannot accept the job yet. It will be tried again: ${error.message}`,
-      );
+      const note = noteOf(id, 'waits', `The provider cannot accept the job yet. Sluice will retry: ${error.message}`);
       await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
     await tryAgain(deps, job, error.retryAfterMs ?? 0);

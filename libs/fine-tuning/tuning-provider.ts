@@ -69,12 +69,12 @@ export function connectTuningProvider(
     try {
       return answer.json();
     } catch (cause) {
-      throw unreadable(request, 'that is not JSON', cause);
+      throw unreadable(request, 'that is not valid JSON', cause);
     }
   };
   const job = async (request: Omit<PlainRequest, 'signal'>): Promise<ProviderJob> => {
     const read = readProviderJob(await json(request));
-    if (!read) throw unreadable(request, 'that is no fine-tuning job');
+    if (!read) throw unreadable(request, 'that is not a fine-tuning job');
     return read;
   };
   const unreadable = ({ method, path }: Pick<PlainRequest, 'method' | 'path'>, what: string, cause?: unknown) =>
@@ -95,7 +95,7 @@ export function connectTuningProvider(
         data?: unknown;
         has_more?: unknown;
       } | null;
-      if (!Array.isArray(body?.data)) throw unreadable({ method: 'GET', path }, 'that is no list');
+      if (!Array.isArray(body?.data)) throw unreadable({ method: 'GET', path }, 'that is not a list');
       const items = body.data.filter(
         (item): item is Record<string, unknown> => typeof item === 'object' && item !== null,
       );
@@ -133,7 +133,7 @@ export function connectTuningProvider(
         // With the default timeouts instead of `callTimeouts`, because files are large.
         const request = { method: 'POST' as const, path: '/files', headers, body, timeouts: {} };
         const { id } = ((await json(request)) ?? {}) as { id?: unknown };
-        if (typeof id !== 'string' || id === '') throw unreadable(request, 'that is no file');
+        if (typeof id !== 'string' || id === '') throw unreadable(request, 'that is not a file');
         return id;
       } finally {
         source.destroy();

@@ -43,6 +43,6 @@ export function requireNetwork(lists: readonly AllowedNetworks[], address: strin
   const refusing = lists.find((networks) => !networks.has(address));
   if (refusing === undefined) return;
   const owner = refusing.of === 'API key' ? 'This API key' : 'The workspace of this API key';
-  const message = `${owner} does not allow requests from ${address || 'an unknown address'}. Its allowed_networks list the networks that do.`;
+  const message = `${owner} does not allow requests from ${address || 'an unknown address'}. Send it from one of its allowed_networks, or ask an admin to extend them.`;
   throw new GatewayError('forbidden', 'address_not_allowed', message);
 }

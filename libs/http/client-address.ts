@@ -59,7 +59,9 @@ export function parseNetworks(text: string): BlockList | null {
     const bitsMax = family === 'ipv6' ? 128 : 32;
     const length = bits === undefined ? bitsMax : /^\d{1,3}$/.test(bits) ? Number(bits) : Number.NaN;
     if (isIP(address) === 0 || more !== undefined || !(length <= bitsMax)) {
-      throw new RangeError(`'${entry}' is no address and no network: write 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32`);
+      throw new RangeError(
+        `'${entry}' is not an IP address or network. Use a form like 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32`,
+      );
     }
     list.addSubnet(address, length, family);
   }

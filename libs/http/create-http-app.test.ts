@@ -543,7 +543,7 @@ test('a body that begins with a byte order mark is rejected with that reason, va
       status: 400,
       error: {
         code: 'invalid_json',
-        message: 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.',
+        message: 'The request body begins with a byte order mark. Send it as UTF-8 without BOM.',
       },
     });
   }

@@ -198,7 +198,7 @@ function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
   return (request, response) => {
     contextOf(request).route = path;
     response.setHeader('allow', allow);
-    const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}: use ${allow}.`;
+    const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}. Use ${allow}.`;
     throw new GatewayError('method_not_allowed', 'method_not_allowed', message);
   };
 }

@@ -132,12 +132,12 @@ test('a config that is too large for a header, or has line breaks, is answered w
   expect(large).toContain('Store a large config (POST /v1/configs) and send its slug.');
   const broken = await exchange(server.port, `${start}{"strategy":\n  {}}\r\n\r\n`);
   expect(broken).toMatch(/^HTTP\/1\.1 400 [^]*"code":"malformed_request"/);
-  expect(broken).toContain('must have no line breaks');
+  expect(broken).toContain('must not contain line breaks');
 });
 
 const chunked = `${start}Transfer-Encoding: chunked\r\n\r\n`;
 test.each([
-  ['a line break in a header', `${start}x-gateway-config: {\n {}}\r\n\r\n`, /a header .* must have no line breaks/],
+  ['a line break in a header', `${start}x-gateway-config: {\n {}}\r\n\r\n`, /a header .* must not contain line breaks/],
   ['a header without a colon', `${start}nonsense\r\n\r\n`, /a header is malformed/],
   ['a NUL in a header', `${start}x-a: a\0b\r\n\r\n`, /a header is malformed/],
   ['a chunk size that is no number', `${chunked}zz\r\n`, /a chunk of the body/],

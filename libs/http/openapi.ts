@@ -18,15 +18,14 @@ const interfaceVersion = '2.0.0';
 
 const tracingHeaders: Record<string, string> = {
   'trace-id': 'Groups requests. The gateway generates one if it is absent.',
-  'span-id': 'Id of a span in the trace.',
-  'parent-span-id': 'Id of the parent span.',
+  'span-id': 'ID of a span in the trace.',
+  'parent-span-id': 'ID of the parent span.',
   'span-name': 'Name of the span.',
 };
 
 const headerTexts: Record<string, string> = {
   metadata:
-    'JSON object whose values have at most 128 characters. Values other than strings count as their JSON text. ' +
-    'Names that begin with an underscore are ignored.',
+    'JSON object whose values have at most 128 characters. Values other than strings are converted to JSON text. Names that begin with an underscore are ignored.',
 };
 
 /** The values of headers that accept no others. */
@@ -78,9 +77,9 @@ export function toOpenApi(
       schemas,
       responses: { Error: errorResponse },
       headers: {
-        'x-request-id': { description: 'Id of the request, for problem reports.', schema: { type: 'string' } },
+        'x-request-id': { description: 'ID of the request, for problem reports.', schema: { type: 'string' } },
         'x-gateway-trace-id': {
-          description: 'Id of the trace that the request belongs to.',
+          description: 'ID of the trace that the request belongs to.',
           schema: { type: 'string' },
         },
       },
@@ -283,7 +282,7 @@ const commonHeaders = {
   'x-gateway-trace-id': { $ref: '#/components/headers/x-gateway-trace-id' },
 };
 const errorResponse = {
-  description: 'The error, with what was wrong and how to correct it.',
+  description: 'The error, with its cause and how to fix it.',
   headers: commonHeaders,
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 };

@@ -77,7 +77,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     throw new GatewayError(
       'invalid_request',
       'request_headers_too_large',
-      `A request may have at most ${headersMax} headers.`,
+      `A request can have at most ${headersMax} headers.`,
     );
   }
   if (request.httpVersionMajor !== 1) {
@@ -209,7 +209,7 @@ function parseTraceparent(header: string | string[]): { traceId: string; spanId:
 
 function parseMetadata(header: string): Readonly<Record<string, string>> {
   const refuse = (what: string): GatewayError => {
-    const message = `The header x-gateway-metadata must be a JSON object, each of whose values has at most ${metadataTextMax} characters: ${what}.`;
+    const message = `The header x-gateway-metadata must be a JSON object whose values have at most ${metadataTextMax} characters each: ${what}.`;
     return new GatewayError('invalid_request', 'invalid_value', message, { param: 'x-gateway-metadata' });
   };
   let value: unknown;
@@ -227,7 +227,8 @@ function parseMetadata(header: string): Readonly<Record<string, string>> {
     const text = metadataText(entry);
     const shown = JSON.stringify(key.slice(0, metadataTextMax));
     if (!isMetadataText(key) || key === '') throw refuse(`the name ${shown} is not allowed`);
-    if (!isMetadataText(text)) throw refuse(`the value of ${shown} is too long or holds U+0000 or half a character`);
+    if (!isMetadataText(text))
+      throw refuse(`the value of ${shown} is too long, contains U+0000 or is not well-formed Unicode`);
     metadata[key] = text;
   }
   return metadata;

@@ -23,7 +23,7 @@ const missingScopes = ({ scopes }: Scoped, wanted: readonly string[] | null): re
 /** Throws forbidden if the caller's key does not have the scope. */
 export function requireScope(caller: Scoped, scope: string): void {
   if (hasScope(caller, scope)) return;
-  const message = `This API key lacks the scope '${scope}': use a key that has it, or one made without a list of scopes.`;
+  const message = `This API key lacks the scope '${scope}'. Use a key that has this scope, or a key created without a list of scopes.`;
   throw new GatewayError('forbidden', 'missing_scope', message);
 }
 
@@ -69,7 +69,7 @@ export function refuseKeyOfOther(caller: Acting, userId: string | undefined): vo
   throw new GatewayError(
     'forbidden',
     'key_of_other_user',
-    'A key of a user is made, changed and rotated by that user, or with a key of the organisation.',
+    'Only the user or an organisation key can create, change and rotate a key of a user.',
     { param: 'user_id' },
   );
 }
@@ -81,21 +81,21 @@ export function refuseKeyOfOther(caller: Acting, userId: string | undefined): vo
 export function refuseHigherWorkspaceRole({ scopes: held }: Scoped, role: WorkspaceRole): void {
   const needed = scopesOfRole(role);
   if (held === 'all' || (needed !== 'all' && needed.isSubsetOf(held))) return;
-  throw higherRole(`The role '${role}' in a workspace may do more than the caller of this request`);
+  throw higherRole(`The role '${role}' in a workspace has more rights than the caller of this request`);
 }
 
 /** The same for a role in the organisation. The caller must be known to act for the organisation. Throws forbidden. */
 export function refuseHigherOrganisationRole(caller: Acting & Scoped, role: OrganisationRole): void {
   const isOwner = reachesEveryWorkspace(caller) || caller.principal.organisationRole === 'owner';
   if (role === 'member' || (caller.scopes === 'all' && (role === 'admin' || isOwner))) return;
-  throw higherRole(`The role '${role}' may do more than the caller of this request`);
+  throw higherRole(`The role '${role}' has more rights than the caller of this request`);
 }
 
 const higherRole = (what: string): GatewayError =>
   new GatewayError(
     'forbidden',
     'higher_role',
-    `${what}, who can therefore neither give it nor take it away. Choose a lower role, or ask someone who has it.`,
+    `${what}, who can therefore neither grant nor remove it. Choose a lower role, or ask someone with this role.`,
     { param: 'role' },
   );
 
@@ -176,8 +176,8 @@ export function refuseMoreScopes({ scopes }: Scoped, wanted: readonly string[] |
   const held = [...scopes].join(', ');
   const message =
     missing === null
-      ? `A key without 'scopes' may do everything, but the key of this request may not. Choose scopes from ${held}.`
-      : `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key. It has ${held}.`;
+      ? `A key without 'scopes' has all scopes, but the key of this request does not. Choose scopes from ${held}.`
+      : `The key of this request does not have ${missing.join(', ')}, so it cannot grant this to another key. It has ${held}.`;
   throw new GatewayError('forbidden', 'insufficient_scope', message, { param });
 }
 
@@ -207,7 +207,7 @@ export function refuseLongerLife(maker: KeyRights, expiresAtMs: number): void {
   throw new GatewayError(
     'forbidden',
     'outlives_its_maker',
-    `The key of this request expires at ${last}, and a key that it creates may not expire later. Set 'expires_at' to that time or earlier.`,
+    `The key of this request expires at ${last}, and keys that it creates cannot expire later. Set 'expires_at' to that time or earlier.`,
     { param: 'expires_at' },
   );
 }
@@ -228,7 +228,7 @@ export function refuseStronger(
   throw new GatewayError(
     'forbidden',
     'insufficient_scope',
-    `The key '${key.id}' may do more than the key of this request, which therefore cannot ${what} it. Use a key that may do as much.`,
+    `The key '${key.id}' has more rights than the key of this request, which therefore cannot ${what} it. Use a key with at least the same rights.`,
     { param: 'id' },
   );
 }

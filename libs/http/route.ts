@@ -140,7 +140,7 @@ function withoutPathParameters(value: unknown, schema: ZodType, params: Request[
   const rest: Record<string, unknown> = { ...value };
   for (const { name, parameter } of repeated) {
     if (String(rest[name]) !== params[parameter]) {
-      const message = `Invalid '${name}': the path of this request has another one. Leave it out, or send the same.`;
+      const message = `Invalid '${name}': it differs from the one in the path. Leave it out, or send the same value.`;
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: name });
     }
     delete rest[name];
@@ -155,7 +155,7 @@ export const isOptional = (schema: unknown): boolean => schema instanceof z.ZodO
 function refuseImpossibleIds({ params }: Request): void {
   for (const [name, value] of Object.entries(params)) {
     if (!String(value).includes('\0')) continue;
-    const message = `No id contains the character U+0000, but the '${name}' of this request does.`;
+    const message = `The '${name}' of this request contains the character U+0000, which no ID contains.`;
     throw new GatewayError('not_found', null, message, { param: name });
   }
 }
@@ -207,7 +207,7 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
       }
       // No text in Postgres contains it, so it cannot match any stored text.
       if (typeof value === 'string' && value.includes('\0')) {
-        const message = `Invalid '${param}': expected a text without the character U+0000.`;
+        const message = `Invalid '${param}': expected text without the character U+0000.`;
         throw new GatewayError('invalid_request', 'invalid_value', message, { param });
       }
     }

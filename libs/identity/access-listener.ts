@@ -58,7 +58,7 @@ export function createAccessListener({ connectionString, onChange, logger, retry
       try {
         await listen();
       } catch (error) {
-        logger.warn({ err: error }, 'access listener cannot connect; polling goes on');
+        logger.warn({ err: error }, 'access listener cannot connect; polling continues');
       }
       await sleep(retryMs, stopping.signal);
     }

@@ -228,7 +228,7 @@ test('wrong keys beyond their number cause no look into the database, and right 
 const token = 'eyJhbGciOiJSUzI1NiJ9.e30.c2ln';
 const user = { keyId: 'user_1' } as Caller;
 const refusing = () =>
-  Promise.reject(new GatewayError('unauthenticated', 'invalid_token', 'The token was refused. It has expired.'));
+  Promise.reject(new GatewayError('unauthenticated', 'invalid_token', 'The token was rejected. It has expired.'));
 
 test('a token in the place of a key signs its user in, where tokens are taken', async () => {
   const tokens = { find: () => user, verify: refusing };

@@ -90,7 +90,6 @@ const unavailable = (cause: unknown): GatewayError =>
   new GatewayError(
     'unavailable',
     'sign_in_unavailable',
-    'This token cannot be checked, because the server of the keys that it was signed with (SLUICE_JWKS_URL) does not ' +
-      'answer as it should. Try again shortly.',
+    'This token cannot be checked because the key server of the identity provider (SLUICE_JWKS_URL) is unavailable. Try again shortly.',
     { retryAfterMs: 5_000, cause },
   );

@@ -28,7 +28,7 @@ const roles: readonly WorkspaceRole[] = ['member', 'manager', 'admin'];
 export function tokenCaller(people: People, identity: TokenIdentity): Caller {
   const user = people.findUser(identity.user);
   if (user === undefined) {
-    const message = `The token is valid, but its user '${identity.user.slice(0, 100)}' is no user here. Ask an admin for an invite.`;
+    const message = `The token is valid, but the user '${identity.user.slice(0, 100)}' does not exist here. Ask an admin for an invite.`;
     throw new GatewayError('forbidden', 'unknown_user', message);
   }
   const [first, ...others] = user.memberships.keys();
@@ -67,7 +67,7 @@ export function tokenWorkspace(people: People, { workspace: wanted }: TokenIdent
   const id = own ?? people.onlyWorkspace();
   if (id !== undefined) return id;
   const message =
-    'The token names no workspace, and its user has several or none. Put one into its claim (SLUICE_JWT_CLAIM_WORKSPACE).';
+    'The token does not name a workspace, and its user has none or several. Add the workspace to the token as a claim (SLUICE_JWT_CLAIM_WORKSPACE).';
   throw new GatewayError('forbidden', 'workspace_required', message);
 }
 
@@ -81,5 +81,5 @@ const notAllowed = (workspace: string): GatewayError =>
   new GatewayError(
     'forbidden',
     'workspace_not_allowed',
-    `The token is valid, but its user has no business in the workspace '${workspace.slice(0, 100)}', if there is one.`,
+    `The token is valid, but its user has no access to a workspace '${workspace.slice(0, 100)}'. Ask an admin of the workspace for access.`,
   );

@@ -150,7 +150,7 @@ function identityOf(
   { claims: names, trustsUnmarkedEmail }: Pick<TokenSettings, 'claims' | 'trustsUnmarkedEmail'>,
 ): TokenIdentity {
   const user = textOf(claimOf(payload, names.user));
-  if (user === null) throw refused(`It has no claim '${names.user}', which says who the user is.`);
+  if (user === null) throw refused(`It has no claim '${names.user}', which identifies the user.`);
   // Some issuers send texts. Without the claim, an address can only be used for a new user who is found by something
   // else.
   const verified = payload['email_verified'];
@@ -196,7 +196,7 @@ function wordsOf(value: unknown): string[] | null {
 }
 
 const refused = (why: string, cause?: unknown): GatewayError =>
-  new GatewayError('unauthenticated', 'invalid_token', `The token was refused. ${why}`, { cause });
+  new GatewayError('unauthenticated', 'invalid_token', `The token was rejected. ${why}`, { cause });
 
 /** The message never contains a part of the token. */
 function explain(error: unknown): string {
@@ -208,7 +208,7 @@ function explain(error: unknown): string {
       : `Its claim '${claim}' is missing or is not the expected one.`;
   }
   if (error instanceof errors.JWKSNoMatchingKey) return 'It was signed with a key that its issuer does not publish.';
-  if (error instanceof errors.JOSEAlgNotAllowed) return `Its algorithm is none of ${algorithms.join(', ')}.`;
-  if (error instanceof errors.JWSSignatureVerificationFailed) return 'Its signature is wrong.';
-  return 'It is not a signed JWT that can be read.';
+  if (error instanceof errors.JOSEAlgNotAllowed) return `Its algorithm must be one of ${algorithms.join(', ')}.`;
+  if (error instanceof errors.JWSSignatureVerificationFailed) return 'Its signature is invalid.';
+  return 'It is not a readable signed JWT.';
 }

@@ -60,7 +60,6 @@ const tooMany = (waitMs: number): GatewayError =>
   new GatewayError(
     'rate_limited',
     'too_many_failed_attempts',
-    'Too many requests with a wrong API key or sign-in token came from your address. Check yours and try again later. ' +
-      'Known API keys and tokens that were accepted before still work; a new token has to wait.',
+    'Too many requests with a wrong API key or sign-in token came from your address. Check your key or token, and try again later. Known API keys and previously accepted tokens still work, but new tokens are not checked until then.',
     { retryAfterMs: Math.max(1_000, Math.ceil(waitMs)) },
   );

@@ -56,7 +56,7 @@ export class GatewayError extends Error {
  */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
-  const message = 'The gateway failed while it worked on this call.';
+  const message = 'The gateway failed while it processed this call.';
   return new GatewayError('internal', 'internal_error', message, { cause: error });
 }
 

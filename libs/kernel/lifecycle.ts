@@ -123,7 +123,7 @@ export async function runProcess(
     if (!process.connected) process.exit(1); // the parent died before anything was started
     process.once('disconnect', () => {
       if (ending) setTimeout(() => process.exit(1), orphanDeadlineMs).unref();
-      else stop('the parent process is gone', Math.min(deadlineMs, orphanDeadlineMs));
+      else stop('the parent process has ended', Math.min(deadlineMs, orphanDeadlineMs));
     });
   }
   starting = startInOrder(parts, stopping.signal);

@@ -291,6 +291,6 @@ class Lease implements MemoryLease {
 }
 
 function overloaded(): GatewayError {
-  const message = 'The gateway has no memory left for this call. Try again shortly.';
+  const message = 'The gateway does not have enough memory for this call. Try again shortly.';
   return new GatewayError('unavailable', 'server_overloaded', message, { retryAfterMs: 1_000 });
 }

@@ -51,7 +51,9 @@ describe('readEnv', () => {
     writeFileSync(path.join(folder, 'empty'), '\n');
     for (const wrong of [path.join(folder, 'none'), folder, path.join(folder, 'empty')]) {
       const read = () => readEnv(secrets, { DATABASE_URL: 'x', SLUICE_MASTER_KEY_FILE: wrong });
-      expect(errorOf(read).message).toContain('SLUICE_MASTER_KEY_FILE: must name a readable text file');
+      expect(errorOf(read).message).toContain(
+        'SLUICE_MASTER_KEY_FILE: must be the path of a readable, non-empty text file',
+      );
     }
   });
 });

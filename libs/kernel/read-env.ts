@@ -49,7 +49,7 @@ export function readFileVariables(env: NodeJS.ProcessEnv): Record<string, string
     }
     const text = readSmallFile(file);
     if (text === null)
-      problems.push(`${name}_FILE: must name a readable text file of at most 64 KiB that is not empty`);
+      problems.push(`${name}_FILE: must be the path of a readable, non-empty text file of at most 64 KiB`);
     else present[name] = text;
   }
   if (problems.length === 0) return present;

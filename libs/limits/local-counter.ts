@@ -181,7 +181,7 @@ export class LocalCounter {
   /** Applies the answer to the last request. */
   take({ period, amount, expiresAtMs }: LeaseGrant): void {
     const asked = this.#asked;
-    if (asked === null) throw new Error('a lease was granted that nobody has asked for');
+    if (asked === null) throw new Error('a lease was granted that was not requested');
     this.#asked = null;
     this.#expiresAtMs = expiresAtMs;
     this.#periodEndMs = period.endMs;

@@ -89,8 +89,7 @@ async function appendOwner(unit: UnitOfWork, id: string, email: string, workspac
 function assertBootstrapKey(key: Secret): void {
   if (/^[\x21-\x7e]{16,512}$/.test(key.reveal())) return;
   throw new ConfigurationError(
-    `SLUICE_BOOTSTRAP_KEY must have ${bootstrapKeyLengthMin} to 512 printable ASCII characters without spaces, because ` +
-      'it is sent in a header. Make one with: openssl rand -hex 24',
+    `SLUICE_BOOTSTRAP_KEY must have ${bootstrapKeyLengthMin} to 512 printable ASCII characters without spaces, because it is sent in a header. Generate one with: openssl rand -hex 24`,
   );
 }
 

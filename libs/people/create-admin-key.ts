@@ -56,7 +56,7 @@ async function chooseWorkspace(db: Kysely<Database>, wanted: string | null): Pro
   if (first === undefined) {
     const message =
       wanted === null
-        ? 'There is no workspace yet: the first start makes one, and its key.'
+        ? 'There is no workspace yet. The first start creates a workspace and its key.'
         : `There is no workspace '${wanted}'.`;
     throw new GatewayError('not_found', 'workspace_not_found', message);
   }
@@ -65,6 +65,6 @@ async function chooseWorkspace(db: Kysely<Database>, wanted: string | null): Pro
   throw new GatewayError(
     'invalid_request',
     'ambiguous_workspace',
-    `There are several workspaces. Choose one by its id: ${list}.`,
+    `There are several workspaces. Choose one by its ID: ${list}.`,
   );
 }

@@ -60,7 +60,7 @@ export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
   },
   filters: {
     principal_id: {
-      schema: z.string().min(1).max(200).describe('the id of a user or key'),
+      schema: z.string().min(1).max(200).describe('The ID of a user or key.'),
       where: (id: string) => sql`data -> 'principal' ->> 'id' = ${id}`,
     },
   },
@@ -95,7 +95,7 @@ export async function beginSession(deps: Deps, { caller, metadata, userAgent, ex
   const { type, id: principalId } = caller.principal;
   const { active, recent } = await findSessions(deps, principalId);
   if (recent >= startsPerMinute) {
-    const message = `This user or key has signed in ${recent} times within a minute. Keep the cookie of the first answer, and use it for all requests.`;
+    const message = `This user or key has signed in ${recent} times within a minute. Reuse the cookie from the first answer for all requests.`;
     throw new GatewayError('rate_limited', 'too_many_sessions', message, { retryAfterMs: 60_000 });
   }
   const id = newId('session_');

@@ -109,7 +109,8 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     archives: true,
     check({ id }, caller) {
       if (id !== caller.workspaceId) return;
-      const message = 'The key of this request belongs to this workspace: delete it with a key of another workspace.';
+      const message =
+        'The key of this request belongs to this workspace. Delete the workspace with a key of another workspace.';
       throw new GatewayError('conflict', 'own_workspace', message, { param: 'slug' });
     },
     also: endOfMemberships,
@@ -219,7 +220,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       description: 'Returns the guardrails that run for every call of the workspace, in addition to those of configs.',
       tag: 'Workspaces',
       scope: 'workspaces.read',
-      responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+      responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       handler: async (request, response) => {
         const { workspaceId } = callerOf(request);
         const { data } = await store.get({ workspaceId, name: workspaceId });
@@ -230,13 +231,13 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       method: 'PUT',
       path: '/v1/admin/guardrails',
       operationId: 'setGuardrails',
-      summary: 'Set the guardrails of the workspace, which no call can leave out',
+      summary: 'Set the enforced guardrails of the workspace',
       description:
         'Replaces both lists; a list that you leave out becomes empty. Calls in progress keep the previous guardrails.',
       example: { input_guardrails: [{ 'default.contains': { operator: 'none', words: ['password'] }, deny: true }] },
       tag: 'Workspaces',
       scope: 'workspaces.write',
-      responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+      responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
         // The lists are those of a config, and so are their rules.
         const judged = readDocument(body, 'guardrails', checkDestination);

@@ -81,7 +81,7 @@ export async function deliverAlert(
       bytesMax: answerBytesMax,
     },
   );
-  if (status < 200 || status > 299) throw new Error(`the alert webhook answered ${status}`);
+  if (status < 200 || status > 299) throw new Error(`the alert webhook returned status ${status}`);
 }
 
 /** The alert as the body of Standard Webhooks. Amounts are decimals: US cents, or tokens. */

@@ -149,9 +149,7 @@ function refuseOtherModels(rules: readonly LimitRule[], facts: CallFacts, { othe
       return matches(rule, call) ? counterOf(rule, call).id : null;
     };
     if (chooses === null && names.every((name) => counterFor(name) === counterFor(facts.model))) continue;
-    const message =
-      `This call may fall under ${rule.label}, which counts calls by their model, and '${param}' lets the provider use ` +
-      "another one. Remove it, and name one model in 'model'.";
+    const message = `${rule.label} counts calls by their model, but '${param}' lets the provider choose another model. Remove it, and name one model in 'model'.`;
     throw new GatewayError('forbidden', 'model_not_allowed', message, { param });
   }
 }
@@ -180,10 +178,11 @@ function usedUp(
   const grant = refusal?.reason === 'used_up' ? refusal.grant : null;
   const endMs = grant?.period.endMs ?? Number.POSITIVE_INFINITY;
   const leftMs = Math.max(1, endMs - nowMs);
-  const until = endMs === Number.POSITIVE_INFINITY ? 'It is not reset by itself.' : `It is reset at ${isoOf(endMs)}.`;
-  let message = `This call falls under ${label}, which allows ${limit}. ${until}`;
+  const until =
+    endMs === Number.POSITIVE_INFINITY ? 'It is not reset automatically.' : `It is reset at ${isoOf(endMs)}.`;
+  let message = `This call counts towards ${label}, which allows ${limit}. ${until}`;
   if (refusal?.reason === 'too_many') {
-    message = `This call falls under ${label}, which already counts as many different values as it may: no new one is admitted.`;
+    message = `This call counts towards ${label}, which has reached its maximum number of different values. Calls with new values are rejected.`;
   } else if (grant !== null && isBudget) {
     const left = terms.max.minus(grant.used);
     // The reservations of running calls are neither used nor free.
@@ -201,13 +200,11 @@ function usedUp(
 function unknownPrice({ label }: LimitRule, { model, target, work }: AdmissionRequest): GatewayError {
   const [reason, remedy] =
     work === 'training'
-      ? ['the price of a fine-tuning job is not known', 'Create it with a key that has no such budget']
+      ? ['the price of a fine-tuning job is unknown', 'Create it with a key that has no such budget']
       : model === null
-        ? ['the call does not name its model, so its price is not known', 'Name the model in the request']
-        : [`the price of the model '${model}' of ${target.provider} is not known`, 'Set a price for the model'];
-  const message =
-    `This call falls under ${label}, which is a budget of money, and ${reason}. ${remedy}, or admit calls of unknown ` +
-    'price beside the budget (SLUICE_UNPRICED_CALLS=admit).';
+        ? ['the call does not name its model, so its price is unknown', 'Name the model in the request']
+        : [`the price of the model '${model}' of ${target.provider} is unknown`, 'Set a price for the model'];
+  const message = `This call counts towards ${label}, which is a cost budget, and ${reason}. ${remedy}, or allow unpriced calls (SLUICE_UNPRICED_CALLS=admit).`;
   return new GatewayError('budget_exceeded', 'price_unknown', message);
 }
 

@@ -52,7 +52,7 @@ export function createAlertRecorder({
   return {
     onAlertDue: (counter: CounterName, terms: LimitTerms, used: Big): void => {
       record(counter, terms, used).catch((error: unknown) => {
-        logger[isTransient(error) ? 'warn' : 'error']({ err: error }, 'the alert of a budget cannot be recorded yet');
+        logger[isTransient(error) ? 'warn' : 'error']({ err: error }, 'a budget alert cannot be recorded yet');
       });
     },
     recorded: () => recorded,

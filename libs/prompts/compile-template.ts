@@ -37,7 +37,7 @@ export function compileTemplate(text: string, where: string): Template {
   const refuse = (reason: string, position: number): GatewayError => {
     const before = text.slice(0, position).split('\n');
     const place = `line ${before.length}, column ${(before.at(-1)?.length ?? 0) + 1} (position ${position})`;
-    const message = `Invalid '${where}': the template cannot be read at ${place}: ${reason}.`;
+    const message = `Invalid '${where}': the template is malformed at ${place}: ${reason}.`;
     return new GatewayError('invalid_request', 'invalid_template', message, { param: where });
   };
   const spaces = longSpace.exec(text);
@@ -55,14 +55,15 @@ export function compileTemplate(text: string, where: string): Template {
     tokens.flatMap(([type, value, start, , nested = []]): TemplateNode[] => {
       if (type === 'text') return [{ kind: 'text', text: value }];
       tags += 1;
-      if (tags > tagsMax) throw refuse(`a template has at most ${tagsMax} tags`, start);
+      if (tags > tagsMax) throw refuse(`a template can have at most ${tagsMax} tags`, start);
       switch (type) {
         case 'name':
         case '&':
           return [{ kind: 'value', path: toPath(value, start), name: value }];
         case '#':
         case '^': {
-          if (depth === sectionDepthMax) throw refuse(`sections nest at most ${sectionDepthMax} deep`, start);
+          if (depth === sectionDepthMax)
+            throw refuse(`sections can be nested at most ${sectionDepthMax} levels deep`, start);
           const path = toPath(value, start);
           return [{ kind: 'section', path, isInverted: type === '^', nodes: toNodes(nested, depth + 1) }];
         }
@@ -85,7 +86,7 @@ function parse(text: string, refuse: (reason: string, position: number) => Gatew
   } catch (error) {
     // Such as `Unclosed section "items" at 17`.
     const [, reason, position] = /^(.*) at (\d+)$/s.exec((error as Error).message) ?? [];
-    if (reason === undefined) throw refuse('the delimiters that it sets are not two words', 0);
+    if (reason === undefined) throw refuse('a delimiter tag must set exactly two delimiters', 0);
     throw refuse(reason.charAt(0).toLowerCase() + reason.slice(1, 300), Number(position));
   }
 }

@@ -23,7 +23,7 @@ export function promptRequest(
 ): Record<string, unknown> {
   const own = templateMembers.find((member) => hyperparameters[member] !== undefined);
   if (own !== undefined) {
-    const message = `Invalid '${own}': the template of the prompt makes it. Pass what changes as variables.`;
+    const message = `Invalid '${own}': it comes from the template of the prompt. Pass variable content in 'variables'.`;
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: own });
   }
   return {

@@ -38,7 +38,7 @@ export function compilePrompt(text: string): PromptTemplate {
   }
 
   const toMessage = (value: unknown, where: string, depth: number): Message => {
-    if (depth > depthMax) throw refused(`a message nests more than ${depthMax} levels deep, at ${where}`);
+    if (depth > depthMax) throw refused(`a message is nested more than ${depthMax} levels deep, at ${where}`);
     if (typeof value === 'string' && value.includes('{{')) return { kind: 'text', template: compile(value, where) };
     if (Array.isArray(value)) {
       return { kind: 'list', items: value.map((item, index) => toMessage(item, `${where}[${index}]`, depth + 1)) };

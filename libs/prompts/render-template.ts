@@ -42,7 +42,7 @@ export function createRenderer(
 
   const pieceOf = (text: string): string => {
     chars += text.length;
-    if (chars > outputCharsMax) throw tooLarge(`its texts come to more than ${outputCharsMax} characters`);
+    if (chars > outputCharsMax) throw tooLarge(`the rendered text has more than ${outputCharsMax} characters`);
     return text;
   };
 
@@ -73,7 +73,7 @@ export function createRenderer(
         case 'partial': {
           if (depth === partialDepthMax) throw tooDeep(node.name);
           const partial = partials.get(node.name);
-          if (partial === undefined) throw new Error(`the partial ${node.name} was not looked for`);
+          if (partial === undefined) throw new Error(`the partial ${node.name} was not resolved`);
           text += renderNodes(partial.nodes, scopes, depth + 1, true);
         }
       }
@@ -139,5 +139,5 @@ const tooDeep = (name: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     'partials_too_deep',
-    `The partials of this prompt nest more than ${partialDepthMax} deep at '${name}': does one of them put in itself?`,
+    `The partials of this prompt are nested more than ${partialDepthMax} levels deep at '${name}'. Check whether a partial includes itself.`,
   );

@@ -214,7 +214,8 @@ export function decodeOpenAiError(status: number, body: string): ProviderError {
   const code = source['code'];
   return {
     error: {
-      message: message ?? (parsed === null && body.trim() !== '' ? body.trim() : `The provider answered ${status}.`),
+      message:
+        message ?? (parsed === null && body.trim() !== '' ? body.trim() : `The provider returned status ${status}.`),
       type:
         text(source['type']) ??
         (status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error'),

@@ -232,7 +232,7 @@ export function startGroupWorker<Payload extends object>(
       await untilAborted(all, AbortSignal.timeout(timeoutMs), () => {});
       void heartbeat.stop();
       if (running.size === 0) return;
-      logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not end in time and are handed back');
+      logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not finish in time and were handed back');
       const left = claims();
       for (const { claim } of running.values()) claim.abort(new Error('the process stops'));
       if (left.length > 0) await boss.fail(queue.name, left, { reason: 'the worker stopped' }).catch(onError);

@@ -60,7 +60,7 @@ async function replacePage(
   await sql`set local enable_nestloop = on`.execute(tx);
   for (const { id, enqueue } of lost) {
     await enqueue(queue);
-    logger.warn({ [idField]: id }, `${what} had lost its job and got a new one`);
+    logger.warn({ [idField]: id }, `${what} lost its job and got a new one`);
   }
   return lost.length;
 }

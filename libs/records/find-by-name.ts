@@ -63,8 +63,7 @@ export function refuseUnreadable(
     throw new GatewayError(
       'unavailable',
       'record_unreadable',
-      `The stored data of the ${noun} '${slug ?? id}' cannot be read, so calls that need it are refused. Change the ` +
-        'record so that it is stored again, or delete it.',
+      `The stored data of the ${noun} '${slug ?? id}' cannot be read, so calls that need it are rejected. Update the record to store it again, or delete it.`,
     );
   }
 }

@@ -192,7 +192,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...write,
     responses: {
       200: {
-        description: `The ${one} is deleted.`,
+        description: `The ${one} was deleted.`,
         schema: z.object({
           id: z.string(),
           object: z.literal(objectOf(kind)),

@@ -22,7 +22,7 @@ export function textsOf(kind: AnyResource) {
     kind.cached && isOfWorkspace(kind)
       ? { records_too_large: 'the records of the workspace would exceed its memory limit' }
       : {};
-  const found = { [`${kind.noun}_not_found`]: `the key sees no record with this ${name}`, ...elsewhere };
+  const found = { [`${kind.noun}_not_found`]: `no record with this ${name} is visible to the key`, ...elsewhere };
   const changing = { ...found, ...ownerErrors(kind) };
   const unchanged = kind.versions
     ? 'Each change creates a version; a request without a change does not.'

@@ -177,7 +177,7 @@ export const columns = {
     type: 'text',
     isRequired: true,
     from: ({ ended }) => modeOf(ended),
-    shown: { description: 'how the config chooses: single, fallback, loadbalance or conditional' },
+    shown: { description: 'The strategy of the config: single, fallback, loadbalance or conditional.' },
     exportedAs: 'mode',
   },
   prompt_slug: {
@@ -215,14 +215,14 @@ export const columns = {
   response_model: {
     type: 'text',
     from: ({ ended }) => ended.end.responseModel ?? null,
-    shown: { description: 'the model that the provider says it used' },
+    shown: { description: 'The model that the provider reported.' },
   },
   provider_request_id: { type: 'text', from: ({ ended }) => ended.end.providerRequestId ?? null, shown: {} },
   stream: { type: 'boolean', isRequired: true, from: ({ ended }) => ended.stream, shown: {} },
   status: {
     type: 'integer',
     from: ({ ended }) => ended.end.status,
-    shown: { description: 'HTTP status of the answer; null if there was none' },
+    shown: { description: 'The HTTP status of the answer. Null if there was no answer.' },
     exportedAs: 'response_status_code',
     isRolledUp: true,
   },
@@ -232,25 +232,25 @@ export const columns = {
     type: 'integer',
     isRequired: true,
     from: ({ ended: { call, end } }) => call.earlierAttempts.length + end.attempts.length,
-    shown: { description: 'calls made to providers' },
+    shown: { description: 'The number of attempts.' },
   },
   retries: {
     type: 'integer',
     isRequired: true,
     from: ({ ended: { call, end } }) => (call.retries ?? 0) + Math.max(0, end.attempts.length - 1),
-    shown: { description: 'attempts that repeated another one at the same target' },
+    shown: { description: 'The number of retries at the same target.' },
   },
   fallbacks: {
     type: 'integer',
     isRequired: true,
     from: ({ ended }) => ended.call.fallbacks ?? 0,
-    shown: { description: 'targets that were given up for another one' },
+    shown: { description: 'The number of targets that failed before another one was tried.' },
   },
   cache_status: {
     type: 'text',
     from: ({ ended }) => ended.end.cacheStatus ?? null,
-    shown: { description: 'HIT, MISS or REFRESH if the cache could have answered the call' },
-    filter: { list: 'cache_status', description: 'such as HIT or MISS' },
+    shown: { description: 'HIT, MISS or REFRESH if the call was eligible for the cache.' },
+    filter: { list: 'cache_status', description: 'The cache status, such as HIT or MISS.' },
     isRolledUp: true,
   },
   duration_ms: { type: 'float', isRequired: true, from: ({ ended }) => ended.durationMs, shown: {} },
@@ -259,12 +259,12 @@ export const columns = {
     isRequired: true,
     from: ({ ended: { call, end } }) =>
       upstreamMs(call.earlierAttempts) + upstreamMs(end.attempts) + (end.streamedMs ?? 0),
-    shown: { description: 'the part of it that providers took' },
+    shown: { description: 'The part of the duration spent at providers.' },
   },
   first_event_ms: {
     type: 'float',
     from: ({ ended: { end } }) => end.firstEventMs ?? null,
-    shown: { description: 'milliseconds until the first event of a stream' },
+    shown: { description: 'Milliseconds until the first event of a stream.' },
   },
   input_tokens: {
     type: 'integer',
@@ -311,7 +311,7 @@ export const columns = {
       name: 'details',
       schema: z.record(z.string(), z.unknown()),
       description:
-        'images, seconds, characters, searches, other tokens and the class of service, if there are any; `usage_implausible` is true if the provider reported more than the request can have used, and the tokens are an estimate',
+        'Images, seconds, characters, searches, other tokens and the service tier, where applicable. `usage_implausible` is true if the provider reported more than the request can have used; the tokens are then an estimate.',
     },
   },
   cost: {
@@ -320,44 +320,48 @@ export const columns = {
     shown: {
       name: 'cost_usd',
       description:
-        'US dollars as a decimal, of all attempts; 0 for an answer from the cache, null if the price or the usage is not known',
+        'US dollars for all attempts, as a decimal. 0 for an answer from the cache, null if the price or the usage is unknown.',
     },
     exportedAs: 'cost',
   },
   saved_cost: {
     type: 'cents',
     from: ({ cost }) => cost.savedCents,
-    shown: { name: 'saved_cost_usd', description: 'US dollars that an answer from the cache would have cost' },
+    shown: { name: 'saved_cost_usd', description: 'US dollars that an answer from the cache would have cost.' },
   },
   is_estimate: {
     type: 'boolean',
     isRequired: true,
     from: ({ cost }) => cost.isEstimate,
     shown: {
-      description: 'usage and cost are estimates by length, or an attempt without an answer may have cost something',
+      description:
+        'Whether usage and cost are estimated from the length, or exclude the possible cost of an attempt without an answer.',
     },
   },
   price_version: {
     type: 'text',
     from: ({ cost }) => cost.version,
-    shown: { description: 'the prices that were used: the same version gives the same cost' },
+    shown: { description: 'The version of the price table. The same version gives the same cost.' },
   },
   batch_id: { type: 'text', from: ({ ended }) => ended.batch?.id ?? null, shown: {}, filter: { isExact: true } },
   batch_line: { type: 'integer', from: ({ ended }) => ended.batch?.line ?? null, shown: {} },
   last_used_option: {
     type: 'text',
     from: ({ ended }) => ended.option,
-    shown: { description: 'the target of the config that answered, like config.targets[1]' },
+    shown: { description: 'The target of the config that answered, such as config.targets[1].' },
   },
   // The blob with the recorded bodies. The code that records them sets it.
   bodies_blob: { type: 'text', from: (): string | null => null },
   // The attempts and guardrails of the call (record/call-steps.ts); null if there was one attempt and nothing else.
   steps: { type: 'json', from: ({ steps }) => steps },
-  process_id: { type: 'uuid', isRequired: true, shown: { description: 'the gateway process that recorded it' } },
+  process_id: { type: 'uuid', isRequired: true, shown: { description: 'The gateway process that wrote the record.' } },
   sequence: {
     type: 'integer',
     isRequired: true,
-    shown: { description: 'numbers the records of that process from 1; a missing number means a lost record' },
+    shown: {
+      description:
+        'The number of the record within that process, starting at 1. A missing number means that a record was lost.',
+    },
   },
 } as const satisfies Record<string, Column>;
 

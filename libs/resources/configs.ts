@@ -44,7 +44,7 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
   texts: {
     create: {
       description:
-        'Decides where calls go and how they are handled. Calls name the config by its slug in `x-gateway-config`.',
+        'Defines where calls go and how they are handled. Calls select the config with its slug in `x-gateway-config`.',
       example: {
         name: 'Support',
         config: { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'main' }, { virtual_key: 'spare' }] },

@@ -42,7 +42,7 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   area: 'guardrails',
   texts: {
     create: {
-      description: 'Checks of requests or answers. Configs and workspaces name them by slug.',
+      description: 'Checks of requests or answers. Configs and workspaces refer to guardrails by slug.',
       example: {
         name: 'No passwords',
         checks: [{ id: 'default.contains', parameters: { operator: 'none', words: ['password'] } }],
@@ -56,7 +56,7 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
     },
     delete: {
       description: 'A guardrail that is in use cannot be deleted, because calls would continue without it.',
-      errors: { guardrail_in_use: 'a config, workspace or key names the guardrail' },
+      errors: { guardrail_in_use: 'a config, workspace or key uses the guardrail' },
     },
   },
   path: '/v1/guardrails',
@@ -159,9 +159,7 @@ async function refuseWhenNamed({ tx }: UnitOfWork, workspaceId: string, names: r
     order by id limit 1000`.execute(tx);
   const holder = rows.find(({ data }) => names.some((name) => guardrailNamesIn(data).has(name)));
   if (holder === undefined) return;
-  const message =
-    `This guardrail is named by the ${holder.kind.replaceAll('_', ' ')} '${holder.name}', whose calls would be refused ` +
-    'without it. Take it out there first.';
+  const message = `The ${holder.kind.replaceAll('_', ' ')} '${holder.name}' uses this guardrail, and its calls would be rejected without it. Remove the guardrail there first.`;
   throw new GatewayError('conflict', 'guardrail_in_use', message, { param: 'slug' });
 }
 

@@ -62,21 +62,21 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
   async check(input, { unit, workspaceId, row }) {
     if (row !== null) {
       if (row.data.status === undefined) return { data: input as Partial<LogExportData> };
-      const message = `The export '${row.id}' is ${row.data.status}: only a draft can be changed. Create another one.`;
+      const message = `The export '${row.id}' is ${row.data.status}: only drafts can be changed. Create another export.`;
       throw new GatewayError('conflict', 'log_export_not_draft', message);
     }
     const { rows } = await sql<{ count: number }>`
       select count(*)::int as count from resource
       where kind = 'log_export' and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
     if ((rows[0]?.count ?? 0) < exportsMax) return { data: input as Partial<LogExportData> };
-    const message = `This workspace has ${exportsMax} exports already, which is the most. Delete one first.`;
+    const message = `This workspace already has ${exportsMax} exports, the maximum. Delete one first.`;
     throw new GatewayError('quota_exceeded', 'too_many_log_exports', message);
   },
 
   removal: {
     check({ id, data }) {
       if (data.status !== 'in_progress') return;
-      const message = `The export '${id}' is in progress: cancel it before it is deleted.`;
+      const message = `The export '${id}' is in progress. Cancel it before you delete it.`;
       throw new GatewayError('conflict', 'log_export_in_progress', message);
     },
   },

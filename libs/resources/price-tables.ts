@@ -55,7 +55,7 @@ export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData
     try {
       createPriceTable(table);
     } catch (error) {
-      const message = `Invalid 'table': ${error instanceof Error ? error.message : 'it cannot be read'}.`;
+      const message = `Invalid 'table': ${error instanceof Error ? error.message : 'it cannot be parsed'}.`;
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'table' });
     }
     return { data: { table: JSON.parse(JSON.stringify(table)) as PriceTableDocument } };

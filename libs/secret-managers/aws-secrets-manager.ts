@@ -18,7 +18,7 @@ export function awsSecrets({ send, now }: { send: Send; now: () => number }): Se
     check({ auth, path }) {
       assertRegion(auth['aws_region'] ?? '');
       if (!/^[\w/+=.@:!-]+$/.test(path)) {
-        throw invalidReference('secret_path', 'expected the name or the ARN of a secret, like prod/openai');
+        throw invalidReference('secret_path', 'expected the name or the ARN of a secret, such as prod/openai');
       }
     },
     async fetch(reference) {
@@ -43,16 +43,16 @@ export function awsSecrets({ send, now }: { send: Send; now: () => number }): Se
       const answer = parseAnswer(slug, body);
       if (status === 200) {
         if (typeof answer['SecretString'] === 'string') return textSecret(slug, answer['SecretString']);
-        throw new SecretError('malformed', slug, 'names a secret that is no text');
+        throw new SecretError('malformed', slug, 'names a secret that is not text');
       }
       const { __type: type } = answer;
       const kind = (typeof type === 'string' ? (type.split('#').at(-1) ?? '') : '').slice(0, 60);
       const shown = /^\w+$/.test(kind) ? `${status}, ${kind}` : String(status);
       if (kind === 'ResourceNotFoundException') {
-        throw new SecretError('not_found', slug, 'names a secret that AWS Secrets Manager does not have');
+        throw new SecretError('not_found', slug, 'names a secret that does not exist in AWS Secrets Manager');
       }
-      if (denials.test(kind)) throw new SecretError('denied', slug, `is refused by AWS Secrets Manager (${shown})`);
-      throw new SecretError('unavailable', slug, `cannot be fetched: AWS Secrets Manager answered with ${shown}`);
+      if (denials.test(kind)) throw new SecretError('denied', slug, `was rejected by AWS Secrets Manager (${shown})`);
+      throw new SecretError('unavailable', slug, `cannot be fetched: AWS Secrets Manager returned ${shown}`);
     },
   };
 }

@@ -20,11 +20,14 @@ export function azureSecrets({ send, now }: { send: Send; now: () => number }): 
     const url = URL.parse(auth['azure_vault_url'] ?? '');
     // The token opens all vaults of the client, so it is sent to Azure alone.
     if (url === null || url.protocol !== 'https:' || !/^[a-z0-9-]{3,24}\.vault\.azure\.net$/.test(url.host)) {
-      const why = 'expected the URL of a vault, like https://example.vault.azure.net';
+      const why = 'expected the URL of a vault, such as https://example.vault.azure.net';
       throw invalidReference('auth_config.azure_vault_url', why);
     }
     if (!/^[A-Za-z0-9-]{1,127}(?:\/[A-Za-z0-9]{1,64})?$/.test(path)) {
-      throw invalidReference('secret_path', 'expected the name of a secret, or its name and version, like openai-key');
+      throw invalidReference(
+        'secret_path',
+        'expected the name of a secret, or its name and version, such as openai-key',
+      );
     }
   };
 
@@ -35,7 +38,7 @@ export function azureSecrets({ send, now }: { send: Send; now: () => number }): 
       const { slug, auth, secrets, path } = reference;
       const settings = { ...auth, azure_entra_scope: scope };
       const client = entraClientOf({ settings, secrets: secrets ?? {} });
-      if (client === null) throw new SecretError('denied', slug, 'has no client to sign in with');
+      if (client === null) throw new SecretError('denied', slug, 'has no client credentials to sign in with');
       const token = await tokens(client, {
         now: now(),
         fetch: async (request) => {
@@ -57,16 +60,16 @@ export function azureSecrets({ send, now }: { send: Send; now: () => number }): 
         headers: ['authorization', `Bearer ${token}`],
       });
       if (status === 404)
-        throw new SecretError('not_found', slug, 'names a secret that its Azure Key Vault does not have');
+        throw new SecretError('not_found', slug, 'names a secret that does not exist in its Azure Key Vault');
       if (status === 401 || status === 403) {
-        throw new SecretError('denied', slug, `is refused by its Azure Key Vault (${status})`);
+        throw new SecretError('denied', slug, `was rejected by its Azure Key Vault (${status})`);
       }
       if (status !== 200) {
-        throw new SecretError('unavailable', slug, `cannot be fetched: its Azure Key Vault answered with ${status}`);
+        throw new SecretError('unavailable', slug, `cannot be fetched: its Azure Key Vault returned status ${status}`);
       }
       const { value } = parseAnswer(slug, body);
       if (typeof value === 'string') return textSecret(slug, value);
-      throw new SecretError('malformed', slug, 'names a secret that is no text');
+      throw new SecretError('malformed', slug, 'names a secret that is not text');
     },
   };
 }

@@ -19,10 +19,10 @@ export function environmentSecrets(readVariable: (name: string) => string | unde
       const { slug, path } = reference;
       const value = readVariable(path);
       if (value === undefined || value === '') {
-        throw new SecretError('not_found', slug, `names the variable ${path}, which this process does not have`);
+        throw new SecretError('not_found', slug, `names the variable ${path}, which is not set for this process`);
       }
       if (Buffer.byteLength(value) > secretBytesMax) {
-        throw new SecretError('malformed', slug, `names a variable of more than ${secretBytesMax} bytes`);
+        throw new SecretError('malformed', slug, `names a variable with more than ${secretBytesMax} bytes`);
       }
       return Promise.resolve(textSecret(slug, value));
     },

@@ -35,7 +35,7 @@ function fetchedSecret(
     const members = readMembers();
     const name = key.slice(0, 100);
     if (members === null) {
-      const what = `holds a secret that is no JSON object, so it has no member '${name}': leave secret_key out`;
+      const what = `holds a secret that is not a JSON object, so it has no member '${name}'. Leave out secret_key`;
       throw new SecretError('malformed', slug, what);
     }
     if (!Object.hasOwn(members, key)) {
@@ -44,20 +44,25 @@ function fetchedSecret(
     const value = members[key];
     if (typeof value === 'string') return format === 'json' ? requireJson(value) : value;
     if (format === 'json' && typeof value === 'object' && value !== null) return JSON.stringify(value);
-    const what = `holds a secret whose member '${name}' is no text`;
-    throw new SecretError('malformed', slug, `${what}: an object needs value_format "json"`);
+    const what = `holds a secret whose member '${name}' is not a string`;
+    throw new SecretError('malformed', slug, `${what}. For an object, set value_format to "json"`);
   };
 
   const wholeText = (format: 'json' | 'string'): string => {
     if (text !== null) return format === 'json' ? requireJson(text) : text;
     if (format === 'json') return JSON.stringify(readMembers());
-    const what = 'holds a secret of named members: name one in secret_key, or take all with value_format "json"';
+    const what =
+      'holds a secret with several members. Select one with secret_key, or use all of them with value_format "json"';
     throw new SecretError('malformed', slug, what);
   };
 
   const requireJson = (value: string): string => {
     if (parseObject(value) !== null) return value;
-    throw new SecretError('malformed', slug, 'holds a value that is no JSON object, as value_format "json" says');
+    throw new SecretError(
+      'malformed',
+      slug,
+      'holds a value that is not a JSON object, although value_format is "json"',
+    );
   };
 
   return {

@@ -8,5 +8,5 @@ export function parseAnswer(slug: string, body: Buffer): Record<string, unknown>
   } catch {
     // The error would quote what was parsed.
   }
-  throw new SecretError('unavailable', slug, 'got an answer of its secret manager that is no JSON object');
+  throw new SecretError('unavailable', slug, 'cannot be fetched: its secret manager did not return a JSON object');
 }

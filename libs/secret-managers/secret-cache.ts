@@ -139,7 +139,7 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
     const { ownerId, slug } = entry.reference;
     const running = flights.get(ownerId) ?? 0;
     if (running >= flightsMax) {
-      const what = `cannot be fetched now: ${flightsMax} others are being fetched. Try again shortly`;
+      const what = `cannot be fetched because ${flightsMax} other secrets are being fetched. Try again shortly`;
       return Promise.reject(new SecretError('unavailable', slug, what));
     }
     flights.set(ownerId, running + 1);

@@ -14,12 +14,12 @@ export function fileSecrets(folder: string | null): SecretManager {
   const check: SecretManager['check'] = ({ path: name }) => {
     if (folder === null) {
       const why =
-        'secrets in files are not offered here; the operator can name a folder for them (SLUICE_SECRETS_FOLDER)';
+        'secrets in files are not enabled on this server. The operator can set a folder for them (SLUICE_SECRETS_FOLDER)';
       throw invalidReference('manager_type', why);
     }
     const isPlain = name.split('/').every((part) => part !== '' && part !== '.' && part !== '..');
     if (isPlain && !/[\0\\]/.test(name)) return;
-    throw invalidReference('secret_path', 'expected the path of a file below the folder of secrets, like openai/key');
+    throw invalidReference('secret_path', 'expected the path of a file in the secrets folder, such as openai/key');
   };
   return {
     check,
@@ -30,7 +30,7 @@ export function fileSecrets(folder: string | null): SecretManager {
         const root = await realpath(folder ?? '');
         const file = await realpath(path.join(root, name));
         if (!file.startsWith(root.endsWith(path.sep) ? root : root + path.sep)) {
-          throw new SecretError('malformed', slug, 'names a file that leads out of the folder of secrets');
+          throw new SecretError('malformed', slug, 'names a file outside the secrets folder');
         }
         return textSecret(slug, await readText(slug, file));
       } catch (error) {
@@ -45,7 +45,7 @@ async function readText(slug: string, file: string): Promise<string> {
   // A named pipe would block forever without O_NONBLOCK, and the path has no symlink left to follow.
   const handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
-    if (!(await handle.stat()).isFile()) throw new SecretError('malformed', slug, 'names something that is no file');
+    if (!(await handle.stat()).isFile()) throw new SecretError('malformed', slug, 'names something that is not a file');
     // One byte more than allowed: the file may have grown since its size was asked for.
     const buffer = Buffer.alloc(secretBytesMax + 1);
     let length = 0;
@@ -55,7 +55,7 @@ async function readText(slug: string, file: string): Promise<string> {
       if (bytesRead === 0 || length === buffer.length) break;
     }
     if (length > secretBytesMax) {
-      throw new SecretError('malformed', slug, `names a file of more than ${secretBytesMax} bytes`);
+      throw new SecretError('malformed', slug, `names a file with more than ${secretBytesMax} bytes`);
     }
     // Editors and `echo` end a file with a line break.
     return buffer.toString('utf8', 0, length).replace(/\r?\n$/, '');
@@ -68,10 +68,10 @@ async function readText(slug: string, file: string): Promise<string> {
 function asSecretError(slug: string, error: unknown): SecretError {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
   if (code === 'ENOENT' || code === 'ENOTDIR') {
-    return new SecretError('not_found', slug, 'names a file that is not there', error);
+    return new SecretError('not_found', slug, 'names a file that does not exist', error);
   }
   if (code === 'EACCES' || code === 'EPERM') {
-    return new SecretError('denied', slug, 'names a file that this process may not read', error);
+    return new SecretError('denied', slug, 'names a file that this process has no permission to read', error);
   }
   return new SecretError('unavailable', slug, `names a file that cannot be read (${code})`, error);
 }

@@ -47,11 +47,11 @@ export function createSecretManagers(options: {
     async fetch(reference) {
       const { slug } = reference;
       if (reference.secrets === null) {
-        throw new SecretError('denied', slug, 'has credentials that cannot be decrypted: send its auth_config again');
+        throw new SecretError('denied', slug, 'has credentials that cannot be decrypted. Send its auth_config again');
       }
       const secret = await managers[reference.managerType].fetch(reference);
       if (secret.sizeBytes <= secretBytesMax) return secret;
-      throw new SecretError('malformed', slug, `holds a secret of more than ${secretBytesMax} bytes`);
+      throw new SecretError('malformed', slug, `holds a secret with more than ${secretBytesMax} bytes`);
     },
   };
 }

@@ -56,17 +56,13 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
       body: Buffer.from(JSON.stringify(body)),
     });
     if (answer.status >= 400 && answer.status < 404) {
-      throw new SecretError(
-        'denied',
-        slug,
-        `cannot sign in to its Vault, which answered the login with ${answer.status}`,
-      );
+      throw new SecretError('denied', slug, `cannot sign in to its Vault, which returned status ${answer.status}`);
     }
     refuseStatus(slug, answer.status, 'the login');
     const { auth: granted } = parseAnswer(slug, answer.body) as { auth?: Record<string, unknown> };
     const text = granted?.['client_token'];
     if (typeof text !== 'string' || text === '') {
-      throw new SecretError('unavailable', slug, 'got a login of its Vault without a token');
+      throw new SecretError('unavailable', slug, 'cannot sign in to its Vault, which returned no token');
     }
     const seconds = Number(granted?.['lease_duration'] ?? 0);
     const lifeMs = seconds > 0 ? seconds * 1_000 * leaseShare : endlessLeaseMs;
@@ -84,11 +80,11 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
     const url = parseAddress(auth['vault_addr'] ?? '');
     checkPath(path, 'secret_path');
     if (path.split('/').length < 2) {
-      throw invalidReference('secret_path', 'expected the mount and the path, like secret/data/openai');
+      throw invalidReference('secret_path', 'expected the mount and the path, such as secret/data/openai');
     }
     if (auth['vault_auth_mount'] !== undefined) checkPath(auth['vault_auth_mount'], 'auth_config.vault_auth_mount');
     if (auth['vault_namespace'] !== undefined && !/^[\w./-]+$/.test(auth['vault_namespace'])) {
-      throw invalidReference('auth_config.vault_namespace', 'expected a namespace, like team-a/search');
+      throw invalidReference('auth_config.vault_namespace', 'expected a namespace, such as team-a/search');
     }
     if (auth['vault_auth_type'] === 'kubernetes' && !kubernetes.vaults.has(url.origin)) {
       throw invalidReference(
@@ -108,9 +104,9 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
       let answer = await read(reference);
       // The token may have been revoked, or its lease may have ended early: one more login shows.
       if (answer.status === 403 && tokens.delete(reference)) answer = await read(reference);
-      if (answer.status === 403) throw new SecretError('denied', slug, 'is refused by its Vault (403)');
+      if (answer.status === 403) throw new SecretError('denied', slug, 'was rejected by its Vault (403)');
       if (answer.status === 404)
-        throw new SecretError('not_found', slug, 'names a secret that its Vault does not have');
+        throw new SecretError('not_found', slug, 'names a secret that does not exist in its Vault');
       refuseStatus(slug, answer.status, 'the request for the secret');
       return toSecret(slug, parseAnswer(slug, answer.body));
     },
@@ -121,7 +117,7 @@ function toSecret(slug: string, answer: Record<string, unknown>): FetchedSecret 
   const { data } = answer;
   const versioned = typeof data === 'object' && data !== null && 'data' in data && 'metadata' in data ? data : null;
   if (versioned === null) {
-    const what = 'names no secret of a KV secrets engine of version 2, which is the one that is supported';
+    const what = 'does not name a secret of a KV version 2 secrets engine. Only this engine is supported';
     throw new SecretError('malformed', slug, what);
   }
   const members = versioned.data;
@@ -134,7 +130,7 @@ function toSecret(slug: string, answer: Record<string, unknown>): FetchedSecret 
 /** Throws for every status that is not 200. What Vault says about it is not repeated. */
 function refuseStatus(slug: string, status: number, what: string): void {
   if (status === 200) return;
-  throw new SecretError('unavailable', slug, `cannot be fetched: its Vault answered ${what} with ${status}`);
+  throw new SecretError('unavailable', slug, `cannot be fetched: its Vault answered ${what} with status ${status}`);
 }
 
 /** The path of Vault's API: a path without the segment `data` gets it behind its mount. */
@@ -147,14 +143,14 @@ function dataPath(path: string): string {
 function checkPath(path: string, param: string): void {
   const isPlain = path.split('/').every((part) => part !== '' && part !== '.' && part !== '..');
   if (isPlain && !/[\0-\x20\\?#%\x7f]/.test(path)) return;
-  throw invalidReference(param, 'expected names with / between them, like secret/data/openai');
+  throw invalidReference(param, 'expected names separated by /, such as secret/data/openai');
 }
 
 function parseAddress(text: string): URL {
   const url = URL.parse(text);
   const isAddress = url !== null && /^https?:$/.test(url.protocol) && url.username === '' && url.password === '';
   if (isAddress && url.search === '' && url.hash === '') return url;
-  const why = 'expected the http or https URL of a Vault, without user name, password, query and fragment';
+  const why = 'expected the http or https URL of a Vault, without a user name, password, query or fragment';
   throw invalidReference('auth_config.vault_addr', why);
 }
 
@@ -177,7 +173,7 @@ async function readServiceToken(slug: string, file: string): Promise<string> {
     return (await readFile(file, 'utf8')).trim();
   } catch (error) {
     if (error instanceof GatewayError) throw error;
-    const what = 'cannot sign in: this process has no token of a service account (SLUICE_SECRETS_KUBERNETES_TOKEN)';
+    const what = 'cannot sign in: this process has no service account token (SLUICE_SECRETS_KUBERNETES_TOKEN)';
     throw new SecretError('unavailable', slug, what, error);
   }
 }

@@ -11,7 +11,7 @@ export type MasterKey = {
 };
 
 const keyBytes = 32;
-const howToMake = 'Make one with: openssl rand -base64 32';
+const howToMake = 'Generate one with: openssl rand -base64 32';
 
 /** The first wraps what is stored from now on; all of them open what was stored before. */
 export type MasterKeys = readonly [MasterKey, ...MasterKey[]];
@@ -28,7 +28,7 @@ export function parseMasterKeys(text: string): MasterKeys {
   const [first = '', ...others] = text.split(/[\s,]+/).filter((part) => part !== '');
   const keys: MasterKeys = [parseMasterKey(first), ...others.map(parseMasterKey)];
   if (keys.length <= keysMax) return keys;
-  throw new ConfigurationError(`SLUICE_MASTER_KEY must be at most ${keysMax} keys.`);
+  throw new ConfigurationError(`SLUICE_MASTER_KEY can have at most ${keysMax} keys.`);
 }
 
 function parseMasterKey(text: string): MasterKey {
@@ -74,11 +74,10 @@ export async function compareMasterKeys(db: Kysely<Database>, masterKeys: Master
   const stored = await db.selectFrom('installation').select('value').where('name', '=', checkName).executeTakeFirst();
   const needed = await countSecrets(db);
   if (!stored || masterKeys.some((key) => isSame(stored.value, checkValueOf(key)))) return needed;
-  const missing = Object.entries(needed).map(([id, count]) => `${count} need the key with the id ${id}`);
+  const missing = Object.entries(needed).map(([id, count]) => `${count} need the key with the ID ${id}`);
   throw new ConfigurationError(
     'SLUICE_MASTER_KEY is not the key that this database was set up with, so its stored provider credentials cannot be ' +
-      'read. Start with the original key (standalone keeps it in its data directory), or with the new and the original ' +
-      `one. Here: ${masterKeys.map(({ id }) => id).join(', ')}. Stored secrets: ${missing.join(', ') || 'none'}.`,
+      `read. Start with the original key (npm start stores it in the data directory), or with both the new and the original key. Current keys: ${masterKeys.map(({ id }) => id).join(', ')}. Stored secrets: ${missing.join(', ') || 'none'}.`,
   );
 }
 

@@ -31,7 +31,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
     if (pinned !== undefined) return atVersion(head ?? { workspaceId, slug: base, version: 0 }, pinned);
     const number = head && (numberOf(head, which) ?? labelled(head, workspaceId, which));
     if (head && typeof number === 'number') return { head, number };
-    const message = `There is no prompt '${name.slice(0, 200)}'. GET /v1/prompts lists those that you can use.`;
+    const message = `There is no prompt '${name.slice(0, 200)}'. GET /v1/prompts lists the prompts that you can use.`;
     throw new NotInSnapshot('not_found', 'prompt_not_found', message, { param });
   };
 
@@ -59,7 +59,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
       const version = versionId(found.head.id, found.number);
       return { template: versions.partial(found.head, found.number), version };
     }
-    const message = `The prompt puts in the partial '${name.slice(0, 200)}', which this workspace does not have.`;
+    const message = `The prompt includes the partial '${name.slice(0, 200)}', which does not exist in this workspace.`;
     throw new NotInSnapshot('not_found', 'prompt_partial_not_found', message);
   };
 
@@ -118,4 +118,8 @@ function numberOf(
 }
 
 const tooManyPartials = (): GatewayError =>
-  new GatewayError('invalid_request', 'too_many_partials', `A prompt puts in at most ${partialsMax} partials in all.`);
+  new GatewayError(
+    'invalid_request',
+    'too_many_partials',
+    `A prompt can include at most ${partialsMax} partials in total.`,
+  );

@@ -140,8 +140,6 @@ export function createPrompts({ db, secrets, snapshot, limits }: Deps): Prompts 
 export function refuseMissing(rendered: RenderedPrompt): RenderedPrompt {
   const { missingRequired: names, prompt } = rendered;
   if (names.length === 0) return rendered;
-  const message =
-    `The prompt '${prompt.slug}' needs these variables: ${names.join(', ').slice(0, 1_000)}. Send them in 'variables', or null ` +
-    'for one that is to stay empty.';
+  const message = `The prompt '${prompt.slug}' needs these variables: ${names.join(', ').slice(0, 1_000)}. Send them in 'variables'. Use null to leave a variable empty.`;
   throw new GatewayError('invalid_request', 'missing_variables', message, { param: `variables.${names[0]}` });
 }

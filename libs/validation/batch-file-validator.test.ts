@@ -249,9 +249,9 @@ describe('long lines', () => {
       expect(result).toMatchObject({
         lineCount: 7,
         errors: [
-          { message: 'This line is 401 bytes long. A line may have at most 400 bytes.' },
-          { message: 'This line is 5000 bytes long. A line may have at most 400 bytes.' },
-          { message: 'This line is 50000 bytes long. A line may have at most 400 bytes.' },
+          { message: 'This line is 401 bytes long. A line can have at most 400 bytes.' },
+          { message: 'This line is 5000 bytes long. A line can have at most 400 bytes.' },
+          { message: 'This line is 50000 bytes long. A line can have at most 400 bytes.' },
           {},
         ],
       });

@@ -87,7 +87,7 @@ function longLine(lengthBytes: number, { lineBytesMax }: SliceRules): SliceResul
 }
 
 function deadlyLine(lengthBytes: number): SliceResult {
-  const message = 'This request takes too much time or memory to check. Make it simpler.';
+  const message = 'This request takes too much time or memory to check. Simplify it.';
   return oneLine(lengthBytes, { code: 'invalid_request', message, param: 'body' });
 }
 

@@ -46,7 +46,7 @@ export const notUtf8: BatchError = {
 export const notLines: BatchError = {
   code: 'invalid_json_line',
   message:
-    "The file begins with '[', as a JSON array does. A batch file is JSON Lines: write one JSON object per line, " +
+    "The file begins with '[', like a JSON array. A batch file is JSON Lines: write one JSON object per line, " +
     'without brackets around them and commas between them.',
   param: null,
   line: 1,

@@ -74,7 +74,7 @@ const promptsMax = 100;
 
 const tooManyPrompts: BatchError = {
   code: 'too_many_prompts',
-  message: `The lines name more than ${promptsMax} different prompts. Split the file into several batches.`,
+  message: `The lines use more than ${promptsMax} different prompts. Split the file into several batches.`,
   param: null,
   line: null,
 };

@@ -474,7 +474,7 @@ test.skipIf(small === null)(
         const error = await errorOf(upload(3 * 1_048_576));
         expect(error).toBeInstanceOf(OpenAI.InternalServerError);
         expect(error).toMatchObject({ status: 507, type: 'server_error', param: null, code: 'storage_full' });
-        expect(error.message).toContain('nothing was stored');
+        expect(error.message).toContain('Nothing was stored');
         expect(error.headers?.get('x-should-retry')).toBe('false');
         expect((await client.files.list()).data).toEqual([]);
         expect(await blobsIn(small ?? '')).toEqual([]);

@@ -82,7 +82,7 @@ test('a config leads to its first target, and a model that is not allowed is a p
   const { body } = await dryRun(lines, { gateway_options: { config } });
   expect(body).toMatchObject({ valid: true, models: [{ model: 'any', problem: null }] });
   expect((body['models'] as { target: string[] }[])[0]?.target).toEqual([
-    'Chooses one of these:',
+    'Selects one of these:',
     '  75 %:',
     expect.stringContaining('sim-small'),
     '  25 %:',

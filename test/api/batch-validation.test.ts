@@ -319,7 +319,7 @@ test('a line longer than the limit is an error of that line', async () => {
   expectFailed(await runBatch(sdk, client, [...chatLines(1), long]), [
     {
       code: 'line_too_long',
-      message: `This line is ${length} bytes long. A line may have at most 4194304 bytes.`,
+      message: `This line is ${length} bytes long. A line can have at most 4194304 bytes.`,
       param: null,
       line: 2,
     },

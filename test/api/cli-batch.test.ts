@@ -320,7 +320,7 @@ test('a batch whose lines wait says how many, for what, why and until when; a pa
   const paused = await untilSaid(/resume/);
   expect(paused.stderr).toMatch(
     new RegExp(
-      `The batch is paused and starts no lines until it is resumed. The batch expires: ${at60} To continue: sluice batch resume ${id}`,
+      `The batch is paused. No lines are called until it is resumed. The batch expires: ${at60} To continue: sluice batch resume ${id}`,
     ),
   );
   expect((await at.cli.run(['batch', 'cancel', id])).code).toBe(0);

@@ -111,7 +111,7 @@ test('a fault of our own is a 500 that tells nothing of the inside', async () =>
       type: 'server_error',
       code: 'internal_error',
       message: new RegExp(
-        `^The server had an error while processing your request\\. Quote the request id ${requestId} `,
+        `^The server had an error while processing your request\\. Include the request ID ${requestId} `,
       ),
     });
   } finally {
@@ -182,7 +182,9 @@ describe.each(sdks)('$name', (sdk) => {
     const error = await errorOf(ask('sim-fault-html-503', { maxRetries: 0 }));
     expect(error).toBeInstanceOf(sdk.OpenAI.InternalServerError);
     expect(Object.keys(error.error as object).toSorted()).toEqual(['code', 'message', 'param', 'type']);
-    expect(error.message).toMatch(/^503 The provider answered 503 with a page that is not JSON\. It begins: "</);
+    expect(error.message).toMatch(
+      /^503 The provider returned status 503 with a body that is not JSON\. It starts with: "</,
+    );
   });
 
   test('a missing and a wrong key are both 401, and not retried', async () => {

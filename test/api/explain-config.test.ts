@@ -63,7 +63,7 @@ test('conditions, shares and targets are those that a call goes by', async () =>
       retry: { attempts: 2 },
     },
   });
-  expect(gold.text).toEqual(['Condition 1 holds:', '  Calls simulator for sim-large, up to 2 times more if it fails']);
+  expect(gold.text).toEqual(['Condition 1 matches:', '  Calls simulator for sim-large, with up to 2 retries']);
   const call = await postJson(
     platform,
     '/chat/completions',

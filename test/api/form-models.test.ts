@@ -83,7 +83,9 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error).toMatchObject({
       status: 400,
       code: 'missing_credentials',
-      message: expect.stringContaining('in its first 1048576 bytes: name it in the header x-gateway-virtual-key'),
+      message: expect.stringContaining(
+        'The first 1048576 bytes of this body do not name a virtual key. Send it in the header x-gateway-virtual-key',
+      ),
     });
     expect(upstream.requests).toEqual([]);
     await client.audio.transcriptions.create({ model, file });

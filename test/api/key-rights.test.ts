@@ -93,7 +93,9 @@ test('a key can be given the scopes that routes have, and no others', async () =
   for (const scope of ['chat.read', 'chat.execute', 'everything']) {
     const made = await makeKey({ scopes: ['chat.write', scope] });
     expect(made).toMatchObject({ status: 400, body: { error: { code: 'invalid_value', param: 'scopes[1]' } } });
-    expect(made.body['error']).toMatchObject({ message: expect.stringContaining(`There are: ${known.join(', ')}.`) });
+    expect(made.body['error']).toMatchObject({
+      message: expect.stringContaining(`Available scopes: ${known.join(', ')}.`),
+    });
   }
 });
 

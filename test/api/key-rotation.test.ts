@@ -77,7 +77,7 @@ test('the master key is replaced while calls are served, and none of them fails'
   const { db } = platform.database;
   expect(await countSecrets(db)).toEqual({ [idOf(old)]: slugs.length + 2 });
   const { api, baseUrl: renewed } = await startWith(`${next},${old}`);
-  expect(api.said('secrets need a master key that is being replaced: run sluice keys rewrap')).toMatchObject([
+  expect(api.said('secrets are still encrypted with an old master key; run sluice keys rewrap')).toMatchObject([
     { master_key_id: idOf(old), secrets: slugs.length + 2 },
   ]);
   const statuses: number[] = [];

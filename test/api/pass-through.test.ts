@@ -254,7 +254,7 @@ test('a form that names no virtual key is refused with where it can stand', asyn
     error: {
       code: 'missing_credentials',
       param: 'x-gateway-virtual-key',
-      message: expect.stringMatching(/^This body names no virtual key in its first \d+ bytes/),
+      message: expect.stringMatching(/^The first \d+ bytes of this body do not name a virtual key/),
     },
   });
 });

@@ -232,7 +232,7 @@ test.each([
     'refusals',
     { variables: {}, messages: [] },
     'invalid_value',
-    /the template of the prompt makes it/,
+    /it comes from the template of the prompt/,
   ],
   ['another prompt in the body', 'refusals', { variables: {}, promptID: 'other' }, 'invalid_value', /promptID/],
   ['variables that are no object', 'refusals', { variables: 'x' }, 'invalid_type', /variables/],

@@ -64,7 +64,7 @@ const errorPage: EarlyError = {
     status: 502,
     code: null,
     message:
-      'The provider answered 502 with a page that is not JSON. It begins: "<html>Bad \\"gateway\\" [redacted]</html>"',
+      'The provider returned status 502 with a body that is not JSON. It starts with: "<html>Bad \\"gateway\\" [redacted]</html>"',
     type: 'server_error',
   },
 };

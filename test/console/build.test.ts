@@ -61,10 +61,10 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByRole('listitem').filter({ hasText: 'selects by conditions' }).first().waitFor();
     await page.getByRole('button', { name: 'Explain' }).click();
     const steps = page.getByLabel('Steps of the call');
-    await steps.getByText('Condition 1 holds').waitFor();
+    await steps.getByText('Condition 1 matches').waitFor();
     await page.getByLabel('Metadata').fill('{"tier": "silver"}');
     await page.getByRole('button', { name: 'Explain' }).click();
-    await steps.getByText('No condition holds').waitFor();
+    await steps.getByText('No condition matches').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
 
     await page.getByLabel('Name', { exact: true }).fill('By tier');

@@ -71,7 +71,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     const text = `${toJsonl([chatLine('one')])}{"custom_id": \n[]\n`;
     const file = { name: 'broken.jsonl', mimeType: 'application/jsonl', buffer: Buffer.from(text) };
     await page.getByLabel('Input file').setInputFiles(file);
-    await page.getByText('Line 2 is not JSON').waitFor();
+    await page.getByText('Line 2 is not valid JSON').waitFor();
     await page.getByText('Line 3 is not a JSON object').waitFor();
     expect(await page.getByRole('button', { name: /^Submit/ }).isDisabled()).toBe(true);
     await page.context().close();

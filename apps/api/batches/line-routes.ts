@@ -26,7 +26,9 @@ import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
 
 export type BatchLineDeps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
 
-const resultErrors = { results_not_kept: 'the results of the batch are no longer kept; download its files instead' };
+const resultErrors = {
+  results_not_kept: 'the results of the batch were deleted after their retention period; download its files instead',
+};
 
 /** What lines are read with; the input of a batch is gone when its file was deleted. */
 export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
@@ -114,8 +116,7 @@ export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps)
       operationId: 'listBatchFailures',
       summary: 'Count the failed lines of a batch by cause',
       description:
-        'Returns up to 50 causes, most frequent first, each with the number of failed lines and the message of the first ' +
-        'one.',
+        'Returns up to 50 causes, most frequent first, each with the number of failed lines and the message of the first line.',
       responses: { 200: { description: 'The causes, most lines first.', schema: BatchFailures } },
       ...withInput({ params: z.object({ batch_id: z.string() }) }, async ({ params }, request, response) => {
         const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);

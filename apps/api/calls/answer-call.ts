@@ -221,7 +221,7 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
       // Recorded by what `done` says.
     }
     if (!response.writableEnded) {
-      controller.abort(new Error('the client left or stopped reading'));
+      controller.abort(new Error('the client disconnected or stopped reading'));
       response.destroy();
     }
   }

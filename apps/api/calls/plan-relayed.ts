@@ -37,15 +37,11 @@ export function planRelayed(plan: Plan, { method, path, area, body }: Relay): Re
 }
 
 function notApplicable(method: string, path: string): GatewayError {
-  const message =
-    `This call goes by a config with guardrails, which cannot judge ${method} ${path}. They judge JSON calls of chat, ` +
-    `completions, embeddings and ${[...judgedOperations.keys()].join(', ')}: use a config without guardrails here.`;
+  const message = `The guardrails of the config cannot check ${method} ${path}. Guardrails check JSON calls of chat, completions, embeddings and ${[...judgedOperations.keys()].join(', ')}. Use a config without guardrails for this call.`;
   return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'config' });
 }
 
 function streamNotApplicable(path: string): GatewayError {
-  const message =
-    `Guardrails judge the answer of ${path} before it is sent, which they cannot do with a stream: ` +
-    'send the request without "stream": true.';
+  const message = `Guardrails check the whole answer of ${path} before it is sent, so it cannot be streamed. Send the request without "stream": true.`;
   return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'stream' });
 }

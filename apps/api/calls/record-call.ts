@@ -36,7 +36,8 @@ export function traceparentOfCall({ telemetry }: Pick<RecordDeps, 'telemetry'>, 
 /** A call whose record could not be kept is refused before it costs anything. */
 export function refuseWhenUnlogged(requestLog: RequestLog): void {
   if (!requestLog.isFull()) return;
-  const message = 'The request log cannot be written now, and calls are not made without a record. Try again shortly.';
+  const message =
+    'The request log cannot be written at the moment, and no calls are made without a record. Try again shortly.';
   throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
 }
 

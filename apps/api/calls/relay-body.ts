@@ -96,7 +96,11 @@ const jsonOf = ({ bytes }: JsonBody, model: string | null): SentBody => ({
 });
 
 const tooLarge = (bytesMax: number): GatewayError =>
-  new GatewayError('payload_too_large', 'request_too_large', `The body is too large: at most ${bytesMax} bytes.`);
+  new GatewayError(
+    'payload_too_large',
+    'request_too_large',
+    `The body is too large. The maximum is ${bytesMax} bytes.`,
+  );
 
 /**
  * What was read of the body, followed by the rest, as a separate stream: cancelling the call must not destroy the socket
@@ -123,7 +127,7 @@ function streamOf(
   });
   watchUploadRate(request, uploadRate, (error) => body.destroy(error));
   request.once('close', () => {
-    if (!request.complete) body.destroy(new Error('the client left in the middle of its body'));
+    if (!request.complete) body.destroy(new Error('the client disconnected while sending the body'));
   });
   body.on('error', () => request.unpipe(body));
   request.pipe(body);

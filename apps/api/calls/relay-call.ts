@@ -183,9 +183,7 @@ function relayedOf(
 /** Says where the virtual key of a body must be that was not read to its end. */
 function requireReadModel(error: GatewayError, readBytesMax: number): void {
   if (error.code !== 'missing_credentials') return;
-  const message =
-    `This body names no virtual key in its first ${readBytesMax} bytes: name it in the header ` +
-    'x-gateway-virtual-key, or in the part model of a form, as @virtual-key/model, before the file.';
+  const message = `The first ${readBytesMax} bytes of this body do not name a virtual key. Send it in the header x-gateway-virtual-key, or in the form part model, as @virtual-key/model, before the file.`;
   throw new GatewayError('invalid_request', 'missing_credentials', message, { param: error.param, cause: error });
 }
 
@@ -208,7 +206,7 @@ function pathAtProvider(path: string, request: Request): string {
       // Servers of open models have slashes in their names.
       if (model.split('/').every((part) => idShape.test(part))) return model.replaceAll('/', '%2F');
     } else if (idShape.test(value)) return value;
-    const message = `Nothing has an id like the '${name}' of this request.`;
+    const message = `The '${name}' of this request is not a valid ID.`;
     throw new GatewayError('not_found', null, message, { param: name });
   });
   const query = request.originalUrl.indexOf('?');

@@ -95,7 +95,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/responses/compact',
       'compactResponse',
       'Compact the input of a long conversation',
-      'Shortens a long input.',
+      'Returns a shorter input that continues the conversation.',
     ],
     [
       'GET',
@@ -123,7 +123,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/responses/:responseId/input_items',
       'listResponseInputItems',
       'List the input items of a response',
-      'Returns the input of the model, in the pages of the provider.',
+      'Returns the input of the model, paginated by the provider.',
     ],
   ],
   conversations: [
@@ -154,7 +154,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/conversations/:conversationId/items',
       'listConversationItems',
       'List the items of a conversation',
-      'In the pages of the provider.',
+      'Pagination follows the provider.',
     ],
     [
       'POST',
@@ -179,7 +179,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
     ],
   ],
   assistants: [
-    ['GET', '/assistants', 'listAssistants', 'List assistants', 'In the pages of the provider.'],
+    ['GET', '/assistants', 'listAssistants', 'List assistants', 'Pagination follows the provider.'],
     ['POST', '/assistants', 'createAssistant', 'Create an assistant', 'Superseded by the Responses API.'],
     [
       'GET',
@@ -226,7 +226,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/threads/:threadId/messages',
       'listMessages',
       'List the messages of a thread',
-      'In the pages of the provider.',
+      'Pagination follows the provider.',
     ],
     [
       'POST',
@@ -250,7 +250,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       'Delete a message',
       'Later runs do not include the message.',
     ],
-    ['GET', '/threads/:threadId/runs', 'listRuns', 'List the runs of a thread', 'In the pages of the provider.'],
+    ['GET', '/threads/:threadId/runs', 'listRuns', 'List the runs of a thread', 'Pagination follows the provider.'],
     [
       'POST',
       '/threads/:threadId/runs',
@@ -279,7 +279,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/threads/:threadId/runs/:runId/steps',
       'listRunSteps',
       'List the steps of a run',
-      'In the pages of the provider.',
+      'Pagination follows the provider.',
     ],
     [
       'GET',
@@ -290,7 +290,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
     ],
   ],
   vector_stores: [
-    ['GET', '/vector_stores', 'listVectorStores', 'List vector stores', 'In the pages of the provider.'],
+    ['GET', '/vector_stores', 'listVectorStores', 'List vector stores', 'Pagination follows the provider.'],
     [
       'POST',
       '/vector_stores',
@@ -331,7 +331,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/vector_stores/:vectorStoreId/files',
       'listVectorStoreFiles',
       'List the files of a vector store',
-      'In the pages of the provider.',
+      'Pagination follows the provider.',
     ],
     [
       'POST',
@@ -394,7 +394,7 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
       '/vector_stores/:vectorStoreId/file_batches/:batchId/files',
       'listFileBatchFiles',
       'List the files of a file batch',
-      'In the pages of the provider.',
+      'Pagination follows the provider.',
     ],
   ],
 };

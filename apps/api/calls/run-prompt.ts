@@ -152,7 +152,7 @@ function queryOf(request: Request): PromptQuery {
   const name = String(request.params['slug']);
   for (const [member, repeated] of Object.entries({ promptID, prompt_id: promptId })) {
     if (repeated === undefined || repeated === null || repeated === name) continue;
-    const message = `Invalid '${member}': the path of this request has another one. Leave it out, or send the same.`;
+    const message = `Invalid '${member}': it differs from the one in the path. Leave it out, or send the same value.`;
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: member });
   }
   return {

@@ -24,7 +24,7 @@ export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventP
   method: 'GET',
   path: '/v1/audit-logs',
   operationId: 'listAuditLogs',
-  summary: 'List who changed what, when and from where, newest first',
+  summary: 'List the audit log, newest first',
   description:
     'Contains the changes of all records, and requests of known keys that were refused. You can filter by time, ' +
     'person, method, resource and status, and select a page with `current_page` and `page_size`. Organisation keys ' +

@@ -21,9 +21,8 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   method: 'GET',
   path: '/v1/events',
   operationId: 'listEvents',
-  summary: 'List the events of the log, oldest first; a reader that continues after the last one misses none',
-  description:
-    'Every change is an event. Read on with `after` set to the ID of the last event, and you will not miss any.',
+  summary: 'List the events of the log, oldest first',
+  description: 'Every change is an event. To read all events without gaps, send the ID of the last event as `after`.',
   errors: unknownCursor,
   tag: 'Audit',
   scope: 'audit.read',

@@ -96,7 +96,7 @@ async function replay(
 }
 
 const noSuchRecord = (stream: string): GatewayError =>
-  new GatewayError('not_found', null, `There was no record '${stream.slice(0, 100)}' at that moment.`, {
+  new GatewayError('not_found', null, `The record '${stream.slice(0, 100)}' did not exist at that moment.`, {
     param: 'stream',
   });
 

@@ -5,7 +5,7 @@ import { replayEvents } from './replay-events.ts';
 import { streamChanges } from './stream-changes.ts';
 import { streamEvents } from './stream-events.ts';
 
-export const eventTags = { Audit: 'Who changed what, and the event log itself.' };
+export const eventTags = { Audit: 'The audit log and the event log.' };
 
 type Deps = Parameters<typeof listAuditLogs>[0] &
   Parameters<typeof listEvents>[0] &

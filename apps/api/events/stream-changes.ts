@@ -37,7 +37,7 @@ export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   method: 'GET',
   path: '/v1/session/changes',
   operationId: 'streamChanges',
-  summary: 'Follow which records change, limited to those that the key can read',
+  summary: 'Stream changes of records that the key can read',
   description:
     'Server-sent events for pages that reload changed records: `event: change` with `{"noun": "batch", "id": ' +
     '"batch_…"}`, and `event: calls` when the request log has new records. Events have no IDs, so reload everything ' +
@@ -48,7 +48,7 @@ export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   responses: {
     200: {
       description:
-        'Changes without end: each `data` has the `noun` and the `id` of a record. `heartbeat` comes every two seconds without one.',
+        'An endless stream. Each `data` has the `noun` and the `id` of a record. A `heartbeat` is sent after two seconds without a change.',
       contentType: 'text/event-stream',
     },
   },

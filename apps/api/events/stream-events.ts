@@ -29,7 +29,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
   method: 'GET',
   path: '/v1/events/stream',
   operationId: 'streamEvents',
-  summary: 'Follow the event log as events happen',
+  summary: 'Stream the event log',
   description:
     'Server-sent events, each with its ID. When you reconnect, send the last ID as `Last-Event-ID` to miss no event; ' +
     'browsers do this automatically. With `calls=true`, the stream also has `event: calls` when the request log has ' +
@@ -39,7 +39,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
   scope: 'audit.read',
   responses: {
     200: {
-      description: 'Events without end: each `data` is an event as `GET /v1/events` has it.',
+      description: 'An endless stream. Each `data` is an event in the format of `GET /v1/events`.',
       contentType: 'text/event-stream',
     },
   },

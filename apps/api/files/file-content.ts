@@ -25,7 +25,7 @@ export async function sendFileContent(
   const range = ifRange === etag ? rangeOf(wanted, file.bytes) : null;
   if (range === 'beyond') {
     response.setHeader('content-range', `bytes */${file.bytes}`);
-    const message = `The file has ${file.bytes} bytes, and the header Range asks for none of them.`;
+    const message = `The file has ${file.bytes} bytes, but the range in the header Range is outside the file.`;
     throw new GatewayError('invalid_request', 'range_not_satisfiable', message, { param: 'range' });
   }
   // Express also answers HEAD with this route; nothing is read from disk for it.

@@ -184,7 +184,7 @@ function requireFineTuning(credential: Credential): void {
   if (credential.type === 'none') throw missingCredentials();
   const id = credential.type === 'virtual_key' ? credential.key.provider : credential.provider;
   if (findProvider(id)?.fineTuning) return;
-  const message = `The provider ${id} has no fine-tuning operation, or none in OpenAI's dialect. Use another one's key.`;
+  const message = `The provider ${id} does not support fine-tuning through the OpenAI API. Use a key of another provider.`;
   throw new GatewayError('unsupported_operation', 'unsupported_operation', message);
 }
 

@@ -38,8 +38,8 @@ const graphRoutes: Readonly<
   tokens: { shows: 'tokens, input and output', answer: 'tokens' },
   users: { shows: 'distinct users (metadata _user)', answer: 'total' },
   'users/requests': { shows: 'calls of each user', answer: 'usersRequests', aliases: ['users-requests'] },
-  errors: { shows: 'calls that this gateway refused or that failed at their provider', answer: 'errors' },
-  'errors/rate': { shows: 'failed calls in per cent', answer: 'rate', aliases: ['errors-rate'] },
+  errors: { shows: 'calls that this gateway rejected or that failed at their provider', answer: 'errors' },
+  'errors/rate': { shows: 'the percentage of failed calls', answer: 'rate', aliases: ['errors-rate'] },
   'errors/stacks': { shows: 'failed calls by status', answer: 'stacks', aliases: ['errors-stack', 'errors-stacks'] },
   'errors/status-codes': {
     shows: 'the statuses of failed calls',
@@ -47,7 +47,7 @@ const graphRoutes: Readonly<
     aliases: ['errors-status-code', 'errors-status-codes'],
   },
   'requests/rescued': {
-    shows: 'calls that a retry or a fallback saved',
+    shows: 'calls that succeeded after a retry or a fallback',
     answer: 'rescued',
     aliases: ['requests-rescued'],
   },

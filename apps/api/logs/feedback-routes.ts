@@ -22,7 +22,7 @@ const answerOf = (message: string, ids: string[]): z.output<typeof FeedbackAnswe
 
 /** POST /v1/feedback and PUT /v1/feedback/{id}. Errors: invalid_request, not_found, quota_exceeded, conflict (twin). */
 export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
-  const responses = { 200: { description: 'The feedback was taken.', schema: FeedbackAnswer } };
+  const responses = { 200: { description: 'The feedback was stored.', schema: FeedbackAnswer } };
   const about = { tag: 'Feedback', scope: 'feedback.write', responses } as const;
   return [
     {
@@ -60,7 +60,7 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
       operationId: 'updateFeedback',
       summary: 'Change feedback',
       description:
-        'Takes the ID from the answer to its creation. Analytics show the new value at the time of the original feedback. ' +
+        'Takes the ID that was returned when the feedback was created. Analytics show the new value at the time of the original feedback. ' +
         'Members that you leave out stay unchanged.',
       example: { value: -1, weight: 0.5 },
       errors: { feedback_not_found: 'the workspace has no feedback with this ID' },
@@ -69,7 +69,8 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
         { params: z.object({ id: z.string() }), body: FeedbackChange },
         async ({ params, body }, request, response) => {
           if (body.feedback_id !== undefined && body.feedback_id !== params.id) {
-            const message = "Invalid 'feedback_id': it must be the id of the path, or be left out.";
+            const message =
+              "Invalid 'feedback_id': it differs from the ID in the path. Leave it out, or send the same ID.";
             throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'feedback_id' });
           }
           await changeFeedback(db, callerOf(request).workspaceId, params.id, body);

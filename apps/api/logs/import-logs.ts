@@ -42,7 +42,7 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
   errors: { request_log_full: 'the log cannot be written at the moment', ...workspaceErrors },
   tag: 'Logs',
   scope: 'logs.write',
-  responses: { 200: { description: 'The records were taken.', schema: ImportedLogsAnswer } },
+  responses: { 200: { description: 'The records were added.', schema: ImportedLogsAnswer } },
   ...withInput(
     { query: ImportedLogsQuery, body: ImportedLogs, ...importedLogsBody },
     async ({ query, body }, request, response) => {

@@ -21,7 +21,7 @@ export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route
   description:
     'Listing, time filters and trace filters are fast. Other filters search backwards through the log for up to ten ' +
     'seconds.',
-  errors: { search_too_broad: 'the search took too long because few records match: choose a shorter time' },
+  errors: { search_too_broad: 'the search took too long because few records match: choose a shorter period' },
   tag: 'Logs',
   scope: 'logs.read',
   responses: { 200: { description: 'A page of the request log.', schema: LogList } },

@@ -28,7 +28,7 @@ import { viewOf, viewSchemaOf } from '#libs/records/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
 import { repeatErrors, workspaceErrors } from '../document-texts.ts';
 
-const exportErrors = { log_export_not_found: 'the key sees no export with this ID' };
+const exportErrors = { log_export_not_found: 'no export with this ID is visible to the key' };
 const stateErrors = { ...exportErrors, log_export_wrong_state: 'the status of the export does not allow this' };
 const expiredText = 'the file was deleted after its retention period';
 
@@ -149,7 +149,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       const { workspace_id: wanted, export_id: repeated = request.params['id'], ...input } = body;
       if (repeated !== request.params['id']) {
         const message =
-          "Invalid 'export_id': the path of this request has another one. Leave it out, or send the same.";
+          "Invalid 'export_id': it differs from the one in the path. Leave it out, or send the same value.";
         throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'export_id' });
       }
       if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
@@ -196,7 +196,7 @@ export function logExportRoutes(deps: Deps): Route[] {
           and data ->> 'status' = 'in_progress'`.execute(unit.tx);
       const count = rows[0]?.count ?? 0;
       if (count >= deps.exports.runningMax) {
-        const message = `${count} exports of this workspace are in progress, which is the most (SLUICE_EXPORTS_RUNNING_MAX). Start this one when one of them has ended.`;
+        const message = `${count} exports of this workspace are in progress, the maximum (SLUICE_EXPORTS_RUNNING_MAX). Start this export when one of them has ended.`;
         throw new GatewayError('quota_exceeded', 'too_many_log_exports', message);
       }
       await queue.enqueue(unit.tx, logExportQueue, { export_id: row.id });
@@ -264,7 +264,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       async (input, request, response) => {
         const { id } = input.params;
         if (!downloadLinks.accepts(id, input.query.token, clock.now())) {
-          const message = 'This link is wrong or has expired. GET /v1/logs/exports/{id}/download gives a new one.';
+          const message = 'This link is invalid or has expired. GET /v1/logs/exports/{id}/download returns a new link.';
           throw new GatewayError('forbidden', 'invalid_link', message, { param: 'token' });
         }
         const { data } = await store.get({ workspaceId: null, name: id });
@@ -310,5 +310,5 @@ const expired = (id: string): GatewayError =>
   new GatewayError(
     'not_found',
     'log_export_expired',
-    `The file of the export '${id}' has been deleted. Create another export.`,
+    `The file of the export '${id}' was deleted. Create another export.`,
   );

@@ -76,7 +76,7 @@ export function createBrowserSessions(deps: {
     async begin(request, response, keyExpiresAtMs, record) {
       const token = gatewayKeyOf(request.headers) ?? '';
       if (token.length > tokenLengthMax) {
-        const message = `A browser session takes keys and tokens of up to ${tokenLengthMax} characters, but this one has ${token.length}. Sign in with an API key.`;
+        const message = `A browser session can only use keys and tokens of up to ${tokenLengthMax} characters, but this one has ${token.length}. Sign in with an API key.`;
         throw new GatewayError('invalid_request', 'string_above_max_length', message);
       }
       const nowMs = clock.now();

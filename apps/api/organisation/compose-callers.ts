@@ -69,7 +69,7 @@ const notStartedYet = (): GatewayError =>
   new GatewayError(
     'unavailable',
     'starting',
-    'This process is starting. Try again shortly; /health/ready says what it waits for.',
+    'This process is starting. Try again shortly. /health/ready shows what it is waiting for.',
     {
       retryAfterMs: 1_000,
     },

@@ -22,7 +22,7 @@ export const explainConfig = (deps: {
   operationId: 'explainConfig',
   summary: 'Explain what a call with a config would do, without making it',
   description:
-    'Shows which conditions match, which target is selected, and why a target would be refused. Uses the real routing ' +
+    'Shows which conditions match, which target is selected, and why a target would be rejected. Uses the real routing ' +
     'code; no provider is called.',
   example: { config: 'support', body: { model: 'gpt-4o-mini' }, metadata: { tier: 'gold' } },
   errors: { config_not_found: 'the config does not exist' },

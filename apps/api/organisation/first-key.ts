@@ -43,7 +43,7 @@ const simulatorKey = {
   slug: 'simulator',
   provider: 'simulator',
   name: 'Simulator',
-  note: 'Stands in for a provider, without network and without cost.',
+  note: 'Simulates a provider, without network and without cost.',
   // Like a provider, it rejects calls without a key, but it accepts any key.
   key: new Secret('simulator'),
 };

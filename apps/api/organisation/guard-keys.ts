@@ -52,14 +52,14 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
   const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
   const failures = new Counter({
     name: 'sluice_authentication_failures_total',
-    help: 'Requests refused because they had no valid key or token, by reason; slowed: not checked, after too many wrong keys of the address.',
+    help: 'Requests rejected because they had no valid key or token, by reason (slowed: not checked because the address sent too many wrong keys).',
     labelNames: ['reason'],
     registers,
   });
   const refusals = createRefusalLog({ eventLog, logger, now: Date.now });
   const unrecorded: Counter = new Counter({
     name: 'sluice_refusals_unrecorded_total',
-    help: 'Refused requests that were not recorded as events because there were too many different ones.',
+    help: 'Rejected requests that were not recorded as events because there were too many different ones.',
     registers,
     collect() {
       unrecorded.reset();

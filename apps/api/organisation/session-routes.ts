@@ -83,7 +83,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
         'Works with any key, token or cookie and requires no scope. Returns the workspace, the user or key, the scopes, ' +
         'and the expiry.',
       errors: { invalid_api_key: 'the key does not exist or was revoked' },
-      responses: { 200: { description: 'Who this request acts as.', schema: SessionObject } },
+      responses: { 200: { description: 'The identity of this request.', schema: SessionObject } },
       handler: async (request, response) => {
         const caller = await identify(request);
         response.json(await describe(caller, browserSessions.sessionOf(request)));
@@ -104,7 +104,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
         foreign_page: 'the request came from a page of another origin',
         too_many_sessions: 'the user or key started more than 30 sessions within a minute',
       },
-      responses: { 200: { description: 'Who the session acts as.', schema: SessionObject } },
+      responses: { 200: { description: 'The identity of the session.', schema: SessionObject } },
       handler: async (request, response) => {
         const caller = await signIn(request);
         let sessionId = '';

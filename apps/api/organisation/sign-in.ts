@@ -43,8 +43,7 @@ export function createSignIn({
   if (jwksUrl === undefined) return null;
   if (issuer === undefined || audiences === undefined) {
     throw new ConfigurationError(
-      'SLUICE_JWT_ISSUER and SLUICE_JWT_AUDIENCE are required with SLUICE_JWKS_URL. Without them, tokens that were made for ' +
-        'others would be taken.',
+      'SLUICE_JWT_ISSUER and SLUICE_JWT_AUDIENCE are required with SLUICE_JWKS_URL. Without them, tokens issued for other services would be accepted.',
     );
   }
   const keys = createSigningKeys({
@@ -59,7 +58,7 @@ export function createSignIn({
     email: config.SLUICE_JWT_CLAIM_EMAIL,
   };
   if (jwksUrl.startsWith('http:')) {
-    logger.warn('SLUICE_JWKS_URL is not https: whoever can change its answer can sign in as anybody');
+    logger.warn('SLUICE_JWKS_URL does not use https; anyone who can modify its answers can sign in as any user');
   }
   const byEmail = claims.user === claims.email;
   const known = peopleOf(snapshot, { byEmail });

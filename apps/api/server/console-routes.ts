@@ -91,7 +91,7 @@ function serveBuilt(folder: string): RequestHandler {
   }
   return () => {
     const message =
-      'The console was not built: run `npm run build:console` and restart. npm ci does it, unless scripts or development packages are left out.';
+      'The console is not built. Run `npm run build:console` and restart. `npm ci` builds it unless scripts or development packages are left out.';
     throw new GatewayError('not_found', 'console_not_built', message);
   };
 }

@@ -49,8 +49,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
       scope: 'workspaces.read',
       responses: {
         200: {
-          description:
-            'The state, read now; with `Accept: text/event-stream` again every few seconds, each as one event.',
+          description: 'The current state. With `Accept: text/event-stream`, it is sent as an event every few seconds.',
           schema: SystemObject,
           streams: true,
         },
@@ -95,7 +94,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
       scope: 'workspaces.write',
       responses: {
         200: {
-          description: 'The check that a worker will do; one at a time. `GET /v1/admin/system` shows how far it is.',
+          description: 'The check that a worker will run. `GET /v1/admin/system` shows its progress.',
           schema: ModelCheck,
         },
       },
@@ -198,7 +197,7 @@ async function readDatabase(db: Kysely<Database>): Promise<SystemObject['databas
         group by 1 order by 2 desc limit 10
       ) as largest) as tables`.execute(db);
   const [row] = rows;
-  if (row === undefined) throw new Error('the database did not describe itself');
+  if (row === undefined) throw new Error('the database returned no description');
   return row;
 }
 

@@ -47,7 +47,8 @@ const unknown = { migrations: 'unknown', workers: 'unknown' };
 async function checkMigrations(db: Kysely<Database>): Promise<string> {
   try {
     const [pending, required] = await Promise.all([pendingMigrations(db), missingRequirement(db)]);
-    if (required !== null) return `this release is too old: the database needs one that has ${required}`;
+    if (required !== null)
+      return `this release is too old; the database needs a release with the migration ${required}`;
     return pending.length === 0 ? 'ok' : `pending: ${pending.join(', ')}`;
   } catch {
     return 'unknown';

@@ -42,12 +42,10 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
         .execute(),
   );
   // Only those that have not ended: the others are never deleted, and counting them would take longer every day.
-  byLabel('sluice_batches', 'Number of batches in the database that have not ended, by status.', 'status', () =>
-    readOpenBatches(db),
-  );
+  byLabel('sluice_batches', 'Number of open batches in the database, by status.', 'status', () => readOpenBatches(db));
   byLabel(
     'sluice_batches_oldest_seconds',
-    'Age in seconds of the oldest batch in the database that has not ended, by status.',
+    'Age in seconds of the oldest open batch in the database, by status.',
     'status',
     async () =>
       await db
@@ -59,7 +57,7 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
   );
   byLabel(
     'sluice_queue_oldest_job_seconds',
-    'Seconds that the oldest job that could start has waited for a worker, by queue; absent if none waits.',
+    'Seconds that the oldest ready job has waited for a worker, by queue; absent if no job is waiting.',
     'queue',
     () => readOldestJobs(db),
   );
@@ -90,9 +88,7 @@ function registerProcessMetrics(registers: Registry[], db: Platform['db']): void
   const readProcesses = databaseRead(() => listProcesses(db, { ms: killedWithinMs }));
   const made: Gauge = new Gauge({
     name: 'sluice_processes',
-    help:
-      'Number of processes by program and state: running, or silent (killed, or without the database) since at most ten ' +
-      'minutes.',
+    help: 'Number of processes by program and state: running, or silent (killed or disconnected from the database) for at most ten minutes.',
     labelNames: ['app', 'state'],
     registers,
     async collect() {
@@ -121,7 +117,7 @@ function registerRollupMetrics(registers: Registry[], db: Platform['db']): void 
   };
   lag(
     'sluice_rollup_lag_seconds',
-    'Seconds since the request log was last rolled up for analytics, if it has rows that were not; 0 otherwise.',
+    'Seconds since the request log was last rolled up for analytics; 0 if no rows are waiting.',
     ({ seconds }) => seconds,
   );
   lag(
@@ -159,7 +155,7 @@ function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): v
   );
   ofEach(
     'sluice_subscriber_failures',
-    'Number of failed attempts in a row of each subscriber of the event log to apply its next event.',
+    'Number of consecutive failed attempts of each subscriber of the event log to apply its next event.',
     ({ failures }) => failures,
   );
 }

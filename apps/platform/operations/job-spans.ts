@@ -64,7 +64,7 @@ export function createJobSpans({
       (trace) => {
         if (trace !== null) telemetry.recordJob(toJobSpan(job, trace), trace);
       },
-      (error: unknown) => logger.debug({ err: error, job_id: job.id }, 'a span of a job is left out'),
+      (error: unknown) => logger.debug({ err: error, job_id: job.id }, 'a span of a job was dropped'),
     );
   };
 }

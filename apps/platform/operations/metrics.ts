@@ -17,7 +17,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   const registers = [registry];
   const buildInfo = new Gauge({
     name: 'sluice_build_info',
-    help: 'Always 1; the label says which release this process runs.',
+    help: 'Always 1; the label contains the release of this process.',
     labelNames: ['version'],
     registers,
   });
@@ -57,7 +57,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   counter(
     'sluice_egress_destinations_refused_total',
-    'Connections that this process refused because their address is not allowed (SLUICE_EGRESS_ALLOW).',
+    'Connections that this process rejected because their address is not allowed (SLUICE_EGRESS_ALLOW).',
     () => egress.stats().destinationsRefused,
   );
   gauge(
@@ -67,7 +67,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   counter(
     'sluice_egress_calls_refused_total',
-    'Calls that this process refused because their workspace used its share of SLUICE_CONNECTIONS.',
+    'Calls that this process rejected because their workspace used its share of SLUICE_CONNECTIONS.',
     () => egress.stats().callsRefused,
   );
   counter(
@@ -77,13 +77,13 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   labelledCounter(
     'sluice_secret_fetches_total',
-    'Fetches of secrets that are kept elsewhere by their result (ok, unavailable, denied, not_found, malformed), of this process.',
+    'Fetches by this process from secret managers, by result (ok, unavailable, denied, not_found, malformed).',
     'result',
     () => secretCache.stats().fetches,
   );
   gauge(
     'sluice_secrets_cached',
-    'Number of secret references whose secret this process has in memory.',
+    'Number of secret references whose secret is in the memory of this process.',
     () => secretCache.stats().cached,
   );
   gauge(
@@ -98,19 +98,19 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   counter(
     'sluice_request_log_lost_rows_total',
-    'Request-log rows that this process could not write and gave up.',
+    'Request-log rows that this process could not write and lost.',
     () => requestLog.stats().lostRows,
   );
   labelledCounter(
     'sluice_unpriced_calls_total',
-    'Calls of this process whose cost is not known, because the price of their model or their usage is not.',
+    'Calls of this process whose cost is unknown because their usage or the price of their model is unknown.',
     'provider',
     () => Object.fromEntries(costs.unpriced()),
   );
   for (const kind of ['budget', 'rate'] as const) {
     counter(
       `sluice_limits_${kind}_refusals_total`,
-      `Calls that this process refused, or let wait, because a ${kind} was used up.`,
+      `Calls that this process rejected or delayed because a ${kind} was used up.`,
       () => limits.refused()[kind],
     );
   }
@@ -121,10 +121,10 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   gauge(
     'sluice_limits_waiting_calls',
-    'Number of calls in this process that wait for the database to say what is left of a budget or rate.',
+    'Number of calls in this process that wait for the database to return the remainder of a budget or rate.',
     () => limits.stats().waiting,
   );
-  counter('sluice_limits_alerts_total', 'Alerts of budgets that this process recorded.', () => limits.alerts());
+  counter('sluice_limits_alerts_total', 'Budget alerts that this process recorded.', () => limits.alerts());
   gauge(
     'sluice_memory_held_bytes',
     'Bytes of the memory budget in use for records, plans, bodies, parsed values, answers, lines and results in this process.',
@@ -132,17 +132,17 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   gauge(
     'sluice_records_memory_bytes',
-    'Bytes of the memory budget that the records of all workspaces (configs, keys, prompts and others) take up.',
+    'Bytes of the memory budget used by the records of all workspaces (configs, keys, prompts and others).',
     () => platform.access.snapshot.recordStats().bytes,
   );
   gauge(
     'sluice_workspaces_left_out',
-    'Number of workspaces whose calls this process refuses because their records do not fit into its memory.',
+    'Number of workspaces whose calls this process rejects because their records do not fit into its memory.',
     () => platform.access.snapshot.recordStats().workspacesLeftOut,
   );
   gauge(
     'sluice_records_unreadable',
-    'Number of stored records that this process cannot read. Calls that need them are refused.',
+    'Number of stored records that this process cannot read. Calls that need them are rejected.',
     () => platform.access.snapshot.recordStats().unreadable,
   );
   gauge(
@@ -152,7 +152,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   gauge(
     'sluice_memory_waiting',
-    'Number of answers and lines that wait for room in the memory budget of this process.',
+    'Number of answers and lines that wait for free memory in the budget of this process.',
     () => memory.stats().waiting,
   );
   gauge(
@@ -162,7 +162,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   gauge(
     'sluice_database_idle',
-    'Number of database connections in the pool of this process that nothing uses now.',
+    'Number of idle database connections in the pool of this process.',
     () => pool.idleCount,
   );
   gauge(
@@ -179,12 +179,12 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   registerDatabaseMetrics(registers, db);
   gauge(
     'sluice_provider_paused',
-    'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
+    'Number of pairs of credential and model that this process does not call because of a rate limit of the provider.',
     () => traffic.stats().rateLimited,
   );
   labelled(
     'sluice_provider_queue',
-    'Number of calls in this process: in flight at a provider, or waiting for their credential to be free (live, background).',
+    'Number of calls in this process: in flight at a provider, or waiting for a permit of their credential (live, background).',
     'what',
     () => {
       const { inFlight, waitingLive, waitingBackground } = traffic.stats();
@@ -198,7 +198,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   gauge(
     'sluice_response_cache_memory_entries',
-    'Number of answers that the response cache of this process has in memory.',
+    'Number of answers in the response cache of this process.',
     () => responseCache.stats().memoryEntries,
   );
   gauge(
@@ -303,7 +303,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
 
 /** The metrics of the process that records bodies of calls. */
 export function registerBodyMetrics(registry: Registry, bodies: Pick<BodyRecorder, 'stats'>): void {
-  const what = { recorded: 'recorded', dropped: 'dropped because there was no room or time' } as const;
+  const what = { recorded: 'recorded', dropped: 'dropped because of limited space or time' } as const;
   for (const [name, text] of Object.entries(what)) {
     const made: Counter = new Counter({
       name: `sluice_recorded_bodies_${name}_total`,

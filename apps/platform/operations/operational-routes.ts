@@ -60,7 +60,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       {
         path: '/health',
         operationId: 'getHealth',
-        description: 'The same as `/health/live`, under the name that load balancers expect.',
+        description: 'The same as `/health/live`, under a path that many load balancers use by default.',
       },
     ].map((place): Route => ({
       ...common,

@@ -30,7 +30,7 @@ export function createOperationsListener(deps: {
   const app = createHttpApp({
     routes,
     authenticate: () => {
-      throw new GatewayError('forbidden', null, 'This port serves only health and metrics.');
+      throw new GatewayError('forbidden', null, 'This port only serves health checks and metrics.');
     },
     logger,
   });

@@ -116,7 +116,7 @@ function complainTo({ diag, DiagLogLevel }: Api, logger: Logger): void {
   const mayComplain = everyMinute();
   const complain = (message: string): void => {
     if (!mayComplain()) return;
-    logger.warn({ problem: message.slice(0, 500) }, 'OpenTelemetry cannot export; calls go on without it');
+    logger.warn({ problem: message.slice(0, 500) }, 'OpenTelemetry cannot export; calls continue without it');
   };
   const quiet = (): void => {};
   diag.setLogger({ error: complain, warn: complain, info: quiet, debug: quiet, verbose: quiet }, DiagLogLevel.WARN);

@@ -113,7 +113,7 @@ const rows: readonly Row[] = [
     effect: (status) => ({ type: 'status', statuses: [status], retryAfter: 'absent', html: true }),
   },
   plain('hang', 'accepts the request and never answers'),
-  plain('headers-then-hang', 'sends the headers and nothing more'),
+  plain('headers-then-hang', 'sends only the headers'),
   plain('stall', 'sends the first half and then nothing; the connection stays open'),
   {
     name: 'slow-drip',

@@ -53,7 +53,7 @@ export async function checkResults({ batch, expected, outputFile, errorFile }: O
     ),
     finding(
       misplaced.length === 0,
-      `the ${count(errors.lines)} lines that were meant to fail did, and no others`,
+      `exactly the ${count(errors.lines)} lines that were expected to fail did fail`,
       misplaced,
     ),
     finding(

@@ -54,6 +54,6 @@ async function whatIsMissing(url: string, signal: AbortSignal): Promise<string |
     if (status !== 'ready') return error?.message ?? 'the API is not ready';
     return checks?.workers === 'connected' ? undefined : 'no worker is connected';
   } catch {
-    return 'the API does not answer yet';
+    return 'the API is not responding yet';
   }
 }

@@ -55,7 +55,7 @@ export async function checkReadModels(
     // Only which row it is: its fields may be of a workspace that the reader does not see.
     await end('different', `The row '${difference.id}' of '${difference.model}' differs from its events.`);
   } catch (error) {
-    if (!signal.aborted) await end('failed', 'The check did not end; the log of the worker says why.');
+    if (!signal.aborted) await end('failed', 'The check did not finish. The log of the worker shows the cause.');
     throw error;
   } finally {
     await pool.end();

@@ -44,7 +44,7 @@ export function createMaintenance(
       if (task.ignoresClock !== true) {
         await readClock(db, clock);
         if (clock.jumpedAhead())
-          return logger.warn({ task: name }, 'task is left out: the clock of the database jumped ahead');
+          return logger.warn({ task: name }, 'task was skipped because the clock of the database jumped ahead');
       }
       await task.run();
     } catch (error) {

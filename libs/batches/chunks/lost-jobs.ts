@@ -74,7 +74,7 @@ async function resetChunks(
       .where('chunk', '=', chunk)
       .execute();
     if (isDrained) await queue.enqueue(tx, closeQueue, { batch_id });
-    logger.warn({ batch_id, chunk, status }, 'chunk had lost its job and was reset');
+    logger.warn({ batch_id, chunk, status }, 'chunk lost its job and was reset');
   }
   return lost.length;
 }

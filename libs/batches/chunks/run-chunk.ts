@@ -157,7 +157,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
         deps.onSlotFree();
       } catch (error) {
         const { batch_id, chunk } = job.payload;
-        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it will be retried');
+        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed and will be retried');
         // No line has been called yet, so none of them caused the failure, and it must not count against them.
         if (!isCalling && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
         await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(job.retryCount, 10)), stop);
@@ -199,7 +199,7 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
     .where('chunk', '=', number)
     .executeTakeFirst();
   if (batch && chunk && chunk.state !== 'done') return { batch, chunk };
-  deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
+  deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work was dropped');
   job.note?.('dropped');
   await deps.queue.complete(deps.db, chunkQueue, job);
   return null;
@@ -305,7 +305,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info(
       { batch_id: batch.id, chunk: chunk.chunk, until },
-      'chunk is snoozed: all of its lines are waiting',
+      'chunk was snoozed because all of its lines are waiting',
     );
   } else if (end.kind === 'paused') await putBackOrClose(deps, run, run, { countsClaim: false });
   else await closeChunk(run, chunk);
@@ -343,7 +343,7 @@ async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
   job.note?.('handed_back');
-  await deps.queue.handBack(chunkQueue, job, 'the worker was told to stop');
+  await deps.queue.handBack(chunkQueue, job, 'the worker is stopping');
 }
 
 /** With `true`, the next claim does not count as one after a crash. With `false`, it counts again. */

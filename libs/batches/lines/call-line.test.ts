@@ -74,7 +74,7 @@ test.each([away(), reset()])('a line waits while its target cannot be looked up:
 
 test('a line waits for its secret in a way that lets its chunk be snoozed', async () => {
   const resolve = vi.fn(() => Promise.resolve({ target, model: null }) as Promise<unknown>);
-  resolve.mockRejectedValueOnce(new SecretError('denied', 'openai', 'is refused by its Vault'));
+  resolve.mockRejectedValueOnce(new SecretError('denied', 'openai', 'was rejected by its Vault (403)'));
   resolve.mockRejectedValueOnce(away());
   const waits: Partial<Wait>[] = [];
   const permit = {

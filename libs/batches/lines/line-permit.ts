@@ -39,7 +39,7 @@ export function createLinePermit(deps: {
     return new GatewayError(
       'unavailable',
       'call_aborted',
-      'The line was stopped while it waited. It will be run later.',
+      'The worker stopped while this line was waiting. The line will be called later.',
     );
   };
 

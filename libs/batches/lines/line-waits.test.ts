@@ -81,8 +81,8 @@ test('a batch whose lines wait is logged once a minute, with what most of them w
   expect(logged()).toEqual([]);
   await vi.advanceTimersByTimeAsync(2_000);
   const both = [
-    'batch waits: 4 lines wait, 3 of them for openai, model gpt (rate_limited until 1970-01-01T00:01:30.000Z)',
-    'batch waits: 1 lines wait, 1 of them for the database (gateway)',
+    'batch is waiting: 4 lines are waiting, 3 of them for openai, model gpt (rate_limited until 1970-01-01T00:01:30.000Z)',
+    'batch is waiting: 1 lines are waiting, 1 of them for the database (gateway)',
   ];
   expect(logged()).toEqual(both);
   await vi.advanceTimersByTimeAsync(58_000);

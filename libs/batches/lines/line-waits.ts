@@ -54,7 +54,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
       const ofKey = reason !== 'secret_unavailable';
       logger.info(
         { batch_id: batchId, lines, reason, virtual_key: ofKey ? label : null, model, until },
-        `batch waits: ${lines} lines wait, ${most.waits.size} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
+        `batch is waiting: ${lines} lines are waiting, ${most.waits.size} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
     }
   }

@@ -212,7 +212,7 @@ async function unansweredLines(
     if (deps.needsInput || !isLost(error)) throw error;
     deps.logger.error(
       { err: error, batch_id: batch.id },
-      'lines are written without custom_id: the input file is lost',
+      'lines are written without custom_id because the input file was lost',
     );
     for (const line of missing) if (!lines.has(line)) add(line, nullText);
   }

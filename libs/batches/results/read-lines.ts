@@ -292,8 +292,7 @@ async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Prom
   );
   if (rows.length > 0) return;
   const message =
-    'The results of this batch are no longer kept line by line (SLUICE_RESULTS_RETENTION). ' +
-    'Download its output_file_id and error_file_id: they have every line.';
+    'The individual results of this batch were deleted after their retention period (SLUICE_RESULTS_RETENTION). Download its output_file_id and error_file_id, which contain all lines.';
   throw new GatewayError('conflict', 'results_not_kept', message, { param: 'batch_id' });
 }
 
@@ -307,7 +306,7 @@ export async function readLine(
   line: number,
 ): Promise<BatchLineObject & { request: unknown; result: unknown }> {
   if (!Number.isSafeInteger(line) || line < 1 || line > batch.total) {
-    const message = `The batch has no line ${String(line).slice(0, 20)}: its lines are 1 to ${batch.total}.`;
+    const message = `The batch has no line ${String(line).slice(0, 20)}. Its lines are numbered from 1 to ${batch.total}.`;
     throw new GatewayError('not_found', null, message, { param: 'line' });
   }
   await refuseDroppedResults(deps.db, batch);

@@ -9,8 +9,7 @@ export type LineOutcome =
 export const unansweredMessages = {
   batch_expired: 'This request could not be executed before the completion window expired.',
   batch_cancelled: 'This request was cancelled before it could be executed.',
-  worker_crashed:
-    'This request could not be executed: each time it was tried, the process that ran it ended abnormally.',
+  worker_crashed: 'This request could not be executed because the process that ran it crashed at every attempt.',
 } as const;
 
 /**

@@ -15,14 +15,14 @@ const conflict = (code: string, message: string): GatewayError =>
 /** The files that the lines are read from. Throws conflict if the batch has no lines to retry. */
 export async function retryInputs(files: Files, batch: BatchRow): Promise<{ input: FileRow; error: FileRow }> {
   if (!isTerminal(batch.status)) {
-    const message = `The batch is ${batch.status}. You can retry lines after it has ended: wait, or cancel it.`;
+    const message = `The batch is ${batch.status}. Lines can be retried after it has ended. Wait until it ends, or cancel it.`;
     throw conflict('batch_not_ended', message);
   }
   if (batch.error_file_id === null) {
     const why =
       batch.status === 'failed'
-        ? 'its input file was invalid: see its errors, and upload it again'
-        : 'no line of it failed';
+        ? 'its input file was invalid. Fix the errors and upload the file again'
+        : 'none of its lines failed';
     throw conflict('nothing_to_retry', `This batch has no lines to retry: ${why}.`);
   }
   const input = await files.find(batch.workspace_id, batch.input_file_id);
@@ -53,7 +53,10 @@ export async function copyLines(
     error.destroy();
   }
   const other = which === 'failed' ? 'unfinished' : 'failed';
-  throw conflict('nothing_to_retry', `No line of this batch is '${which}'. Try "lines": "${other}", or "all_failed".`);
+  throw conflict(
+    'nothing_to_retry',
+    `This batch has no lines that are '${which}'. Try "lines": "${other}" or "all_failed".`,
+  );
 }
 
 /** Whether the request overrides the target of the original batch. */

@@ -59,7 +59,10 @@ export async function settleGroup(
     const batch = await unit.load(batchModel, id);
     if (!batch || !takesResults(batch)) {
       if (group.length > 0)
-        deps.logger.warn({ batch_id: id, lines: group.length, status: batch?.status }, 'results came too late');
+        deps.logger.warn(
+          { batch_id: id, lines: group.length, status: batch?.status },
+          'results arrived after the deadline and were discarded',
+        );
       for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
       return { outcomes: claims.map(() => 'refused' as const), done: null };
     }

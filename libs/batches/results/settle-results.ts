@@ -143,7 +143,7 @@ async function settleUntilDone(
     delayMs: 1_000,
     signal: deps.signal,
     onRetry: (error) =>
-      deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle is waiting for the database'),
+      deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'results are waiting for the database'),
   });
   deps.onSettled?.(group.length);
   return outcomes;

@@ -54,7 +54,7 @@ export function compileConfig(config: Config): Plan {
   const leaves: Leaf[] = [];
   const root = compileNode(config, 'config', {}, leaves);
   const [first, ...rest] = leaves;
-  if (first === undefined) throw new Error('a config without a target was not refused');
+  if (first === undefined) throw new Error('a config without a target was not rejected');
   return { root, leaves: [first, ...rest], namesGuardrails: leaves.some(namesGuardrails) };
 }
 

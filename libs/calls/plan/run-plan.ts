@@ -211,7 +211,7 @@ function chooseByWeight(options: readonly WeightedOption[], random: number): Wei
     return left < 0;
   });
   const last = chosen ?? options.at(-1);
-  if (last === undefined) throw new Error('a loadbalance without a weight above 0 was not refused');
+  if (last === undefined) throw new Error('a loadbalance without a weight above 0 was not rejected');
   return last;
 }
 

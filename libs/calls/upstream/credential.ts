@@ -17,6 +17,6 @@ export function checkOrigin({ secretOrigin, label }: Target, origin: string): vo
   throw new GatewayError(
     'invalid_request',
     'credential_origin_mismatch',
-    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}. Store one for that host.`,
+    `The credential of ${label} is stored for ${secretOrigin} and cannot be sent to ${origin}. Store a credential for that host.`,
   );
 }

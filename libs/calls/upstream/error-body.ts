@@ -31,7 +31,7 @@ export function readError(
 ): ProviderError {
   const body = scrubbed(decode(), secrets);
   if (!/^\s*</.test(bytes.toString('latin1', 0, 100))) return body;
-  const message = `The provider answered ${status} with a page that is not JSON.${sampleOf(bytes, secrets)}`;
+  const message = `The provider returned status ${status} with a body that is not JSON.${sampleOf(bytes, secrets)}`;
   return { ...body, error: { ...body.error, message } };
 }
 
@@ -43,7 +43,9 @@ const sampleLengthMax = 1_000;
  */
 export function sampleOf(body: string | Buffer, secrets: readonly string[]): string {
   const text = scrub(body.toString('utf8').slice(0, 4 * sampleLengthMax), secrets).trim();
-  return text === '' ? '' : ` It begins: ${JSON.stringify(text.slice(0, sampleLengthMax)).slice(0, sampleLengthMax)}`;
+  return text === ''
+    ? ''
+    : ` It starts with: ${JSON.stringify(text.slice(0, sampleLengthMax)).slice(0, sampleLengthMax)}`;
 }
 
 /** Returns an error whose texts are all safe to show, including its code, which goes into records and logs. */

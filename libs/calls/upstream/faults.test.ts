@@ -147,26 +147,26 @@ test('header fields without end are not an answer, and end the call', async () =
 
 describe('an answer that is none', () => {
   const answers: [string, UpstreamScript, string][] = [
-    ['invalid JSON', (reply) => reply.respond(200, '{"choices":[}', json), 'not JSON'],
+    ['invalid JSON', (reply) => reply.respond(200, '{"choices":[}', json), 'not valid JSON'],
     [
       'HTML with 200',
       (reply) => reply.respond(200, '<html>oops</html>', { 'content-type': 'text/html' }),
       '"<html>oops</html>"',
     ],
     ['an empty 200', (reply) => reply.respond(200, ''), 'an empty body'],
-    ['a 204', (reply) => void reply.raw('HTTP/1.1 204 No Content\r\n\r\n'), 'answered 204 with an empty body'],
+    ['a 204', (reply) => void reply.raw('HTTP/1.1 204 No Content\r\n\r\n'), 'returned status 204 with an empty body'],
     ['JSON null', (reply) => reply.respond(200, 'null', json), 'no "choices" list'],
     ['a JSON list', (reply) => reply.respond(200, '[]', json), 'no "choices" list'],
     ['another object', (reply) => reply.respond(200, '{"ok":true}', json), '{\\"ok\\":true}'],
     [
       'a stream nobody asked for',
       (reply) => reply.respond(200, 'data: {}\n\n', { 'content-type': 'text/event-stream' }),
-      'not JSON',
+      'not valid JSON',
     ],
     [
       'bytes that are no UTF-8',
       (reply) => reply.respond(200, Buffer.from('{"choices":["\xff"]}', 'latin1'), json),
-      'not JSON',
+      'not valid JSON',
     ],
     [
       'a compressed body',
@@ -278,13 +278,19 @@ describe('the provider’s errors', () => {
       503,
       '<h1>Unavailable</h1>',
       {
-        message: 'The provider answered 503 with a page that is not JSON. It begins: "<h1>Unavailable</h1>"',
+        message:
+          'The provider returned status 503 with a body that is not JSON. It starts with: "<h1>Unavailable</h1>"',
         type: 'server_error',
         param: null,
         code: null,
       },
     ],
-    ['nothing', 500, '', { message: 'The provider answered 500.', type: 'server_error', param: null, code: null }],
+    [
+      'nothing',
+      500,
+      '',
+      { message: 'The provider returned status 500.', type: 'server_error', param: null, code: null },
+    ],
     ['null', 500, 'null', { message: 'null', type: 'server_error', param: null, code: null }],
   ])('that are %s are brought into its shape', async (_name, status, body, expected) => {
     const outcome = await settle((reply) => reply.respond(status, body));

@@ -153,8 +153,7 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) does not support ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
-      "out, or allow parameters to be dropped (the config's unsupported_params).",
+    `${target.label} (${target.provider}) does not support ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} out, or set unsupported_params of the config to 'drop'.`,
     { param: dropped[0] ?? null },
   );
 

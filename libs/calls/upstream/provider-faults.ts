@@ -28,24 +28,24 @@ function faultsOf(label: string, secrets: readonly string[]) {
     invalid: (what: string, sample: string | Buffer = ''): GatewayError =>
       failed('upstream_invalid_response', `${label} ${what}.${sampleOf(sample, secrets)}`),
     unreadable: (cause: unknown): GatewayError =>
-      failed('upstream_invalid_response', `${label} sent an answer that cannot be read${codeOf(cause)}.`, cause),
+      failed('upstream_invalid_response', `${label} sent an answer that cannot be parsed${codeOf(cause)}.`, cause),
     tooLarge: (what: string, limit: number): GatewayError =>
-      failed('upstream_response_too_large', `${label} sent ${what} of more than ${limit} bytes, the limit here.`),
+      failed('upstream_response_too_large', `${label} sent ${what} larger than the limit of ${limit} bytes.`),
     tooComplex: (bytes: number, limit: number): GatewayError =>
       failed(
         'upstream_response_too_large',
-        `${label} sent a body so large, or of so many values, that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
+        `${label} sent an answer that needs at least ${bytes} bytes of memory to parse. The limit is ${limit} bytes. Request a smaller answer.`,
       ),
     tooManyValues: (): GatewayError => tooManyValues(label),
     notRead: (ms: number): GatewayError =>
       failed(
         'upstream_response_too_large',
-        `${label} sent an answer that could not be read within ${ms} ms, or not in the memory that is there for one. Ask for a smaller one.`,
+        `${label} sent an answer that could not be parsed within ${ms} ms or within the memory limit. Request a smaller answer.`,
       ),
     redirect: (status: number): GatewayError =>
       failed(
         'upstream_redirect',
-        `${label} answered with a redirect (${status}), which is never followed: set its host to the final address.`,
+        `${label} returned a redirect (${status}). Redirects are never followed. Set its host to the final address.`,
       ),
     truncated: (cause?: unknown): GatewayError =>
       failed('upstream_truncated', `${label} ended its answer before it was complete${codeOf(cause)}.`, cause),
@@ -57,8 +57,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
     jsonObjectNotMet: (said: string): GatewayError =>
       failed(
         'json_object_not_met',
-        `${label} has no JSON mode for this model. The model was asked to answer with one JSON object and said something else: ` +
-          `send the request again, describe the object in a message, or use a model with a JSON mode.${sampleOf(said, secrets)}`,
+        `${label} has no JSON mode for this model. The model was instructed to answer with a JSON object but did not. Send the request again, describe the object in a message, or use a model with a JSON mode.${sampleOf(said, secrets)}`,
       ),
     /** An error that the provider put into its stream. */
     streamError: (reported: ProviderError): GatewayError => {
@@ -78,12 +77,9 @@ function faultsOf(label: string, secrets: readonly string[]) {
     headersTimeout: (ms: number): GatewayError =>
       timedOut('upstream_headers_timeout', `${label} did not answer within ${ms} ms.`),
     idleTimeout: (ms: number): GatewayError =>
-      timedOut('upstream_idle_timeout', `${label} fell silent for ${ms} ms in the middle of its answer.`),
+      timedOut('upstream_idle_timeout', `${label} sent no data for ${ms} ms in the middle of its answer.`),
     answerTimeout: (ms: number): GatewayError =>
-      timedOut(
-        'upstream_answer_timeout',
-        `${label} had not answered after ${ms} ms, the request timeout of this call.`,
-      ),
+      timedOut('upstream_answer_timeout', `${label} did not answer within ${ms} ms, the request timeout of this call.`),
     totalTimeout: (ms: number): GatewayError =>
       timedOut('upstream_total_timeout', `The call to ${label} took longer than ${ms} ms.`),
     callerLeft: (): GatewayError => callAborted(label),
@@ -98,6 +94,6 @@ function codeOf(cause: unknown): string {
 
 /** An event, or an answer that becomes one, is never read in a thread, because events must stay in order. */
 export function tooManyValues(label: string): GatewayError {
-  const message = `${label} sent an event of so many values that reading it would hold up other calls. Ask for it without a stream.`;
+  const message = `${label} sent an event with too many values to parse while streaming. Send the request without "stream".`;
   return new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }

@@ -4,39 +4,47 @@ import { BatchError } from './batches.ts';
 const dollars = () => z.string().nullable();
 
 const DryRunModel = z.object({
-  model: z.string().nullable().describe('as the lines name it; null: made of a prompt, or beyond the first 100 models'),
+  model: z
+    .string()
+    .nullable()
+    .describe('The model named in the lines. Null if a prompt sets it, and for models after the first 100.'),
   lines: z.int(),
-  input_tokens: z.int().describe('estimated from the texts: about four characters each'),
-  output_tokens_max: z.int().describe('of the lines that set a maximum'),
-  unbounded_lines: z.int().describe('lines that set no maximum of tokens, or are made of a prompt'),
-  target: z.array(z.string()).describe('where calls for this model would go, in sentences'),
+  input_tokens: z.int().describe('An estimate from the length of the prompts, at about four characters per token.'),
+  output_tokens_max: z.int().describe('The sum for lines that limit their output tokens.'),
+  unbounded_lines: z.int().describe('Lines that do not limit their output tokens, or that use a stored prompt.'),
+  target: z.array(z.string()).describe('Where calls for this model would go, in sentences.'),
   problem: z
     .object({ code: z.string().nullable(), message: z.string() })
     .nullable()
-    .describe('why all of its lines would be refused'),
-  cost_of_input_usd: dollars().describe('US dollars as a decimal; null if the price is not known'),
-  cost_max_usd: dollars().describe('with the longest answers; null also if lines set no maximum'),
+    .describe('Why all lines for this model would be rejected.'),
+  cost_of_input_usd: dollars().describe('US dollars as a decimal. Null if the price is unknown.'),
+  cost_max_usd: dollars().describe(
+    'The cost with the longest possible answers. Null if the price is unknown or a line does not limit its output tokens.',
+  ),
 });
 
 const DryRunLimit = z.object({
-  limit: z.string().describe('the id of the policy, key or workspace that has the budget'),
+  limit: z.string().describe('The ID of the policy, key or workspace that has the budget.'),
   label: z.string(),
   measure: z.enum(['cost', 'tokens']),
-  left: z.string().describe('US dollars for a budget in money, otherwise tokens'),
-  needed: z.string().nullable().describe('what the lines of this budget may need, in the same unit; null: not known'),
+  left: z.string().describe('US dollars for a cost budget, or tokens.'),
+  needed: z
+    .string()
+    .nullable()
+    .describe('The most that these lines can use of the budget, in the same unit. Null if unknown.'),
   suffices: z.boolean().nullable(),
 });
 
 /** The answer to POST /batches/dry-run. Nothing is created. */
 export const BatchDryRun = z.object({
   object: z.literal('batch.dry_run'),
-  valid: z.boolean().describe('whether a batch of this file would run; false if it would fail in validation'),
-  is_whole: z.boolean().describe('false: the file is so large that only its first lines were read within the time'),
+  valid: z.boolean().describe('Whether a batch with this file would run. False if it would fail validation.'),
+  is_whole: z.boolean().describe('False if only the first lines of the file could be read in time.'),
   request_counts: z.object({ total: z.int() }),
   errors: z.object({ object: z.literal('list'), data: z.array(BatchError) }).nullable(),
   models: z.array(DryRunModel),
-  cost_of_input_usd: dollars().describe('US dollars of all lines; null if one price is not known'),
+  cost_of_input_usd: dollars().describe('US dollars for all lines. Null if any price is unknown.'),
   cost_max_usd: dollars(),
-  limits: z.array(DryRunLimit).describe('budgets that the lines would draw from'),
+  limits: z.array(DryRunLimit).describe('Budgets that the lines would use.'),
 });
 export type BatchDryRun = z.output<typeof BatchDryRun>;

@@ -7,25 +7,27 @@ import { text } from '../scalars.ts';
 const lineOutcomes = ['pending', 'completed', 'failed'] as const;
 
 export const BatchLineListQuery = z.object({
-  after: cursor().describe('the `last_id` of the page before: a line number'),
+  after: cursor().describe('The `last_id` of the previous page, which is a line number.'),
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
   outcome: z.enum(lineOutcomes).optional(),
-  code: text({ min: 1, max: 100 }).optional().describe('the error code, such as `rate_limit_exceeded`'),
-  status_code: optionalInteger({ min: 100, max: 599 }).describe('the HTTP status of the answer'),
-  model: text({ min: 1, max: 200 }).optional().describe('the model as the answer names it'),
+  code: text({ min: 1, max: 100 }).optional().describe('The error code, such as `rate_limit_exceeded`.'),
+  status_code: optionalInteger({ min: 100, max: 599 }).describe('The HTTP status of the answer.'),
+  model: text({ min: 1, max: 200 }).optional().describe('The model named in the answer.'),
   custom_id: text({ min: 1, max: 512 }).optional(),
-  search: text({ min: 1, max: 200 }).optional().describe('text in the request or the answer, by its bytes'),
+  search: text({ min: 1, max: 200 })
+    .optional()
+    .describe('Text to find in the request or the answer. Matches exact bytes.'),
 });
 export type BatchLineListQuery = z.output<typeof BatchLineListQuery>;
 
 /** One line of a batch. What an answer does not say, or is too large to be looked for, is null. */
 export const BatchLineObject = z.object({
-  id: z.string().describe('the number of the line, from 1; blank lines are not counted'),
+  id: z.string().describe('The number of the line, starting at 1. Blank lines are not counted.'),
   object: z.literal('batch.line'),
   line: z.int(),
   custom_id: z.string().nullable(),
   outcome: z.enum(lineOutcomes),
-  result_id: z.string().describe('the id of its line in the output or error file'),
+  result_id: z.string().describe('The ID of its line in the output or error file.'),
   status_code: z.int().nullable(),
   error: z.object({ code: z.string().nullable(), message: z.string().nullable() }).nullable(),
   model: z.string().nullable(),
@@ -39,14 +41,20 @@ export const BatchLineList = z.object({
   object: z.literal('list'),
   data: z.array(BatchLineObject),
   first_id: z.string().nullable(),
-  last_id: z.string().nullable().describe('where the next page begins: the last line that was looked at'),
-  has_more: z.boolean().describe('whether there are lines after `last_id`; a search may have found none so far'),
-  searched_lines: z.int().describe('how many lines this page looked at'),
+  last_id: z.string().nullable().describe('The last line that was searched. Send it as `after` to get the next page.'),
+  has_more: z
+    .boolean()
+    .describe('Whether there are lines after `last_id`. A search can return an empty page while more lines remain.'),
+  searched_lines: z.int().describe('The number of lines that were searched for this page.'),
 });
 
 export const BatchLineDetails = BatchLineObject.extend({
-  request: z.unknown().describe('the line of the input file; null if that was deleted, or the line has over 1 MiB'),
-  result: z.unknown().describe('its line in the output or error file; null if there is none yet, or it has over 1 MiB'),
+  request: z
+    .unknown()
+    .describe('The line of the input file. Null if the file was deleted or the line is larger than 1 MiB.'),
+  result: z
+    .unknown()
+    .describe('The line of the output or error file. Null if there is no result yet or it is larger than 1 MiB.'),
   log: z
     .object({
       id: z.string(),
@@ -59,7 +67,7 @@ export const BatchLineDetails = BatchLineObject.extend({
       created_at: z.iso.datetime(),
     })
     .nullable()
-    .describe('its record in the request log; null if there is none any more, or it is not quickly found'),
+    .describe('A summary of the request-log record. Null if the record was deleted or cannot be found quickly.'),
 });
 export type BatchLineDetails = z.output<typeof BatchLineDetails>;
 
@@ -68,17 +76,17 @@ export const BatchFailures = z.object({
   object: z.literal('batch.failures'),
   batch_id: z.string(),
   failed_lines: z.int(),
-  examined_lines: z.int().describe('at most 100,000; the groups count these'),
+  examined_lines: z.int().describe('The number of failed lines that were grouped, at most 100,000.'),
   groups: z.array(
     z.object({
       code: z.string().nullable(),
       status_code: z.int().nullable(),
       count: z.int(),
-      lines: z.array(z.int()).describe('the first five'),
-      message: z.string().nullable().describe('of the first one'),
+      lines: z.array(z.int()).describe('The first five lines.'),
+      message: z.string().nullable().describe('The message of the first line.'),
     }),
   ),
-  other_lines: z.int().describe('lines of the groups beyond the first 50'),
+  other_lines: z.int().describe('Failed lines that are not in the first 50 groups.'),
 });
 export type BatchFailures = z.output<typeof BatchFailures>;
 
@@ -88,12 +96,11 @@ export const RetryBatchRequest = z.strictObject({
     .enum(['failed', 'unfinished', 'all_failed'])
     .optional()
     .describe(
-      '`failed` (default): lines that were answered with an error; `unfinished`: those that were not called because the ' +
-        'batch expired or was cancelled; `all_failed`: both',
+      '`failed` (default) selects lines that returned an error, `unfinished` selects lines that were not called before the batch expired or was cancelled, and `all_failed` selects both.',
     ),
   completion_window: z.enum(['immediate', '24h']).optional(),
   gateway_options: GatewayOptionsInput.nullish().describe(
-    'as of a new batch; without them and without credentials in headers, those of the first batch',
+    'The same options as for a new batch. Without options and without credentials in headers, those of the original batch apply.',
   ),
 });
 export type RetryBatchRequest = z.output<typeof RetryBatchRequest>;

@@ -55,7 +55,7 @@ const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_
 const twice = (path: string[], other: string): Breach => ({
   path,
   code: 'invalid_value',
-  text: (name) => `Invalid ${name()}: it is given twice, here and as ${name(other)}. Give one of them.`,
+  text: (name) => `Invalid ${name()}: it is also set by ${name(other)}. Send only one of them.`,
 });
 
 export const GatewayOptionsInput = z
@@ -144,10 +144,10 @@ export const BatchObject = z.object({
       total_tokens: z.int(),
     })
     .nullable(),
-  cost_usd: z.string().nullable().describe('US dollars of all lines whose cost is known; null if there are none'),
-  unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
-  paused_at: time().describe('since when no line is started, because the batch is paused; null: it is not'),
-  retry_of: z.string().nullable().describe('the batch whose failed lines this one repeats'),
+  cost_usd: z.string().nullable().describe('US dollars for all lines with a known cost. Null if there are none.'),
+  unpriced_lines: z.int().describe('Lines whose cost is unknown because their model has no known price.'),
+  paused_at: time().describe('When the batch was paused. Null if it is not paused.'),
+  retry_of: z.string().nullable().describe('The batch whose lines this batch retries.'),
   /** As given. OpenAI's have texts only. */
   metadata: z.record(z.string(), z.unknown()).nullable(),
 });
@@ -167,22 +167,26 @@ export const BatchWait = z.object({
     'snoozed',
     'queued',
   ]),
-  message: z.string().describe('one sentence: how many lines wait, for which model and credential, and why'),
-  lines: z.int().nullable().describe('how many lines wait'),
+  message: z
+    .string()
+    .describe('A sentence that states how many lines are waiting, for which model and credential, and why.'),
+  lines: z.int().nullable().describe('The number of waiting lines.'),
   target: z
     .string()
     .nullable()
-    .describe('the virtual key or provider of their calls, or the secret reference; null: not known, or several'),
+    .describe(
+      'The virtual key, provider or secret reference that they are waiting for. Null if it is unknown or there are several.',
+    ),
   model: z.string().nullable(),
   since: time(),
-  until: time().describe('when the next of these lines is called; null: not known'),
+  until: time().describe('When the next of these lines will be called. Null if unknown.'),
 });
 export type BatchWait = z.output<typeof BatchWait>;
 
 export const BatchDetail = BatchObject.extend({
   waits: z
     .array(BatchWait)
-    .describe('why it makes less progress than it could, or none, as of seconds ago; empty if it runs freely'),
+    .describe('Why the batch makes slow progress or none, as of a few seconds ago. Empty if nothing holds it up.'),
 });
 
 export const BatchListQuery = ListQuery;

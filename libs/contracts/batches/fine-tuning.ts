@@ -157,7 +157,7 @@ export const FineTuningJobListQuery = z
       .enum(['null', ''])
       .optional()
       .describe(
-        '`null` finds jobs without metadata. To find jobs by their metadata, repeat metadata[key]=value for each pair.',
+        '`null` returns jobs without metadata. To filter by metadata, repeat metadata[key]=value for each pair.',
       ),
   })
   .transform(({ after, limit, metadata: none, ...others }, context) => {
@@ -167,14 +167,15 @@ export const FineTuningJobListQuery = z
       if (key === undefined) continue;
       if (key === '__proto__') {
         const text = (param: () => string): string =>
-          `Invalid ${param()}: no key of metadata can be '__proto__'. Choose another key.`;
+          `Invalid ${param()}: '__proto__' is not allowed as a metadata key. Choose another key.`;
         addBreach(context, { path: [name], code: 'invalid_value', text });
       } else if (typeof value === 'string' && isStorable(key) && isStorable(value)) pairs[key] = value;
       else {
         addBreach(context, {
           path: ['metadata'],
           code: 'invalid_value',
-          text: (param) => `Invalid ${param()}: give each key once, as metadata[key]=value, in well-formed text.`,
+          text: (param) =>
+            `Invalid ${param()}: send each key only once, as metadata[key]=value, in well-formed Unicode text.`,
         });
       }
     }

@@ -9,15 +9,15 @@ import { integer, text } from '../scalars.ts';
 export const CreateUploadRequest = z.strictObject({
   filename: text({ min: 1, max: 512 }),
   purpose: z.enum(uploadPurposes),
-  bytes: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }).describe('of the whole file'),
+  bytes: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }).describe('The size of the whole file, in bytes.'),
   mime_type: text({ min: 1, max: 255 }),
-  expires_after: expiresAfter().nullish().describe('of the file, from when the upload is completed'),
+  expires_after: expiresAfter().nullish().describe('The lifetime of the file, starting when the upload is completed.'),
   sha256: z
     .string()
     .regex(/^[0-9a-f]{64}$/)
     .optional()
     .describe(
-      'of the whole file, 64 hex digits: it is checked at the end, and an upload that broke is found again by it',
+      'The SHA-256 of the whole file, as 64 hexadecimal digits. It is verified on completion and identifies an interrupted upload to resume.',
     ),
 });
 
@@ -27,12 +27,12 @@ export const CompleteUploadRequest = z.strictObject({
     .array(text({ min: 1, max: 200 }))
     .min(1)
     .max(10_000)
-    .describe('in the order of their bytes'),
+    .describe('The IDs of the parts, in the order of the file.'),
   md5: z
     .string()
     .regex(/^[0-9a-f]{32}$/i)
     .nullish()
-    .describe('of the whole file, 32 hex digits'),
+    .describe('The MD5 of the whole file, as 32 hexadecimal digits.'),
 });
 
 /** The form of POST /uploads/{id}/parts. */

@@ -11,7 +11,7 @@ import type { Breach } from './describe-issue.ts';
 export const duplicateBreach = (path: PropertyKey[]): Breach => ({
   path,
   code: 'duplicate_member',
-  text: (name) => `Duplicate member: ${name()} is given twice. Give each member of an object once.`,
+  text: (name) => `Duplicate key: ${name()} appears twice. Each key of an object must be unique.`,
 });
 
 type StreamFields = { stream?: boolean | null | undefined; stream_options?: unknown };

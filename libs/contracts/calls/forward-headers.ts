@@ -39,7 +39,7 @@ export const ForwardHeader = z
       path: [],
       code: 'invalid_value',
       text: (name) =>
-        `Invalid ${name()}: '${context.value}' is the gateway's own and is never forwarded. Credentials go to a ` +
-        'provider as its api_key or in a virtual key.',
+        `Invalid ${name()}: the gateway never forwards the header '${context.value}'. To send a credential to a ` +
+        'provider, use api_key or a virtual key.',
     });
   });

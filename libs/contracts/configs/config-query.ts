@@ -48,7 +48,7 @@ function judgeQuery(query: unknown, path: PropertyKey[], depth: number, state: {
   if (typeof query !== 'object' || query === null || Array.isArray(query)) {
     return bad(path, 'expected an object like {"metadata.plan": {"$eq": "pro"}}.');
   }
-  if (depth > depthMax) return bad(path, `conditions nest at most ${depthMax} deep.`);
+  if (depth > depthMax) return bad(path, `conditions can be nested at most ${depthMax} levels deep.`);
   const fields = Object.entries(query);
   if (fields.length === 0) return bad(path, 'expected at least one condition.');
   for (const [field, wanted] of fields) {
@@ -73,16 +73,16 @@ function judgeField(
     }
     return null;
   }
-  if (field.startsWith('$')) return bad(path, `there is no such operator here. Supported are: $and, $or.`);
+  if (field.startsWith('$')) return bad(path, `unknown operator. Supported operators are $and and $or.`);
   if (!isQueryField(field)) {
-    return bad(path, "expected the path of something to look at: 'metadata.<key>', 'params.<path>' or 'url.pathname'.");
+    return bad(path, "unknown path. Use 'metadata.<key>', 'params.<path>' or 'url.pathname'.");
   }
   const operators = isScalar(wanted) ? [['$eq', wanted] as const] : Object.entries(wanted as object);
   if (Array.isArray(wanted) || operators.length === 0) {
     return bad(path, 'expected a value, or an object of operators like {"$eq": "pro"}.');
   }
   state.comparisons += operators.length;
-  if (state.comparisons > comparisonsMax) return bad(path, `a query holds at most ${comparisonsMax} comparisons.`);
+  if (state.comparisons > comparisonsMax) return bad(path, `a query can have at most ${comparisonsMax} comparisons.`);
   for (const [operator, operand] of operators) {
     const breach = judgeComparison(operator, operand, isScalar(wanted) ? path : [...path, operator]);
     if (breach !== null) return breach;
@@ -110,7 +110,7 @@ function judgeComparison(operator: string, operand: unknown, path: PropertyKey[]
     case '$regex':
       return judgePattern(operand, path);
     default:
-      return bad(path, `there is no such operator. Supported are: ${comparisons.join(', ')}.`);
+      return bad(path, `unknown operator. Supported operators are ${comparisons.join(', ')}.`);
   }
 }
 
@@ -122,6 +122,6 @@ function judgePattern(pattern: unknown, path: PropertyKey[]): Breach | null {
     RE2JS.compile(pattern);
     return null;
   } catch {
-    return bad(path, 'expected a regular expression in the syntax of RE2 (without lookaround and back references).');
+    return bad(path, 'expected a regular expression in RE2 syntax, which has no lookaround and no backreferences.');
   }
 }

@@ -48,22 +48,22 @@ const missing = (path: PropertyKey[], what: string): Breach => ({
 export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
   const { nesting, values, patterns } = survey(value, limits);
   if (nesting > limits.nestingMax) {
-    return invalid([], `a config nests at most ${limits.nestingMax} levels of JSON deep.`);
+    return invalid([], `a config can have at most ${limits.nestingMax} levels of nested JSON.`);
   }
   if (values > limits.valuesMax) {
-    return invalid([], `a config has at most ${limits.valuesMax} JSON values in all.`);
+    return invalid([], `a config can have at most ${limits.valuesMax} JSON values in total.`);
   }
   if (Buffer.byteLength(JSON.stringify(value)) > limits.textBytesMax) {
-    return invalid([], `a config is at most ${limits.textBytesMax} bytes of JSON long.`);
+    return invalid([], `a config can have at most ${limits.textBytesMax} bytes of JSON.`);
   }
   if (patterns.length > limits.patternsMax) {
-    return invalid([], `a config has at most ${limits.patternsMax} regular expressions in all.`);
+    return invalid([], `a config can have at most ${limits.patternsMax} regular expressions in total.`);
   }
   if (new Set(patterns).values().reduce((sum, pattern) => sum + patternSize(pattern), 0) > limits.patternSizeMax) {
     return invalid(
       [],
-      `its regular expressions are too large: with all that they repeat, they may have ${limits.patternSizeMax} ` +
-        'instructions in all. Repeat less, or split the config.',
+      `its regular expressions are too large. Together, they can have at most ${limits.patternSizeMax} instructions, ` +
+        'with repetitions expanded. Use fewer repetitions, or split the config.',
     );
   }
   let leaves = 0;
@@ -73,14 +73,14 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
     const targets = typeof node === 'object' && node !== null && 'targets' in node ? node.targets : undefined;
     if (!Array.isArray(targets)) leaves += 1;
     else if (depth >= limits.depthMax) {
-      return invalid([...path, 'targets'], `targets nest at most ${limits.depthMax} levels deep.`);
+      return invalid([...path, 'targets'], `targets can be nested at most ${limits.depthMax} levels deep.`);
     } else {
       for (const [index, target] of targets.entries()) {
         waiting.push({ node: target, path: [...path, 'targets', index], depth: depth + 1 });
       }
     }
     if (leaves + waiting.length > 2 * limits.leavesMax || leaves > limits.leavesMax) {
-      return invalid(['targets'], `a config has at most ${limits.leavesMax} targets in all.`);
+      return invalid(['targets'], `a config can have at most ${limits.leavesMax} targets in total.`);
     }
   }
   return null;
@@ -120,11 +120,11 @@ export function checkRules(
   const strategyBreach = strategy === undefined ? null : checkStrategy(strategy, targets);
   if (strategyBreach !== null) return strategyBreach;
   if (strategy?.cb_config !== undefined && config.cb_config !== undefined) {
-    return invalid(['cb_config'], 'it is given here and in strategy; give one of them.');
+    return invalid(['cb_config'], 'it is also set in strategy. Set only one of them.');
   }
   for (const [alias, setting] of Object.entries(names.aliases)) {
     if (config[alias] === undefined || config[setting] === undefined) continue;
-    return invalid([alias], `it is another name of '${setting}', which is given too.`);
+    return invalid([alias], `it is another name for '${setting}', which is also set. Set only one of them.`);
   }
   return targets === undefined ? checkLeaf(config, names) : checkParent(config, targets, names);
 }
@@ -133,11 +133,11 @@ function checkStrategy(strategy: NonNullable<RuledConfig['strategy']>, targets: 
   const { mode } = strategy;
   const at = (member: string): PropertyKey[] => ['strategy', member];
   if (targets === undefined && mode !== 'single')
-    return missing(['targets'], `The strategy '${mode}' chooses among them.`);
+    return missing(['targets'], `The strategy '${mode}' needs targets to select from.`);
   if (mode === 'single' && targets !== undefined && targets.length > 1) {
     return invalid(
       at('mode'),
-      "'single' has one target. Choose among several with fallback, loadbalance or conditional.",
+      "'single' can have only one target. For several targets, use fallback, loadbalance or conditional.",
     );
   }
   const belongs: Record<string, string> = {
@@ -152,7 +152,10 @@ function checkStrategy(strategy: NonNullable<RuledConfig['strategy']>, targets: 
     }
   }
   if (mode === 'loadbalance' && targets?.every(({ weight }) => weight === 0)) {
-    return invalid(['targets'], 'all weights are 0, so that no target could be chosen.');
+    return invalid(
+      ['targets'],
+      'all weights are 0, so no target can be selected. Give at least one target a weight above 0.',
+    );
   }
   return mode === 'conditional' ? checkConditional(strategy, targets ?? []) : null;
 }
@@ -161,9 +164,10 @@ function checkConditional(
   { conditions, default: otherwise }: NonNullable<RuledConfig['strategy']>,
   targets: readonly RuledConfig[],
 ): Breach | null {
-  if (conditions === undefined) return missing(['strategy', 'conditions'], 'A conditional strategy needs conditions.');
+  if (conditions === undefined)
+    return missing(['strategy', 'conditions'], "The strategy 'conditional' needs at least one condition.");
   if (otherwise === undefined) {
-    return missing(['strategy', 'default'], 'A conditional strategy needs the target of calls that meet no condition.');
+    return missing(['strategy', 'default'], 'It must name the target for calls that match no condition.');
   }
   const known = new Set(targets.map(({ name }) => name));
   const unknown = (path: PropertyKey[], name: string): Breach | null =>
@@ -181,16 +185,23 @@ function checkParent(
   { settings, secrets }: { settings: readonly string[]; secrets: readonly string[] },
 ): Breach | null {
   if (config.strategy === undefined && targets.length > 1) {
-    return missing(['strategy'], 'Say how to choose among the targets.');
+    return missing(['strategy'], 'A config with several targets needs a strategy that selects between them.');
   }
   const credential = ['provider', 'virtual_key', ...secrets, ...settings].find((name) => config[name] !== undefined);
   if (credential !== undefined) {
-    return invalid([credential], 'a config with targets has no credentials beside them: put them into the targets.');
+    return invalid(
+      [credential],
+      'a config with targets cannot have credentials of its own. Move them into the targets.',
+    );
   }
   const seen = new Set<string>();
   for (const [index, { name }] of targets.entries()) {
     if (name === undefined) continue;
-    if (seen.has(name)) return invalid(['targets', index, 'name'], 'another target beside it has the same name.');
+    if (seen.has(name))
+      return invalid(
+        ['targets', index, 'name'],
+        'another target of the same strategy has this name. Choose another name.',
+      );
     seen.add(name);
   }
   return null;
@@ -205,13 +216,17 @@ function checkLeaf(
   const slug = key?.replace(/^@/, '') ?? named;
   if (slug === undefined) return null;
   if (named !== undefined && named !== slug) {
-    return invalid(['virtual_key'], 'it and provider name two different virtual keys; give one of them.');
+    return invalid(['virtual_key'], 'it names a different virtual key than provider. Set only one of them.');
   }
-  if (slug === '') return invalid([named === undefined ? 'virtual_key' : 'provider'], 'it names no virtual key.');
+  if (slug === '')
+    return invalid([named === undefined ? 'virtual_key' : 'provider'], 'expected the slug of a virtual key.');
   if (config['api_key'] !== undefined) {
-    return invalid(['api_key'], 'the target has a virtual key and an api_key; give one of them.');
+    return invalid(['api_key'], 'the target also has a virtual key. Set only one of them.');
   }
   const setting = [...secrets, ...settings].find((name) => config[name] !== undefined);
   if (setting === undefined) return null;
-  return invalid([setting], 'a virtual key has settings of its own: store this one with it (PUT /v1/virtual-keys).');
+  return invalid(
+    [setting],
+    'the target uses a virtual key, which has its own settings. Store this setting in the virtual key (PUT /v1/virtual-keys).',
+  );
 }

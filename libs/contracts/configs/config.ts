@@ -56,23 +56,27 @@ const queryField = z
 const Strategy = z.strictObject({
   mode: z
     .enum(['single', 'fallback', 'loadbalance', 'conditional'])
-    .describe('one target; the next one after a failure; one by weight; one by conditions'),
-  on_status_codes: statuses().optional().describe('of a fallback: which answers lead on. Absent: all but 2xx'),
+    .describe(
+      '`single` uses one target, `fallback` tries the next target after a failure, `loadbalance` selects by weight, and `conditional` selects by conditions.',
+    ),
+  on_status_codes: statuses()
+    .optional()
+    .describe('For `fallback`: the statuses after which the next target is tried. Default: all except 2xx.'),
   conditions: z
     // oxlint-disable-next-line unicorn/no-thenable -- the member's name is the interface's
     .array(z.strictObject({ query: QueryInput, then: name() }))
     .min(1)
     .max(50)
     .optional()
-    .describe('the first whose query matches names the target'),
-  default: name().optional().describe('the name of the target when no condition holds'),
+    .describe('The first condition whose query matches selects the target.'),
+  default: name().optional().describe('The name of the target if no condition matches.'),
   sticky: z
     .strictObject({
       enabled: z.boolean().default(true),
       hash_fields: z.array(queryField).min(1).max(10),
       ttl: integer({ min: 1, max: 31_536_000 })
         .optional()
-        .describe('seconds that a caller stays with a target. Absent: as long as the targets are the same'),
+        .describe('How many seconds a caller keeps its target. Default: until the targets change.'),
     })
     .optional(),
   cb_config: CircuitBreakerInput.optional(),
@@ -80,26 +84,27 @@ const Strategy = z.strictObject({
 
 const Retry = z
   .strictObject({
-    attempts: integer({ min: 0, max: 5 }).describe('calls after the first'),
-    on_status_codes: statuses().optional().describe('absent: 429, 500, 502, 503, 504 and 529'),
+    attempts: integer({ min: 0, max: 5 }).describe('The number of retries after the first attempt.'),
+    on_status_codes: statuses()
+      .optional()
+      .describe('The statuses that are retried. Default: 429, 500, 502, 503, 504 and 529.'),
     use_retry_after_headers: z
       .boolean()
       .optional()
-      .describe('true if absent: a provider that says when to come back is not asked sooner'),
+      .describe('Whether to wait as long as the provider requests. Default: true.'),
     // Portkey has both spellings.
     use_retry_after_header: z.boolean().optional(),
     jitter: z
       .boolean()
       .default(true)
-      .describe('waits are spread at random, so that callers refused together do not come back together'),
+      .describe('Whether to randomise waits, so that rejected callers do not all retry at the same moment.'),
   })
   .transform(({ use_retry_after_header: singular, use_retry_after_headers: plural, ...retry }, context) => {
     if (singular !== undefined && plural !== undefined && singular !== plural) {
       addBreach(context, {
         path: ['use_retry_after_header'],
         code: 'invalid_value',
-        text: (name) =>
-          `Invalid ${name()}: it says the opposite of ${name('use_retry_after_headers')}. Give one of them.`,
+        text: (name) => `Invalid ${name()}: it contradicts ${name('use_retry_after_headers')}. Set only one of them.`,
       });
     }
     return { ...retry, use_retry_after_headers: plural ?? singular ?? true };
@@ -140,7 +145,7 @@ const dropPath = z
 const clientsChoice = (path: string[]) => ({
   path,
   code: 'invalid_value',
-  text: (name: () => string) => `Invalid ${name()}: a config cannot change this parameter; the caller chooses it.`,
+  text: (name: () => string) => `Invalid ${name()}: a config cannot change this parameter. It is set by the request.`,
 });
 
 /** Shorter names of some settings, which Portkey's configs use. */
@@ -160,43 +165,66 @@ const settingMembers = Object.fromEntries(configSettingNames.map((setting) => [s
 const secretMembers = Object.fromEntries(configSecretNames.map((secret) => [secret, secretText()]));
 
 const members = {
-  strategy: Strategy.optional().describe('how one of the targets is chosen'),
-  name: name().optional().describe('what conditions call this target'),
-  weight: decimal(0, 1_000_000).optional().describe('share of the calls in a loadbalance; absent: 1; 0: off'),
-  provider: name().optional().describe('a provider of GET /providers, with a credential of its own'),
-  virtual_key: name().optional().describe('the slug of a stored credential'),
-  custom_host: text({ min: 1, max: 2_048 }).optional().describe("instead of the provider's own address"),
+  strategy: Strategy.optional().describe('How a target is selected.'),
+  name: name().optional().describe('The name that conditions use for this target.'),
+  weight: decimal(0, 1_000_000)
+    .optional()
+    .describe('The share of calls with `loadbalance`. Default: 1. 0 turns the target off.'),
+  provider: name()
+    .optional()
+    .describe('The ID of a provider, such as `openai`, or `@slug` for a virtual key or a provider of GET /providers.'),
+  virtual_key: name().optional().describe('The slug of a stored credential.'),
+  custom_host: text({ min: 1, max: 2_048 })
+    .optional()
+    .describe('The address to call instead of the default address of the provider.'),
   retry: Retry.optional(),
-  cache: CacheInput.nullish().describe('"simple", or its mode and age; null turns an inherited one off'),
+  cache: CacheInput.nullish().describe(
+    '`simple`, or an object with mode and maximum age. Null turns off an inherited cache.',
+  ),
   request_timeout: milliseconds().describe(
-    'milliseconds of one attempt until its whole answer is there; of a stream, until its first event is',
+    'Milliseconds for one attempt until its answer is complete or, for a stream, until its first event.',
   ),
   timeouts: z
     .strictObject({
       connect_ms: milliseconds(),
-      header_ms: milliseconds().describe("from the request's last byte to the answer's headers"),
-      idle_ms: milliseconds().describe('between two pieces of an answer'),
-      total_ms: milliseconds().describe('the whole attempt, of a stream to its end'),
+      header_ms: milliseconds().describe(
+        'Milliseconds from the last byte of the request to the headers of the answer.',
+      ),
+      idle_ms: milliseconds().describe('Milliseconds between two pieces of an answer.'),
+      total_ms: milliseconds().describe('Milliseconds for the whole attempt, including the whole stream.'),
     })
     .optional(),
-  override_params: params().optional().describe('members of the body that replace those of the call'),
-  default_params: params().optional().describe('members of the body that the call does not have'),
-  drop_params: z.array(dropPath).max(100).optional().describe('paths of members that are removed from the body'),
+  override_params: params().optional().describe('Body parameters that replace those of the request.'),
+  default_params: params().optional().describe('Body parameters that are added if the request does not have them.'),
+  drop_params: z.array(dropPath).max(100).optional().describe('Paths of parameters that are removed from the body.'),
   prompt_id: text({ min: 1, max: 300 })
     .optional()
-    .describe('a stored prompt (slug, slug@version, slug@label or id): its messages come before those of the call'),
-  variables: z.looseObject({}).optional().describe('for that prompt; variables of the call replace them'),
-  forward_headers: z.array(ForwardHeader).max(50).optional().describe('headers of the caller that are sent on'),
-  strict_open_ai_compliance: z.boolean().optional().describe("whether answers have OpenAI's members only"),
+    .describe(
+      'A stored prompt (slug, slug@version, slug@label or ID). Its messages are inserted before those of the request.',
+    ),
+  variables: z.looseObject({}).optional().describe('Variables for this prompt. Variables of the request replace them.'),
+  forward_headers: z
+    .array(ForwardHeader)
+    .max(50)
+    .optional()
+    .describe('Headers of the request that are forwarded to the provider.'),
+  strict_open_ai_compliance: z
+    .boolean()
+    .optional()
+    .describe('Whether answers contain only members that OpenAI defines.'),
   unsupported_params: z
     .enum(['drop', 'refuse'])
     .optional()
-    .describe('what the provider does not know is removed, or 400'),
+    .describe(
+      'What happens to parameters that the provider does not support: `drop` removes them, `refuse` rejects the call with 400.',
+    ),
   input_guardrails: GuardrailList.optional(),
   output_guardrails: GuardrailList.optional(),
   before_request_hooks: GuardrailList.optional(),
   after_request_hooks: GuardrailList.optional(),
-  cb_config: CircuitBreakerInput.optional().describe('when calls to this target stop for a while; {} is a good choice'),
+  cb_config: CircuitBreakerInput.optional().describe(
+    'When calls to this target are suspended after failures. `{}` uses sensible defaults.',
+  ),
 };
 
 type Members = z.output<z.ZodObject<typeof members>>;

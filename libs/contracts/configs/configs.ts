@@ -43,10 +43,10 @@ export const ConfigObject = z.object({
 export const configVersionFields = {
   ...ConfigObject.pick({ name: true, organisation_id: true, workspace_id: true, is_default: true, version_id: true })
     .shape,
-  status: z.enum(['active', 'archived']).describe('active: the version in use'),
+  status: z.enum(['active', 'archived']).describe('`active` for the version in use.'),
   format: z.literal('json'),
   type: z.literal('config'),
-  owner_id: z.string().nullable().describe('who created the config'),
-  updated_by: z.string().nullable().describe('who changed the config last'),
+  owner_id: z.string().nullable().describe('The user or key that created the config.'),
+  updated_by: z.string().nullable().describe('The user or key that last changed the config.'),
   last_updated_at: z.iso.datetime(),
 };

@@ -6,41 +6,41 @@ export const ExplainConfigRequest = z.strictObject({
   config: z
     .union([anyObject(), text({ min: 1, max: 65_536 })])
     .optional()
-    .describe('the slug or id of a stored config, or a config itself; without it, that of the key'),
+    .describe('The slug or ID of a stored config, or a config as an object. Default: the config of the key.'),
   endpoint: z
     .enum(['/v1/chat/completions', '/v1/completions', '/v1/embeddings'])
     .optional()
-    .describe('default `/v1/chat/completions`'),
-  body: anyObject().optional().describe('the body of the call, such as `{"model": "@openai/gpt-5"}`'),
+    .describe('Default: `/v1/chat/completions`.'),
+  body: anyObject().optional().describe('The body of the call, such as `{"model": "@openai/gpt-5"}`.'),
   metadata: metadata().optional(),
 });
 export type ExplainConfigRequest = z.output<typeof ExplainConfigRequest>;
 
 const Retry = z.object({
   attempts: z.int(),
-  on_status_codes: z.array(z.int()).nullable().describe('null: the usual ones'),
+  on_status_codes: z.array(z.int()).nullable().describe('Null for the default statuses.'),
 });
 
 /** Where one target's calls would go, and what happens around them. */
 const TargetStep = z.object({
   kind: z.literal('target'),
-  path: z.string().describe('its place in the config, as in `x-gateway-last-used-option-index`'),
+  path: z.string().describe('Its path in the config, as in `x-gateway-last-used-option-index`.'),
   name: z.string().nullable(),
   provider: z.string().nullable(),
   virtual_key: z.string().nullable(),
   base_url: z.string().nullable(),
-  model: z.string().nullable().describe('what the provider would be asked for'),
+  model: z.string().nullable().describe('The model that would be requested from the provider.'),
   prompt: z.string().nullable(),
-  changes: z.array(z.string()).describe('members of the body that the config sets, adds or removes'),
+  changes: z.array(z.string()).describe('Body parameters that the config sets, adds or removes.'),
   retry: Retry.nullable(),
-  cache_seconds: z.int().nullable().describe('how old an answer from the cache may be; null: no cache'),
+  cache_seconds: z.int().nullable().describe('The maximum age of a cached answer. Null if there is no cache.'),
   has_breaker: z.boolean(),
   input_guardrails: z.array(z.string()),
   output_guardrails: z.array(z.string()),
   problem: z
     .object({ code: z.string().nullable(), message: z.string() })
     .nullable()
-    .describe('why a call to it would be refused'),
+    .describe('Why a call to this target would be rejected.'),
 });
 export type TargetStep = z.output<typeof TargetStep>;
 
@@ -55,10 +55,9 @@ export const ConfigExplanation = z.object({
   config: z
     .object({ id: z.string(), slug: z.string(), version: z.int() })
     .nullable()
-    .describe('the stored config; null for one in the request, and without any'),
+    .describe('The stored config. Null if the config was sent in the request or there is none.'),
   steps: anyObject().describe(
-    'what the call would do: a `target`, or a `fallback` (its `options` in their order), a `loadbalance` (`share` of each), ' +
-      'a `conditional` (which `conditions` hold, and the `step` that follows)',
+    'What the call would do: a `target`, a `fallback` (its `options` in order), a `loadbalance` (the `share` of each option) or a `conditional` (which `conditions` match, and the next `step`).',
   ),
-  text: z.array(z.string()).describe('the same in sentences'),
+  text: z.array(z.string()).describe('The steps in sentences.'),
 });

@@ -51,7 +51,7 @@ const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
         addBreach(context, {
           path: ['min'],
           code: 'invalid_value',
-          text: (name) => `Invalid ${name()}: it is above ${name('max')}, so that no text could pass.`,
+          text: (name) => `Invalid ${name()}: it is above ${name('max')}, so no text could pass.`,
         });
       }
     });

@@ -135,8 +135,8 @@ function checkStreamMode(context: z.core.ParsePayload<Modes>): void {
     code: 'invalid_value',
     text: (name) =>
       decides
-        ? `Invalid ${name()}: a guardrail that denies holds streams until they are judged. Leave it out, or set ${name('deny')} to false.`
-        : `Invalid ${name()}: a guardrail with ${name('async')} decides nothing, so no stream is held for it. Leave it out.`,
+        ? `Invalid ${name()}: a guardrail with ${name('deny')} always holds a stream until it is checked. Leave it out, or set ${name('deny')} to false.`
+        : `Invalid ${name()}: a guardrail with ${name('async')} only reports, so it never holds a stream. Leave it out.`,
   });
 }
 
@@ -165,7 +165,7 @@ export const GuardrailInput = z.union([
         code: count === 0 ? 'missing_required_parameter' : 'array_above_max_length',
         text: (name) =>
           count === 0
-            ? `Missing required parameter: ${name()}. A guardrail has at least one check: ${names.join(', ')}.`
+            ? `Missing required parameter: ${name()}. A guardrail needs at least one check. Available checks: ${names.join(', ')}.`
             : `Invalid ${name()}: expected at most ${guardrailLimits.checksMax} checks.`,
       });
     }),

@@ -11,15 +11,15 @@ const objects = () => z.array(anyObject()).max(128).nullish();
 /** Members of the body of POST /prompts. */
 export const promptFields = {
   name: name(),
-  collection_id: reference().optional().describe('id or slug; the default collection without it'),
-  string: template().describe('a text, or the JSON text of a message list; both with Mustache tags'),
-  parameters: anyObject().default({}).describe('members of the request, such as temperature'),
+  collection_id: reference().optional().describe('The ID or slug of a collection. Default: the default collection.'),
+  string: template().describe('A text, or a list of messages as JSON text, with Mustache tags.'),
+  parameters: anyObject().default({}).describe('Request parameters, such as temperature.'),
   functions: objects(),
   tools: objects(),
   tool_choice: z.union([z.string().max(200), anyObject()]).nullish(),
   model: text({ min: 1, max: 500 }).nullish(),
   virtual_key: reference().nullish(),
-  config: reference().nullish().describe('slug or id of a stored config'),
+  config: reference().nullish().describe('The slug or ID of a stored config.'),
   version_description: description(),
   template_metadata: anyObject().nullish(),
   is_raw_template: z.union([z.boolean(), integer({ min: 0, max: 1 })]).optional(),
@@ -27,8 +27,11 @@ export const promptFields = {
 
 /** Of PUT alone. */
 export const promptUpdateFields = {
-  patch: z.boolean().optional().describe('true: what is left out stays as the newest version has it'),
-  prompt_metadata: anyObject().nullish().describe('another name of template_metadata'),
+  patch: z
+    .boolean()
+    .optional()
+    .describe('If true, members that you leave out keep their values from the newest version.'),
+  prompt_metadata: anyObject().nullish().describe('Another name for template_metadata.'),
 };
 
 const versionStatus = z.enum(['active', 'archived']);
@@ -68,15 +71,17 @@ export const LabelVersionRequest = z.strictObject({ label_id: reference().nullab
 /** Members of the body of POST /prompts/partials. */
 export const partialFields = {
   name: name(),
-  collection_id: reference().optional().describe('id or slug; the default collection without it'),
+  collection_id: reference().optional().describe('The ID or slug of a collection. Default: the default collection.'),
   string: template(),
   version_description: description(),
 };
 
 /** Of PUT alone. */
 export const partialUpdateFields = {
-  description: description().describe('another name of version_description'),
-  status: versionStatus.optional().describe('archived: no new template may name it; those that do go on'),
+  description: description().describe('Another name for version_description.'),
+  status: versionStatus
+    .optional()
+    .describe('New templates cannot include an archived partial. Templates that already include it keep working.'),
 };
 
 export const PartialObject = z.looseObject({
@@ -99,7 +104,7 @@ export const PartialObject = z.looseObject({
 /** Members of the body of POST /collections. */
 export const collectionFields = {
   name: name(),
-  parent_collection_id: reference().nullish().describe('id or slug'),
+  parent_collection_id: reference().nullish().describe('The ID or slug of the parent collection.'),
 };
 
 const collectionDetails = z.object({
@@ -161,20 +166,22 @@ export const LabelObject = z.object({
 export const RunPromptRequest = z
   .looseObject({
     variables: anyObject().nullish(),
-    hyperparameters: anyObject().nullish().describe('members of the request that replace those of the prompt'),
+    hyperparameters: anyObject().nullish().describe('Request parameters that replace those of the prompt.'),
     stream: z.boolean().nullish(),
-    promptID: z.string().nullish().describe('the prompt again'),
-    prompt_id: z.string().nullish().describe('the prompt again'),
+    promptID: z.string().nullish().describe('Optional. Must be the prompt in the path.'),
+    prompt_id: z.string().nullish().describe('Optional. Must be the prompt in the path.'),
   })
   .meta({ id: 'RunPromptRequest' });
 
 export const RenderedPrompt = z.object({
   success: z.literal(true),
   data: anyObject(),
-  missing_variables: z.array(z.string()).describe('names that no variable has, rendered as empty'),
+  missing_variables: z
+    .array(z.string())
+    .describe('Names in the template without a variable. They are rendered as empty.'),
   missing_required_variables: z
     .array(z.string())
     .describe(
-      'those of them that the template uses outside of sections and partials; a completion is refused without them',
+      'The missing names that the template uses outside of sections and partials. A completion is rejected without them.',
     ),
 });

@@ -9,10 +9,10 @@ import { text } from '../scalars.ts';
 export const AnalyticsQuery = z.object({
   ...workspaceChoice,
   workspace_slug: workspaceChoice.workspace_slug.describe(
-    'an ID or slug; without it, an organisation key asks about all workspaces and another key about its own',
+    'An ID or slug. Default: all workspaces for an organisation key, otherwise the workspace of the key.',
   ),
-  time_of_generation_min: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
-  time_of_generation_max: moment().describe('recorded at or before this time'),
+  time_of_generation_min: moment().describe('Recorded at or after this time, in ISO 8601 or Unix seconds.'),
+  time_of_generation_max: moment().describe('Recorded at or before this time.'),
   ...callFilters,
 });
 export type AnalyticsQuery = z.output<typeof AnalyticsQuery>;
@@ -20,7 +20,7 @@ export type AnalyticsQuery = z.output<typeof AnalyticsQuery>;
 const page = {
   current_page: optionalInteger({ min: 0, max: 1_000_000 }),
   page_size: optionalInteger({ min: 1, max: 1_000 }),
-  order_by: text({ min: 1, max: 40 }).optional().describe('a column, requests by default'),
+  order_by: text({ min: 1, max: 40 }).optional().describe('The column to sort by. Default: `requests`.'),
   order_by_type: z.enum(['asc', 'desc']).optional(),
 };
 
@@ -29,17 +29,14 @@ export const AnalyticsGraphQuery = AnalyticsQuery.extend(page);
 
 export const AnalyticsGroupQuery = AnalyticsQuery.extend({
   ...page,
-  columns: textList().describe('the members that a group shall have; all without it'),
-  include_total: z
-    .enum(['true', 'false'])
-    .optional()
-    .describe('false: total may be left out of the work; it is always there'),
+  columns: textList().describe('The columns of each group. Default: all.'),
+  include_total: z.enum(['true', 'false']).optional().describe('Accepted. The answer always contains the total.'),
 });
 export type AnalyticsGroupQuery = z.output<typeof AnalyticsGroupQuery>;
 
 const graph = <Summary extends z.ZodType, Point extends z.ZodType>(summary: Summary, point: Point) =>
   z.object({ object: z.literal('analytics-graph'), summary, data_points: z.array(point) });
-const timestampOf = { timestamp: z.string().describe('ISO 8601: when the time of this point begins') };
+const timestampOf = { timestamp: z.string().describe('The start of this interval, in ISO 8601.') };
 const number = z.number();
 const cents = () => z.number().describe('US cents');
 
@@ -47,11 +44,11 @@ const cents = () => z.number().describe('US cents');
 export const AnalyticsAnswers = {
   total: graph(z.object({ total: number }), z.object({ ...timestampOf, total: number })),
   errors: graph(
-    z.object({ total: number, refused: number.describe('by this gateway'), at_provider: number }),
+    z.object({ total: number, refused: number.describe('Rejected by this gateway.'), at_provider: number }),
     z.object({ ...timestampOf, total: number, refused: number, at_provider: number }),
   ),
   cost: graph(
-    z.object({ total: cents(), avg: cents(), unpriced: z.int().describe('calls whose price is not known') }),
+    z.object({ total: cents(), avg: cents(), unpriced: z.int().describe('Calls without a known price.') }),
     z.object({ ...timestampOf, total: cents(), avg: cents(), unpriced: z.int() }),
   ),
   tokens: graph(z.object({ total: number, avg: number }), z.object({ ...timestampOf, total: number, avg: number })),
@@ -68,7 +65,7 @@ export const AnalyticsAnswers = {
     z.object({ total: number }),
     z.object({
       ...timestampOf,
-      stats: z.array(z.object({ response_status_code: z.int().describe('0 if no answer was sent'), count: z.int() })),
+      stats: z.array(z.object({ response_status_code: z.int().describe('0 if no answer was sent.'), count: z.int() })),
     }),
   ),
   statusCodes: graph(

@@ -14,35 +14,35 @@ const moment = () =>
 
 /** `GET /audit-logs`: filters, which must all match, and both ways of paging. */
 export const AuditLogQuery = ResourceListQuery.extend({
-  start_time: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
-  end_time: moment().describe('recorded at or before this time'),
-  organisation_id: filter().describe('the organisation of this installation; no other value is accepted'),
+  start_time: moment().describe('Recorded at or after this time, in ISO 8601 or Unix seconds.'),
+  end_time: moment().describe('Recorded at or before this time.'),
+  organisation_id: filter().describe('The ID of this organisation. No other value is accepted.'),
   workspace_id: filter().describe(
-    "an ID or slug, or org_default for the organisation's own records; without it an organisation key sees all of them, and another key its own workspace",
+    'An ID or slug, or org_default for records of the organisation itself. Default: all records for an organisation key, otherwise the workspace of the key.',
   ),
   method: z.enum(['GET', 'POST', 'PUT', 'DELETE']).optional(),
   uri: filter(),
   request_id: filter(),
-  user_id: filter().describe('the id of the API key or user that acted'),
+  user_id: filter().describe('The ID of the API key or user that made the change.'),
   user_type: z.enum(['api_key', 'user', 'system']).optional(),
   response_status_code: optionalInteger({ min: 100, max: 599 }),
-  resource_type: filter().describe('such as api_key or config'),
+  resource_type: filter().describe('The kind of record, such as api_key or config.'),
   resource_id: filter(),
-  action: filter().describe('such as created, updated, deleted, or request_refused'),
+  action: filter().describe('The action, such as created, updated, deleted or request_refused.'),
   client_ip: filter(),
 });
 
 export const AuditLogRecord = z.object({
-  id: z.string().describe('the id of the event'),
+  id: z.string().describe('The ID of the event.'),
   timestamp: z.string().describe('ISO 8601 with milliseconds'),
-  method: z.string().nullable().describe('null for what no request did'),
-  uri: z.string().nullable().describe('the path; of a refused request, the route'),
+  method: z.string().nullable().describe('Null for changes that were not made by a request.'),
+  uri: z.string().nullable().describe('The path, or the route of a rejected request.'),
   request_id: z.string().nullable(),
   trace_id: z.string().nullable(),
   request_body: z
     .string()
     .describe(
-      'what changed: the data of the event as JSON, without secrets; empty once the records before have 4 MiB, so ask for fewer records per page',
+      'The data of the event as JSON, without secrets. Empty after the first 4 MiB of a page. Request fewer records per page to get all data.',
     ),
   query_params: z.string(),
   request_headers: z.string(),
@@ -62,6 +62,6 @@ export type AuditLogRecord = z.output<typeof AuditLogRecord>;
 export const AuditLogList = z.object({
   object: z.literal('analytics-graph'),
   records: z.array(AuditLogRecord),
-  total: z.int().describe('records that match; not counted beyond 100,000'),
+  total: z.int().describe('The number of matching records, counted up to 100,000.'),
   has_more: z.boolean(),
 });

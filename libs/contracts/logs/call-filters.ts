@@ -21,7 +21,7 @@ export const textList = () =>
         path: [],
         code: 'array_above_max_length',
         text: (name) =>
-          `Invalid ${name()}: a list has at most ${listItemsMax} items, but this one has ${items.length}.`,
+          `Invalid ${name()}: a list can have at most ${listItemsMax} items, but this one has ${items.length}.`,
       });
       return z.NEVER;
     })
@@ -66,7 +66,7 @@ const metadataFilter = () =>
         path: [],
         code: 'invalid_value',
         text: (name) =>
-          `Invalid ${name()}: expected a JSON object of texts without U+0000, such as {"team":"search"}, or of lists of texts.`,
+          `Invalid ${name()}: expected a JSON object whose values are strings or lists of strings without U+0000, such as {"team":"search"}.`,
       });
       return z.NEVER;
     })
@@ -95,11 +95,11 @@ export const moment = () =>
 
 /** The workspace that a key of the organisation asks about. */
 export const workspaceChoice = {
-  workspace_slug: text({ min: 1, max: 200 }).optional().describe("id or slug; the key's own workspace without it"),
-  workspace_id: text({ min: 1, max: 200 }).optional().describe('the same'),
+  workspace_slug: text({ min: 1, max: 200 }).optional().describe('An ID or slug. Default: the workspace of the key.'),
+  workspace_id: text({ min: 1, max: 200 }).optional().describe('The same as workspace_slug.'),
   organisation_id: text({ min: 1, max: 200 })
     .optional()
-    .describe('the organisation of this installation; no other value is accepted'),
+    .describe('The ID of this organisation. No other value is accepted.'),
 };
 
 /** The filters that take a list of the values of a column. */
@@ -113,19 +113,19 @@ const listFilters = Object.fromEntries(
 
 /** The filters on calls, which must all match. */
 export const callFilters = {
-  total_units_min: amount().describe('tokens of a call, input and output'),
+  total_units_min: amount().describe('Input and output tokens of a call.'),
   total_units_max: amount(),
-  cost_min: amount().describe('US cents; a call whose price is not known has no cost'),
+  cost_min: amount().describe('US cents. Calls without a known price have no cost.'),
   cost_max: amount().describe('US cents'),
   prompt_token_min: amount(),
   prompt_token_max: amount(),
   completion_token_min: amount(),
   completion_token_max: amount(),
-  weighted_feedback_min: score().describe('of the trace of a call: Σ value·weight ÷ Σ weight'),
+  weighted_feedback_min: score().describe('The weighted feedback of the trace of a call: Σ value·weight ÷ Σ weight.'),
   weighted_feedback_max: score(),
-  status_code: statusList().describe('such as 200,429'),
-  metadata: metadataFilter().describe('a JSON object; all of its members must match'),
-  ai_org_model: textList().describe('provider__model, such as openai__gpt-5; also a provider or a model alone'),
+  status_code: statusList().describe('HTTP statuses, such as 200,429.'),
+  metadata: metadataFilter().describe('A JSON object. All of its members must match.'),
+  ai_org_model: textList().describe('A provider and model, such as openai__gpt-5, or only one of them.'),
   ...listFilters,
 };
 

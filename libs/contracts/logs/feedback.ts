@@ -5,8 +5,8 @@ import { decimal, integer, text } from '../scalars.ts';
 
 const metadataBytesMax = 16_384;
 
-const value = () => integer({ min: -10, max: 10 }).describe('the judgement, from -10 to 10');
-const weight = () => decimal(0, 1).describe('how much it counts, from 0 to 1');
+const value = () => integer({ min: -10, max: 10 }).describe('The rating, from -10 to 10.');
+const weight = () => decimal(0, 1).describe('The weight of the rating, from 0 to 1.');
 const metadata = () =>
   z
     .record(z.string(), z.unknown())
@@ -14,19 +14,19 @@ const metadata = () =>
       message: `must be at most ${metadataBytesMax} characters of JSON`,
     })
     .nullable();
-const trace = () => text({ min: 1, max: 256 }).describe('a trace; its calls may come later');
+const trace = () => text({ min: 1, max: 256 }).describe('The ID of a trace. Its calls can be recorded later.');
 
 /** Clients of the interface send `traceID` too. */
 const FeedbackItem = z
   .object({
     trace_id: trace().optional(),
-    traceID: trace().optional().describe('the same as trace_id'),
+    traceID: trace().optional().describe('The same as trace_id.'),
     value: value(),
     weight: weight().default(1),
     metadata: metadata().optional(),
   })
   .refine((item) => (item.trace_id === undefined) !== (item.traceID === undefined), {
-    message: 'expected one of trace_id and traceID',
+    message: 'expected either trace_id or traceID, not both',
     path: ['trace_id'],
   });
 
@@ -45,13 +45,13 @@ export const FeedbackChange = z.object({
   value: value(),
   weight: weight().optional(),
   metadata: metadata().optional(),
-  feedback_id: z.string().optional().describe('the id of the path again'),
-  trace_id: z.string().optional().describe('accepted; feedback stays with its trace'),
+  feedback_id: z.string().optional().describe('Optional. Must be the ID in the path.'),
+  trace_id: z.string().optional().describe('Accepted, but feedback cannot be moved to another trace.'),
 });
 
 export const FeedbackAnswer = z.object({
   status: z.literal('success'),
   message: z.string(),
   feedback_ids: z.array(z.string()),
-  feedback_id: z.array(z.string()).describe('the same'),
+  feedback_id: z.array(z.string()).describe('The same as feedback_ids.'),
 });

@@ -21,19 +21,19 @@ export const ImportedLog = z.object({
     url: z
       .url({ protocol: /^https?$/ })
       .max(2_048)
-      .describe('where the call went'),
+      .describe('The URL that was called.'),
     provider: text({ min: 1, max: 100 })
       .optional()
-      .describe('a provider of GET /providers; default: by the host of `url`'),
+      .describe('The ID of a provider. Default: determined from the host of `url`.'),
     method: z.enum(['GET', 'POST', 'PUT', 'DELETE', 'PATCH']).default('POST'),
-    headers: members().optional().describe('accepted; headers are not recorded'),
-    body: members().describe('its `model` is recorded'),
+    headers: members().optional().describe('Accepted, but headers are not recorded.'),
+    body: members().describe('The request body. Its `model` is recorded.'),
   }),
   response: z.object({
     status: integer({ min: 100, max: 599 }).default(200),
-    headers: members().optional().describe('accepted; headers are not recorded'),
-    body: members().describe('its `model` and `usage` are recorded and priced'),
-    response_time: integer({ min: 0, max: 86_400_000 }).default(0).describe('milliseconds'),
+    headers: members().optional().describe('Accepted, but headers are not recorded.'),
+    body: members().describe('The response body. Its `model` and `usage` are recorded and priced.'),
+    response_time: integer({ min: 0, max: 86_400_000 }).default(0).describe('Milliseconds.'),
   }),
   metadata: ImportedMetadata.optional(),
 });
@@ -45,5 +45,5 @@ export const ImportedLogsQuery = z.object(workspaceChoice);
 
 export const ImportedLogsAnswer = z.object({
   status: z.literal('success'),
-  recorded: z.int().describe('how many records were added to the request log'),
+  recorded: z.int().describe('The number of records added to the request log.'),
 });

@@ -41,12 +41,14 @@ const inBody = (fields: z.ZodRawShape): z.ZodRawShape =>
 export const LogExportFilters = z.strictObject({
   workspace_slug: text({ min: 1, max: 200 })
     .optional()
-    .describe('as in analytics: an ID or slug, the same workspace as workspace_id of the body if that is given'),
+    .describe('An ID or slug, as in analytics. If the body has a workspace_id, it must be the same workspace.'),
   ...inBody(callFilters),
-  time_of_generation_min: moment().optional().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
-  time_of_generation_max: moment().optional().describe('recorded at or before this time'),
-  current_page: optionalInteger({ min: 0, max: 1_000_000 }).describe('pages of page_size rows to pass over'),
-  page_size: optionalInteger({ min: 1, max: 100_000_000 }).describe('rows at most; without it, all'),
+  time_of_generation_min: moment().optional().describe('Recorded at or after this time, in ISO 8601 or Unix seconds.'),
+  time_of_generation_max: moment().optional().describe('Recorded at or before this time.'),
+  current_page: optionalInteger({ min: 0, max: 1_000_000 }).describe(
+    'The number of pages of `page_size` rows to skip.',
+  ),
+  page_size: optionalInteger({ min: 1, max: 100_000_000 }).describe('The maximum number of rows. Default: all.'),
 });
 
 export const logExportFields = {
@@ -55,9 +57,9 @@ export const logExportFields = {
     .array(z.enum(exportFields))
     .min(1)
     .max(exportFields.length)
-    .describe('the columns; `cost` is in US cents'),
+    .describe('The columns. `cost` is in US cents.'),
   description: text({ max: 1_000 }).optional(),
-  format: z.enum(['ndjson', 'csv', 'parquet']).optional().describe('ndjson by default'),
+  format: z.enum(['ndjson', 'csv', 'parquet']).optional().describe('Default: `ndjson`.'),
 };
 
 export const LogExportObject = z.object({
@@ -70,10 +72,15 @@ export const LogExportObject = z.object({
   format: z.enum(['ndjson', 'csv', 'parquet']),
   status: z.enum(['draft', 'in_progress', 'success', 'failed', 'stopped']),
   description: z.string(),
-  error: z.string().nullable().describe('why it failed'),
-  total: z.int().nullable().describe('records that matched when it was created or changed; null: too many to count'),
-  total_records: z.int().describe('records written so far'),
-  size_bytes: z.int().describe('bytes written so far'),
+  error: z.string().nullable().describe('Why the export failed.'),
+  total: z
+    .int()
+    .nullable()
+    .describe(
+      'The number of records that matched when the export was created or changed. Null if there are too many to count.',
+    ),
+  total_records: z.int().describe('Records written so far.'),
+  size_bytes: z.int().describe('Bytes written so far.'),
   created_at: z.string(),
   last_updated_at: z.string(),
   created_by: z.string().nullable(),

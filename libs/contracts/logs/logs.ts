@@ -34,18 +34,18 @@ export const LogListQuery = z.object({
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
   ...workspaceChoice,
   ...callFilters,
-  time_of_generation_min: moment().optional().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
-  time_of_generation_max: moment().optional().describe('recorded at or before this time'),
+  time_of_generation_min: moment().optional().describe('Recorded at or after this time, in ISO 8601 or Unix seconds.'),
+  time_of_generation_max: moment().optional().describe('Recorded at or before this time.'),
   status: z
     .string()
     .regex(/^(?:[1-5]\d\d|[1-5]xx|error|refused|failed)$/)
     .optional()
     .describe(
-      'a status like 429, a class like 5xx, `error` (400 and above, an error code, or no answer), or one of its parts: `refused` by this gateway, `failed` at the provider',
+      'A status like 429, a class like 5xx, or `error` (400 and above, an error code, or no answer). `refused` selects errors of this gateway, and `failed` selects errors of providers.',
     ),
   ...exactFilters,
-  created_after: unixSeconds().describe('recorded at or after this second'),
-  created_before: unixSeconds().describe('recorded before this second'),
+  created_after: unixSeconds().describe('Recorded at or after this second.'),
+  created_before: unixSeconds().describe('Recorded before this second.'),
 });
 export type LogListQuery = z.output<typeof LogListQuery>;
 
@@ -96,41 +96,39 @@ const keyName = {
   api_key_name: z
     .string()
     .nullable()
-    .describe('name of the API key, also of a deleted one; of a sign-in the e-mail address'),
+    .describe('The name of the API key, even if it was deleted, or the e-mail address of a signed-in user.'),
 };
 
 export const LogRecord = z.object({
   id: z.string(),
   object: z.literal('log'),
-  created_at: z.string().describe('ISO 8601: when the request had ended and was recorded'),
+  created_at: z.string().describe('When the request ended and was recorded, in ISO 8601.'),
   ...columnShapes('record'),
   config: z
     .object({ id: z.string(), slug: z.string().nullable(), version: z.int().nullable() })
     .nullable()
-    .describe('the stored config, as it was'),
+    .describe('The stored config at the time of the call.'),
   outcome: z
     .enum(['succeeded', 'refused', 'failed'])
-    .describe('refused: by this gateway, such as by a budget or a guardrail; failed: at the provider'),
-  gateway_ms: z
-    .number()
-    .describe('the part of duration_ms that providers did not take: this gateway, and its waits before retries'),
+    .describe('`refused` by this gateway, for example by a budget or a guardrail, or `failed` at the provider.'),
+  gateway_ms: z.number().describe('The part of `duration_ms` spent in this gateway, including waits before retries.'),
   usage: z
     .object(columnShapes('usage'))
     .nullable()
-    .describe('as counted by the provider; null if it did not report it'),
+    .describe('As counted by the provider. Null if the provider did not report it.'),
 });
 export type LogRecord = z.output<typeof LogRecord>;
 
 const CallStep = z.object({
   kind: z.enum(['input_guardrails', 'attempt', 'output_guardrails']),
-  at_ms: z.number().describe('milliseconds after the start of the call'),
-  duration_ms: z.number().describe('of a stream, until its first event'),
-  status: z.int().nullable().optional().describe('of an attempt; null if it had no answer'),
+  at_ms: z.number().describe('Milliseconds after the start of the call.'),
+  duration_ms: z.number().describe('For a stream, the time until its first event.'),
+  status: z.int().nullable().optional().describe('The status of an attempt. Null if there was no answer.'),
   error_code: z.string().optional(),
   provider: z.string().optional(),
-  target: z.string().optional().describe('the slug of the virtual key, or the provider'),
+  target: z.string().optional().describe('The slug of the virtual key, or the provider.'),
   model: z.string().optional(),
-  outcome: z.enum(['passed', 'failed', 'denied']).optional().describe('of guardrails'),
+  outcome: z.enum(['passed', 'failed', 'denied']).optional().describe('The result of guardrails.'),
 });
 /** An attempt at a provider, or a run of guardrails, as the request log keeps it. */
 export type CallStep = z.output<typeof CallStep>;
@@ -144,21 +142,23 @@ export const LogDetails = LogRecord.extend({
   steps: z
     .array(CallStep)
     .nullable()
-    .describe('in order, at most 24 attempts; null: one attempt, made at once and answered, and no guardrails'),
-  _id: z.string().describe('the same as id'),
+    .describe(
+      'The steps in order, with at most 24 attempts. Null if there was only one attempt, without a wait or a failure, and no guardrails.',
+    ),
+  _id: z.string().describe('The same as id.'),
   organisation_id: z.string(),
   request: z.object({
     url: z.string(),
     method: z.string(),
     headers: anyMembers(),
-    body: anyMembers().nullable().describe('null: it was not recorded (docs/logs.md)'),
-    gatewayHeaders: anyMembers().describe('those that the record tells of'),
+    body: anyMembers().nullable().describe('Null if it was not recorded (docs/logs.md).'),
+    gatewayHeaders: anyMembers().describe('The headers that can be derived from the record.'),
   }),
   response: z.object({
-    status: z.int().describe('0 if there was no answer'),
+    status: z.int().describe('0 if there was no answer.'),
     headers: anyMembers(),
     body: anyMembers().nullable(),
-    responseTime: z.int().describe('milliseconds'),
+    responseTime: z.int().describe('Milliseconds.'),
     lastUsedOptionJsonPath: z.string(),
   }),
   metrics: z.object({
@@ -179,15 +179,15 @@ export const LogDetails = LogRecord.extend({
     res_units: z.int(),
     total_units: z.int(),
     cost: z.number().nullable().describe('US cents'),
-    cost_currency: z.literal('USD').describe('the currency of which `cost` has cents'),
+    cost_currency: z.literal('USD').describe('The currency of `cost`, which is in cents.'),
     request_url: z.string(),
     request_method: nullableText(),
     response_status_code: z.int().nullable(),
     response_time: z.int(),
-    is_proxy_call: z.boolean().describe('the call was passed through unchanged'),
+    is_proxy_call: z.boolean().describe('Whether the call was forwarded unchanged.'),
     cache_status: nullableText(),
     cache_type: nullableText(),
-    stream_mode: z.int().describe('1: the answer was a stream'),
+    stream_mode: z.int().describe('1 if the answer was a stream.'),
     retry_success_count: z.int(),
     trace_id: nullableText(),
     span_id: nullableText(),
@@ -197,7 +197,7 @@ export const LogDetails = LogRecord.extend({
     virtual_key: nullableText(),
     source: z.string(),
     last_used_option_index: z.int().nullable(),
-    runtime: nullableText().describe('null: what the client ran on is not recorded'),
+    runtime: nullableText().describe('Null, because the runtime of the client is not recorded.'),
     runtime_version: nullableText(),
     sdk_version: nullableText(),
     internal_trace_id: z.string(),
@@ -205,10 +205,13 @@ export const LogDetails = LogRecord.extend({
     'metadata.key': z.array(z.string()),
     'metadata.value': z.array(z.string()),
     api_key_id: nullableText(),
-    request_parsing_time: z.int().nullable().describe('null: measured only as part of gateway_processing_time'),
-    pre_processing_time: z.int().nullable().describe('the same'),
-    cache_processing_time: z.int().nullable().describe('of an answer from the cache'),
-    response_parsing_time: z.int().nullable().describe('null: as request_parsing_time'),
+    request_parsing_time: z
+      .int()
+      .nullable()
+      .describe('Null, because it is only measured as part of gateway_processing_time.'),
+    pre_processing_time: z.int().nullable().describe('Null, like request_parsing_time.'),
+    cache_processing_time: z.int().nullable().describe('The time for an answer from the cache.'),
+    response_parsing_time: z.int().nullable().describe('Null, like request_parsing_time.'),
     gateway_processing_time: z.int().nullable(),
     upstream_response_time: z.int().nullable(),
   }),

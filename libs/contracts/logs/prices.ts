@@ -11,7 +11,7 @@ export const priceTableFields = { table: PriceTableDocument };
 export const PriceTableObject = z.object({
   id: z.string(),
   object: z.literal('price-table'),
-  version: z.string().describe('its date and a hash of its content, as price_version of log records has it'),
+  version: z.string().describe('The date of the table and a hash of its content, as in price_version of log records.'),
   date: z.string(),
   table: PriceTableDocument,
   created_at: z.string(),

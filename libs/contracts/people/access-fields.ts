@@ -41,7 +41,8 @@ const network = () =>
       addBreach(context, {
         path: [],
         code: 'invalid_value',
-        text: (name) => `Invalid ${name()}: expected a network or an address, such as 203.0.113.0/24 or 2001:db8::/32.`,
+        text: (name) =>
+          `Invalid ${name()}: expected an IP network or address, such as 203.0.113.0/24 or 2001:db8::/32.`,
       });
       return z.NEVER;
     });

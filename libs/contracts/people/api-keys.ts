@@ -83,7 +83,9 @@ export const apiKeyFields = {
   rate_limits: keyRateLimits().nullish(),
   alert_emails: z.array(z.email().max(320)).max(20).nullish(),
   rotation_policy: rotationPolicy().nullish(),
-  allowed_networks: allowedNetworks().describe('where requests with the key can come from; null for anywhere'),
+  allowed_networks: allowedNetworks().describe(
+    'Networks that requests with the key can come from. Null for any network.',
+  ),
 };
 
 /** Members that only PUT takes. `reset_usage`: the use of the current period starts again at 0. */
@@ -113,17 +115,17 @@ export const RotatedApiKey = z.object({
       api_keys: z.array(z.object({ id: z.string(), name: z.string(), workspace_id: z.string() })),
       users: z.array(z.object({ id: z.string(), email: z.string() })),
       invites: z.array(z.object({ id: z.string(), email: z.string(), cancelled: z.boolean() })),
-      has_more: z.boolean().describe('there are more than the 100 of one kind that are listed'),
+      has_more: z.boolean().describe('Whether one of the lists is cut off after 100 items.'),
     })
     .describe(
-      'what the earlier values made and what still works: keys, users who accepted their invites, and pending invites. A rotation without a transition cancels these invites. Check the list if an earlier value may have been stolen',
+      'Keys, users and pending invites that earlier values of the key created and that still work. A rotation without a transition cancels these invites. Check the list if an earlier value may have been stolen.',
     ),
 });
 
 /** Body of POST /api-keys/leaked: the whole value is the proof, so only someone who has it can revoke it. */
 export const LeakedKeyRequest = z.strictObject({
   key: z.string().max(100),
-  url: z.url().max(2_048).optional().describe('where the key was found'),
+  url: z.url().max(2_048).optional().describe('Where the key was found.'),
 });
 
 export const LeakedKeyReport = z.object({ object: z.literal('leaked-key-report'), status: z.literal('accepted') });

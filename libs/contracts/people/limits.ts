@@ -37,7 +37,7 @@ export const creditLimit = (min = 0) => decimal(min, creditMax);
 export const usageLimit = () =>
   z
     .strictObject({
-      credit_limit: creditLimit(1).optional().describe('US cents for the type `cost`, or tokens'),
+      credit_limit: creditLimit(1).optional().describe('US cents for the type `cost`, otherwise tokens.'),
       type: UsageLimitType.default('cost'),
       alert_threshold: alertThreshold().nullish(),
       ...resetFields,
@@ -49,8 +49,7 @@ export const usageLimit = () =>
       addBreach(context, {
         path: ['periodic_reset_days'],
         code: 'invalid_value',
-        text: (name) =>
-          `Invalid ${name()}: a period is set by 'periodic_reset' or by 'periodic_reset_days', not by both.`,
+        text: (name) => `Invalid ${name()}: it cannot be combined with 'periodic_reset'. Set only one of them.`,
       });
     });
 
@@ -72,7 +71,7 @@ const withoutRepeats = <Item extends z.ZodType<object>>(item: Item, keys: readon
         addBreach(context, {
           path: [index],
           code: 'invalid_value',
-          text: (name) => `Invalid ${name()}: there is a limit for '${key}' already. Give one limit for each.`,
+          text: (name) => `Invalid ${name()}: there is already a limit for '${key}'. Set only one limit for each.`,
         });
       }
     });

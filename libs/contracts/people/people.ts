@@ -15,7 +15,7 @@ export const email = () =>
   text({ min: 3, max: 254 })
     .regex(/^[^\s@]+@[^\s@]+$/)
     .refine((address) => address === address.normalize('NFKC'), {
-      error: 'expected an address in normal form (NFKC): write its characters as their usual letters and digits',
+      error: 'expected an address in normal form (NFKC). Replace special characters with ordinary letters and digits',
     })
     .meta({ format: 'email', maxLength: 254 });
 const personName = () => text({ max: 100 });

@@ -33,7 +33,7 @@ const policyFields = {
 export const usageLimitPolicyFields = {
   ...policyFields,
   type: UsageLimitType,
-  credit_limit: creditLimit().describe('US cents for the type `cost`, or tokens'),
+  credit_limit: creditLimit().describe('US cents for the type `cost`, otherwise tokens.'),
   alert_threshold: alertThreshold().nullish(),
   ...resetFields,
 };
@@ -65,7 +65,7 @@ const policyObject = {
 export const UsageLimitPolicyObject = z.object({
   ...policyObject,
   type: UsageLimitType,
-  credit_limit: z.number().describe('US cents for the type `cost`, or tokens'),
+  credit_limit: z.number().describe('US cents for the type `cost`, otherwise tokens.'),
   alert_threshold: z.number().nullable(),
   periodic_reset: z.enum(['monthly', 'weekly']).nullable(),
   periodic_reset_days: z.int().nullable(),
@@ -90,9 +90,9 @@ export const PolicyEntityObject = z.object({
   unconfirmed_usage: z
     .number()
     .describe(
-      'the part of current_usage that no answer confirms: reservations of calls that reached a provider and whose answer was lost (the client left, a timeout, a lost connection), and of processes that were killed',
+      'The part of current_usage that is reserved but not confirmed by an answer. It comes from calls whose answer was lost (the client disconnected, a timeout, a lost connection) and from processes that were killed.',
     ),
-  unpriced_calls: z.int().describe('calls whose cost is not known; they are not part of current_usage'),
+  unpriced_calls: z.int().describe('Calls whose cost is unknown. They are not part of current_usage.'),
   status: z.enum(['active', 'exhausted']),
   last_reset_at: z.string().nullable(),
 });

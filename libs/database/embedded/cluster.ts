@@ -70,7 +70,7 @@ export async function makeClusterHome(dataDir: string): Promise<string> {
     return await realpath(home);
   } catch (error) {
     throw embeddedPostgresError(
-      `The folder ${home} cannot be made or belongs to another user. ` +
+      `The folder ${home} cannot be created or belongs to another user. ` +
         'Start Sluice as that user or choose another SLUICE_DATA_DIR.',
       error,
     );
@@ -96,14 +96,12 @@ export async function openCluster({ home, ownUid, serverUser, outsideDir, logger
   const owner = await stat(knownDataDir).catch(() => undefined);
   if (known?.initialised && owner === undefined) {
     throw embeddedPostgresError(
-      `The database that belongs to ${home} is missing: ${knownDataDir} is not there. Put it back, ` +
-        `or delete ${home} to start with an empty database.`,
+      `The database that belongs to ${home} is missing: ${knownDataDir} does not exist. Restore it, or delete ${home} to start with an empty database.`,
     );
   }
   if (known === undefined && owner !== undefined) {
     throw embeddedPostgresError(
-      `${home}/cluster.json is missing, and without its passwords nobody can use the database beside it. ` +
-        'Put it back, or delete the folder to start with an empty database.',
+      `${home}/cluster.json is missing. The database cannot be used without the passwords in it. Restore the file, or delete the folder to start with an empty database.`,
     );
   }
   const identity = await chooseServerUser({
@@ -177,7 +175,7 @@ async function assertRoom(folder: string): Promise<void> {
   const freeMb = Math.floor((bavail * bsize) / 1_048_576);
   if (freeMb >= roomMb) return;
   throw embeddedPostgresError(
-    `The disk of ${folder} has ${freeMb} MB free, and a new database needs ${roomMb} MB. ` +
+    `The disk of ${folder} has ${freeMb} MB of free space, but a new database needs ${roomMb} MB. ` +
       'Free some space, or choose another SLUICE_DATA_DIR.',
   );
 }
@@ -187,7 +185,7 @@ function explainInitdb(whole: string): string {
   const problems = whole.split('\n').filter((line) => /(?:error|FATAL|PANIC|hint|DETAIL):/.test(line));
   const output = problems.length === 0 ? whole : problems.join('\n');
   if (!output.includes('could not look up effective user ID')) return output;
-  return `${output}\nThis process runs under a user id without a name; give it one in /etc/passwd, or set DATABASE_URL.`;
+  return `${output}\nThis process runs under a user ID without a name. Add the user to /etc/passwd, or set DATABASE_URL.`;
 }
 
 /**
@@ -198,8 +196,7 @@ export async function assertSameVersion(cluster: Cluster, binaries: Binaries): P
   const found = (await readFile(path.join(cluster.dataDir, 'PG_VERSION'), 'utf8')).trim();
   if (found === binaries.version) return;
   throw embeddedPostgresError(
-    `The database in ${cluster.dataDir} is of PostgreSQL ${found}, this Sluice brings PostgreSQL ${binaries.version}. ` +
-      'Start the Sluice that made it, dump its database with pg_dump, and restore that into a new data directory.',
+    `The database in ${cluster.dataDir} was created by PostgreSQL ${found}, but this release of Sluice includes PostgreSQL ${binaries.version}. Start the previous release, dump the database with pg_dump, and restore it into a new data directory.`,
   );
 }
 
@@ -217,12 +214,15 @@ export async function readClusterFile(home: string): Promise<ClusterFile | undef
     text = await readFile(file, 'utf8');
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw embeddedPostgresError(`${file} cannot be read; it belongs to the user who made the database.`, error);
+    throw embeddedPostgresError(
+      `${file} cannot be read. It belongs to the user who created the database. Start Sluice as that user.`,
+      error,
+    );
   }
   try {
     return ClusterFile.parse(JSON.parse(text));
   } catch (error) {
-    throw embeddedPostgresError(`${file} is damaged; put it back from a backup.`, error);
+    throw embeddedPostgresError(`${file} is damaged. Restore it from a backup.`, error);
   }
 }
 
@@ -245,11 +245,13 @@ async function newOutsideFolder(outsideDir: string, identity: Identity, logger: 
   if (!(await canEnter(folder, identity))) {
     await rm(folder, { recursive: true, force: true });
     throw embeddedPostgresError(
-      `Postgres cannot run as root, and user id ${identity.uid} can reach neither the data directory nor ${outsideDir}. ` +
-        'Choose a SLUICE_DATA_DIR that other users can enter (mode 0711), or set DATABASE_URL.',
+      `Postgres cannot run as root, and the user ID ${identity.uid} has no access to the data directory or to ${outsideDir}. Choose a SLUICE_DATA_DIR that other users can enter (mode 0711), or set DATABASE_URL.`,
     );
   }
-  logger.info({ directory: folder }, 'database placed outside the data directory, which its user cannot reach');
+  logger.info(
+    { directory: folder },
+    'the database is stored outside the data directory because its user has no access to that directory',
+  );
   return folder;
 }
 
@@ -259,8 +261,7 @@ async function claimOutsideFolder(folder: string, home: string): Promise<void> {
   const owner = await readFile(ownerFile, 'utf8').catch(() => home);
   if (owner !== home && (await readClusterFile(owner).catch(() => undefined))?.outside === folder) {
     throw embeddedPostgresError(
-      `The database in ${folder} belongs to ${owner}, of which ${home} seems to be a copy. ` +
-        `Delete ${home} to start with an empty database there.`,
+      `The database in ${folder} belongs to ${owner}, and ${home} seems to be a copy of it. To start with an empty database, delete ${home}.`,
     );
   }
   await writeFile(ownerFile, home, { mode: 0o600 });

@@ -59,7 +59,7 @@ export async function launchServer(options: LaunchOptions): Promise<RunningServe
     if (!passingTroubles.test(lastWords)) break;
   }
   const isFull = lastWords.includes('No space left on device');
-  const hint = isFull ? ' because the disk is full. Free some space. It said' : '';
+  const hint = isFull ? ' because the disk is full. Free some space. Its last output' : '';
   throw embeddedPostgresError(`The embedded Postgres in ${cluster.dataDir} did not start${hint}:\n${lastWords}`);
 }
 

@@ -32,7 +32,10 @@ export async function stopServerProcesses(options: {
   let processes = await findServerProcesses(dataDir, clusterName);
   if (processes.length === 0) return;
   const orphan = processes.find((process) => process.isPostmaster);
-  logger.warn({ pid: orphan?.pid, processes: processes.length }, 'stopping a postgres left behind by a dead process');
+  logger.warn(
+    { pid: orphan?.pid, processes: processes.length },
+    'stopping a Postgres server that a killed process left running',
+  );
   const firstStep =
     orphan === undefined
       ? { signal: undefined, waitMs: stragglersWaitMs }
@@ -47,7 +50,7 @@ export async function stopServerProcesses(options: {
     if (processes.length === 0) return;
   }
   throw embeddedPostgresError(
-    `A Postgres server that works on ${dataDir} does not stop (process ${processes[0]?.pid}). End it by hand.`,
+    `A Postgres server that uses ${dataDir} does not stop. Stop the process ${processes[0]?.pid} manually.`,
   );
 }
 

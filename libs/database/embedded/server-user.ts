@@ -31,8 +31,7 @@ export async function chooseServerUser(options: ServerUserOptions): Promise<Iden
   if (ownUid !== 0) {
     if (owner === undefined || owner.uid === ownUid) return {};
     throw embeddedPostgresError(
-      `The database in ${dataDir} belongs to user id ${owner.uid}, and this process runs as user id ${ownUid}. ` +
-        'Start it as that user or as root, or choose another SLUICE_DATA_DIR.',
+      `The database in ${dataDir} belongs to the user ID ${owner.uid}, but this process runs as ${ownUid}. Start it as that user or as root, or choose another SLUICE_DATA_DIR.`,
     );
   }
   if (owner !== undefined && owner.uid !== 0) return owner;

@@ -132,7 +132,7 @@ async function lockHome(home: string, waitMs: number): Promise<DirectoryLock> {
   const lock = await takeDirectoryLock(path.join(home, 'lock'), waitMs);
   if (lock !== undefined) return lock;
   throw embeddedPostgresError(
-    `Another Sluice process runs the database in ${home}. Stop it first, or choose another SLUICE_DATA_DIR.`,
+    `Another Sluice process is using the database in ${home}. Stop it first, or choose another SLUICE_DATA_DIR.`,
   );
 }
 

@@ -54,7 +54,7 @@ export function statusOf(error: unknown): number {
 export function toErrorBody(error: unknown, requestId: string): ErrorBody {
   const refusal = toGatewayError(error);
   if (refusal === null) {
-    const message = `The server had an error while processing your request. Quote the request id ${requestId} when you report it.`;
+    const message = `The server had an error while processing your request. Include the request ID ${requestId} when you report it.`;
     return { error: { message, type: 'server_error', param: null, code: 'internal_error' } };
   }
   const { message, param, code, type } = refusal;
@@ -176,9 +176,9 @@ const tlsSpoken =
   'they are TLS (https), but this port serves plain HTTP. Use http://, or put a TLS proxy in front of it';
 
 const header =
-  'a header is malformed. A name must have no spaces and end with a colon; a value, like that of x-gateway-config, must ' +
-  'have no line breaks and no control characters';
-const chunk = 'a chunk of the body must be its size in hexadecimal digits, a line break, and as many bytes';
+  'a header is malformed. A header name must not contain spaces and must end with a colon. A value, such as that of x-gateway-config, must not contain line breaks or control characters';
+const chunk =
+  'a chunk of the body must consist of its size in hexadecimal digits, a line break, and that number of bytes';
 const length = 'Content-Length must be one whole number';
 const line = 'its first line must be a method, a path that begins with a slash and has no spaces, and HTTP/1.1';
 

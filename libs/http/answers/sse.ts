@@ -89,7 +89,7 @@ export async function sendEventStream(
   } finally {
     clearInterval(heartbeat);
     if (!response.writableEnded) {
-      controller.abort(new Error('the client left or stopped reading'));
+      controller.abort(new Error('the client disconnected or stopped reading'));
       iterator.return?.().catch(() => {}); // This is the source's own end. There is no caller left to report it to.
     }
   }

@@ -147,7 +147,7 @@ export function refuseCompressed(request: IncomingMessage): void {
 }
 
 function bodyTooLarge(sizeBytesMax: number): GatewayError {
-  const message = `The request body is too large: at most ${sizeBytesMax} bytes are accepted here.`;
+  const message = `The request body is too large. The maximum is ${sizeBytesMax} bytes.`;
   return new GatewayError('payload_too_large', 'request_too_large', message);
 }
 

@@ -77,7 +77,7 @@ export async function receiveUpload<Fields extends ZodType>(
 function checkHeaders(request: IncomingMessage, limits: UploadLimits): void {
   const type = request.headers['content-type'] ?? '';
   if (!/^multipart\/form-data\b/i.test(type)) {
-    const message = 'A file is uploaded as multipart/form-data with the parts file and purpose.';
+    const message = "Send the file as multipart/form-data with the parts 'file' and 'purpose'.";
     throw new GatewayError('unsupported_media_type', 'unsupported_media_type', message);
   }
   if (!boundaryShape.test(type)) {
@@ -168,9 +168,9 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       else fail(formError('invalid_value', problem, name?.slice(0, 64) ?? null));
     }),
   );
-  parser.on('filesLimit', () => fail(formError('invalid_value', `There may be only one part '${part}'.`, part)));
+  parser.on('filesLimit', () => fail(formError('invalid_value', `The form can have only one part '${part}'.`, part)));
   for (const limit of ['fieldsLimit', 'partsLimit'] as const) {
-    parser.on(limit, () => fail(formError('invalid_multipart', `A form may have at most ${fieldsMax} fields.`)));
+    parser.on(limit, () => fail(formError('invalid_multipart', `A form can have at most ${fieldsMax} fields.`)));
   }
   parser.on('error', () => fail(formError('invalid_multipart', 'The multipart body is malformed or ends too early.')));
   parser.on('finish', () => resolve());
@@ -207,21 +207,21 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
 function filenameProblem(name: string): string | null {
   if (name.length > filenameLengthMax) return `The filename is longer than ${filenameLengthMax} characters.`;
   // oxlint-disable-next-line no-control-regex -- control characters are what is refused
-  if (/[\x00-\x1f\x7f]/.test(name) || !name.isWellFormed()) return 'The filename holds control characters.';
+  if (/[\x00-\x1f\x7f]/.test(name) || !name.isWellFormed()) return 'The filename contains control characters.';
   return null;
 }
 
 function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 'repeated' | null): string | null {
   if (name === undefined || name === '' || name.length > nameLengthMax) {
-    return `A field has no name, or one of more than ${nameLengthMax} characters.`;
+    return `A field has no name, or a name with more than ${nameLengthMax} characters.`;
   }
   // A plain object would lose this member silently.
   if (/(?:^|\[)__proto__(?:\]|$)/.test(name)) {
-    return `Invalid field '${name.slice(0, 64)}': no field can have the name '__proto__'. Leave it out.`;
+    return `Invalid field '${name.slice(0, 64)}': the name '__proto__' is not allowed. Leave the field out.`;
   }
-  if (flaw === 'cut') return `A field may have at most ${fieldSizeBytesMax} bytes.`;
-  if (flaw === 'repeated') return `The field '${name.slice(0, 64)}' is there twice.`;
-  return value.includes('\0') || !value.isWellFormed() ? 'A field holds U+0000 or is not valid text.' : null;
+  if (flaw === 'cut') return `A field can have at most ${fieldSizeBytesMax} bytes.`;
+  if (flaw === 'repeated') return `The field '${name.slice(0, 64)}' appears twice. Send it only once.`;
+  return value.includes('\0') || !value.isWellFormed() ? 'A field contains U+0000 or is not valid text.' : null;
 }
 
 function formError(code: string, message: string, param: string | null = null): GatewayError {

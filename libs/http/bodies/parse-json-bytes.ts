@@ -42,7 +42,7 @@ export function parseJsonBytes(
   if (excess === 'work') {
     const message =
       'The request body has too many values. At most about 300,000 numbers, 45,000 members or 16,000 messages ' +
-      'are accepted. Send fewer, or several requests.';
+      'are accepted. Send fewer values, or split the request.';
     throw new GatewayError('invalid_request', 'json_too_complex', message);
   }
   if (lease !== null) {
@@ -69,9 +69,7 @@ function duplicated(bytes: Buffer): GatewayError {
 }
 
 function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {
-  const message =
-    `The request body holds so many values that it would take ${wholeBytes} bytes of memory: at most ${bytesMax} are ` +
-    'there for one request. Send fewer values, or several requests.';
+  const message = `The request body has too many values. It would take ${wholeBytes} bytes of memory, and the maximum for one request is ${bytesMax}. Send fewer values, or split the request.`;
   return new GatewayError('payload_too_large', 'request_too_complex', message);
 }
 
@@ -82,7 +80,7 @@ const byteOrderMark = Buffer.from('\uFEFF');
 // V8's own message quotes the body and often has no position.
 function malformed(bytes: Buffer): GatewayError {
   if (bytes.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
-    const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
+    const message = 'The request body begins with a byte order mark. Send it as UTF-8 without BOM.';
     return new GatewayError('invalid_request', 'invalid_json', message);
   }
   // Locating the error takes a hundred times as long as parsing the text.

@@ -44,8 +44,6 @@ export function watchUploadRate(
 }
 
 function tooSlow(bytes: number, bytesMin: number, windowMs: number): GatewayError {
-  const message =
-    `Of the request body ${bytes} bytes came within ${windowMs} ms; at least ${Math.ceil(bytesMin)} are expected. ` +
-    'Send it again over a faster connection, or in smaller parts.';
+  const message = `The request body is arriving too slowly: ${bytes} bytes within ${windowMs} ms, but at least ${Math.ceil(bytesMin)} are expected. Send it again over a faster connection, or in smaller parts.`;
   return new GatewayError('invalid_request', 'request_timeout', message);
 }

@@ -151,7 +151,7 @@ function valueOf(json: Uint8Array, { valueStart, valueEnd }: Member): Buffer {
 function skipString(bytes: Buffer, from: number): number {
   const end = endOfString(bytes, from);
   if (end < bytes.length) return end + 1;
-  throw malformed(from, 'a string that starts here has no end');
+  throw malformed(from, 'the string that starts here is not terminated');
 }
 
 function skipValue(bytes: Buffer, from: number, depthMax: number): number {
@@ -189,11 +189,11 @@ function skipNested(bytes: Buffer, from: number, depthMax: number): number {
       depth += 1;
     } else if (byte === closeBrace || byte === closeBracket) {
       depth -= 1;
-      if (closers[depth] !== byte) throw malformed(at, 'a bracket closes another kind');
+      if (closers[depth] !== byte) throw malformed(at, 'this bracket does not match the opening one');
       if (depth === 0) return at + 1;
     }
   }
-  throw malformed(from, 'a bracket that opens here is never closed');
+  throw malformed(from, 'the bracket that opens here is never closed');
 }
 
 function readName(bytes: Buffer, start: number, end: number): string {
@@ -202,7 +202,7 @@ function readName(bytes: Buffer, start: number, end: number): string {
   try {
     return String(JSON.parse(`"${raw}"`));
   } catch {
-    throw malformed(start, 'the escapes of a member name are not valid');
+    throw malformed(start, 'a member name has an invalid escape sequence');
   }
 }
 

@@ -92,7 +92,11 @@ export async function acceptInvite(deps: KindDeps, request: Request, { token, ..
     await snapshot.catchUp();
     return answer;
   }
-  throw new GatewayError('conflict', 'user_changing', 'The user with this address is being changed. Accept it again.');
+  throw new GatewayError(
+    'conflict',
+    'user_changing',
+    'The user with this address is being changed. Accept the invite again.',
+  );
 }
 
 async function findInvite(db: Kysely<Database>, digest: string): Promise<InviteRow | null> {
@@ -105,14 +109,14 @@ const unknownToken = (): GatewayError =>
   new GatewayError(
     'not_found',
     'invite_not_found',
-    'No invite has this token: it is mistyped, or the invite was resent. Use the newest link.',
+    'No invite has this token. It is mistyped, or the invite was resent. Use the newest link.',
     { param: 'token' },
   );
 
 const remedies = {
-  accepted: 'was accepted already, and works once. Sign in as usual.',
-  cancelled: 'was cancelled. Ask for another one.',
-  expired: 'has expired. Ask for it to be resent.',
+  accepted: 'was already accepted and works only once. Sign in as usual.',
+  cancelled: 'was cancelled. Ask for a new one.',
+  expired: 'has expired. Ask for a new one.',
 };
 
 function refuseUnusable({ now }: UnitOfWork, invite: InviteRow): void {
@@ -125,7 +129,7 @@ const inviterGone = (): GatewayError =>
   new GatewayError(
     'conflict',
     'inviter_gone',
-    'The key or user that made the invite no longer has the right to do so. Ask for another invite.',
+    'The key or user that created the invite no longer has the right to do so. Ask for a new invite.',
     { param: 'token' },
   );
 
@@ -136,7 +140,7 @@ const inviterGone = (): GatewayError =>
 function refuseKeyOfOther(inviter: Pick<Caller, 'principal'>, userId: string): void {
   if (controlsKeysOf(inviter, userId)) return;
   const message =
-    'You are a user here already, and only a key of the organisation makes keys for you. Ask for an invite without a key.';
+    'You are already a user, and only an organisation key can create keys for you. Ask for an invite without a key.';
   throw new GatewayError('conflict', 'key_of_other_user', message, { param: 'token' });
 }
 

@@ -50,7 +50,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   area: 'users',
   texts: {
     create: {
-      description: 'The answer contains a link with a token that works once and expires. Sluice sends no mail.',
+      description: 'The answer contains a link with a token that works once and expires. Sluice does not send e-mail.',
       example: { email: 'ada@example.com', role: 'member', workspaces: [{ id: 'ws_abc', role: 'member' }] },
       errors: {
         invite_pending: 'the address already has a pending invite: resend that one',
@@ -62,7 +62,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
     list: { description: 'Does not include the tokens. Invites that were not accepted in time are `expired`.' },
   },
   path: '/v1/admin/users/invites',
-  names: { one: 'invite', many: 'invites', tag: 'Invites', about: 'Links that make people users.' },
+  names: { one: 'invite', many: 'invites', tag: 'Invites', about: 'Links that add people as users.' },
   owner: 'organisation',
   fields: inviteFields,
   changes: false,
@@ -87,7 +87,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
     }
     if (key && workspaces.length === 0) {
       const message =
-        "An API key belongs to a workspace: name one in 'workspaces', or leave out 'workspace_api_key_details'.";
+        "An API key belongs to a workspace. Add a workspace to 'workspaces', or leave out 'workspace_api_key_details'.";
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'workspace_api_key_details' });
     }
     const places = await Promise.all(
@@ -122,7 +122,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
       method: 'DELETE',
       path: '/v1/admin/users/invites/:id',
       operationId: 'cancelInvite',
-      summary: 'Cancel an invite: its link ends',
+      summary: 'Cancel an invite',
       description: 'The link stops working.',
       errors: endedInvite,
       tag: 'Invites',
@@ -142,9 +142,9 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
       method: 'POST',
       path: '/v1/admin/users/invites/:id/resend',
       operationId: 'resendInvite',
-      summary: 'Make a new link for an invite; the old one ends',
+      summary: 'Create a new link for an invite',
       description:
-        'The new link is only in this answer. The previous link stops working, and the invite expires later accordingly.',
+        'The new link is only in this answer. The previous link stops working, and the expiry of the invite is extended.',
       errors: {
         ...endedInvite,
         higher_role: memberErrors.higher_role,
@@ -191,7 +191,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
       },
       tag: 'Invites',
       scope: 'public',
-      responses: { 200: { description: 'The user, and the keys that were asked for.', schema: AcceptedInvite } },
+      responses: { 200: { description: 'The user, and the keys of the invite.', schema: AcceptedInvite } },
       ...withInput({ body: AcceptInviteRequest }, async ({ body }, request: Request, response) => {
         const answer = await acceptInvite(deps, request, body);
         response.setHeader('cache-control', 'no-store');
@@ -245,11 +245,9 @@ async function refuseStrongerKey(
   key: NonNullable<InviteData['workspace_api_key_details']>,
 ): Promise<void> {
   refuseMoreRights(caller, { ...key, defaults: {} });
-  await refuseLimited({ unit, caller }, 'invite somebody to a key');
+  await refuseLimited({ unit, caller }, 'invite a person with an API key');
   if (!Number.isFinite(caller.expiresAtMs)) return;
-  const message =
-    `The key of this request expires at ${new Date(caller.expiresAtMs).toISOString()}, and the key of an invite does not. ` +
-    "Leave out 'workspace_api_key_details', or use a key that does not expire.";
+  const message = `The key of this request expires at ${new Date(caller.expiresAtMs).toISOString()}, but keys of an invite do not expire. Leave out 'workspace_api_key_details', or use a key that does not expire.`;
   throw new GatewayError('forbidden', 'outlives_its_maker', message, { param: 'workspace_api_key_details' });
 }
 
@@ -266,10 +264,10 @@ async function refuseFurtherInvite({ tx }: UnitOfWork, address: string, invitesM
     from resource where kind = 'invite' and ${hasStatus('pending')}`.execute(tx);
   const { same = null, count = 0 } = rows[0] ?? {};
   if (same !== null) {
-    const message = `The invite '${same}' for this address is pending. Resend it, or cancel it first.`;
+    const message = `The invite '${same}' for this address is still pending. Resend it, or cancel it first.`;
     throw new GatewayError('conflict', 'invite_pending', message, { param: 'email' });
   }
   if (count < invitesMax) return;
-  const message = `${invitesMax} invites are pending, and no more are allowed. Cancel some, or raise SLUICE_INVITES_MAX.`;
+  const message = `${invitesMax} invites are already pending, the maximum. Cancel some, or raise SLUICE_INVITES_MAX.`;
   throw new GatewayError('quota_exceeded', 'too_many_invites', message);
 }

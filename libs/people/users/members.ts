@@ -104,7 +104,7 @@ export const endOfMemberships: FollowUp<object, { id: string }> = {
   async run(unit, { id: workspaceId }, { locked }) {
     const members = await memberIds(unit.tx, workspaceId);
     if (members.some((id) => !locked.includes(id))) {
-      const message = 'Somebody became a member of the workspace at the same moment. Delete it again.';
+      const message = 'A member was added to the workspace at the same time. Delete the workspace again.';
       throw new GatewayError('conflict', 'members_changed', message);
     }
     for (const id of members) await unit.append(userModel, id, [leftEvent(workspaceId)]);
@@ -147,7 +147,7 @@ function noKnownUser(id: string, caller: Caller): GatewayError {
   const named = `There is no user '${id.slice(0, 100)}'`;
   const message = actsForOrganisation(caller)
     ? `${named}. GET /v1/admin/users lists them.`
-    : `${named} with whom you share a workspace. Ask an admin of the organisation to add or invite the person.`;
+    : `${named} in one of your workspaces. Ask an admin of the organisation to add or invite the person.`;
   return new GatewayError('not_found', 'user_not_found', message, { param: 'users' });
 }
 
@@ -290,7 +290,7 @@ export function memberRoutes(deps: KindDeps): Route[] {
         ...memberErrors,
       },
       ...write,
-      responses: { 200: { description: 'Those who were named.', schema: MemberList } },
+      responses: { 200: { description: 'The members in the request.', schema: MemberList } },
       ...withInput({ ...all, body: AddMembersRequest }, async ({ body: { users } }, request, response) => {
         const workspaceId = await workspaceOf(request);
         const ids = [...new Set(users.map(({ id }) => id))];
@@ -303,7 +303,7 @@ export function memberRoutes(deps: KindDeps): Route[] {
       method: 'GET',
       path,
       operationId: 'listMembers',
-      summary: 'List the members of a workspace, those who joined last first',
+      summary: 'List the members of a workspace, newest first',
       description: 'Includes the role and scopes of each member in this workspace.',
       ...read,
       responses: { 200: { description: 'A page of members.', schema: MemberList } },
@@ -362,7 +362,7 @@ export function memberRoutes(deps: KindDeps): Route[] {
       ...write,
       responses: {
         200: {
-          description: 'The user is no member any more.',
+          description: 'The user is no longer a member.',
           schema: z.object({
             id: z.string(),
             object: z.literal('workspace-user'),

@@ -193,7 +193,7 @@ export async function refuseTooManyUsers({ tx }: Pick<UnitOfWork, 'tx'>, usersMa
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from resource where kind = 'user' and deleted_at is null`.execute(tx);
   if ((rows[0]?.count ?? 0) < usersMax) return;
-  const message = `The organisation has ${usersMax} users, and no more are allowed. Remove some, or raise SLUICE_USERS_MAX.`;
+  const message = `The organisation already has ${usersMax} users, the maximum. Remove some, or raise SLUICE_USERS_MAX.`;
   throw new GatewayError('quota_exceeded', 'too_many_users', message);
 }
 

@@ -52,13 +52,12 @@ const emailTaken = (): GatewayError =>
   new GatewayError(
     'forbidden',
     'email_taken',
-    'The token is valid, but another user has its e-mail address. To find users by their address, set ' +
-      'SLUICE_JWT_CLAIM_USER to the claim of SLUICE_JWT_CLAIM_EMAIL.',
+    'The token is valid, but another user has the same e-mail address. To identify users by e-mail address, set SLUICE_JWT_CLAIM_USER to the claim in SLUICE_JWT_CLAIM_EMAIL.',
   );
 
 const wasRemoved = (): GatewayError =>
   new GatewayError(
     'forbidden',
     'user_removed',
-    'The token is valid, but its user was removed here, and does not come back by signing in. Ask an admin for an invite.',
+    'The token is valid, but its user was removed. Ask an admin for an invite.',
   );

@@ -39,7 +39,7 @@ export function encodeMessages({ messages }: ChatRequest, options: Options, drop
     throw new GatewayError(
       'invalid_request',
       'invalid_value',
-      "Invalid 'messages': Claude needs at least one user message that is not empty.",
+      "Invalid 'messages': Claude needs at least one non-empty user message.",
       { param: 'messages' },
     );
   }
@@ -126,7 +126,7 @@ function encodePart(part: ContentPart, resources: Options['resources']): Block[]
     }
     case 'audio':
     case 'unknown':
-      throw unsupportedPart(part, 'Claude', 'it takes text, images and documents');
+      throw unsupportedPart(part, 'Claude', 'only text, images and documents are supported');
   }
 }
 
@@ -157,7 +157,7 @@ function encodeMedia(
     const data = Buffer.from(base64, 'base64').toString('utf8');
     return { type: 'document', source: { type: 'text', media_type: mediaType, data } };
   }
-  throw unsupportedPart(part, 'Claude', 'it takes JPEG, PNG, GIF and WebP images, PDF and plain text');
+  throw unsupportedPart(part, 'Claude', 'only JPEG, PNG, GIF and WebP images, PDF and plain text are supported');
 }
 
 /** Anthropic's `cache_control` for prompt caching, which clients set on messages, parts and tools. */

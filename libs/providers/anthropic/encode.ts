@@ -191,7 +191,7 @@ function encodeEffort(
 function encodeFormat({ responseFormat }: ChatRequest, model: ClaudeModel): Json | undefined {
   if (responseFormat?.type !== 'json_schema' || responseFormat.schema === undefined) return undefined;
   if (!model.structuredOutput) {
-    throw unsupported('response_format', 'this Claude model cannot be held to a JSON schema; later ones can');
+    throw unsupported('response_format', 'this Claude model does not support JSON schemas. Use a newer one');
   }
   return { type: 'json_schema', schema: responseFormat.schema };
 }

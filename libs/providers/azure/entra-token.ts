@@ -27,11 +27,11 @@ export function entraClientOf({ settings, secrets }: Pick<Upstream, 'settings' |
   if (!tenantId || !clientId || !clientSecret) {
     throw unusable(
       'azure_entra_tenant_id',
-      'azure_entra_tenant_id, azure_entra_client_id and azure_entra_client_secret belong together',
+      'azure_entra_tenant_id, azure_entra_client_id and azure_entra_client_secret must be set together',
     );
   }
   if (!/^[A-Za-z0-9][A-Za-z0-9.-]{0,99}$/.test(tenantId)) {
-    throw unusable('azure_entra_tenant_id', 'expected the id or the domain of a tenant');
+    throw unusable('azure_entra_tenant_id', 'expected the ID or the domain of a tenant');
   }
   return { tenantId, clientId, clientSecret, scope: settings['azure_entra_scope'] ?? defaultScope };
 }
@@ -91,7 +91,7 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
   // request.
   const number = /AADSTS\d{1,12}/.exec(textOf(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
-    throw unusable('azure_entra_client_secret', `Microsoft Entra refused the client (${number})`);
+    throw unusable('azure_entra_client_secret', `Microsoft Entra rejected the client (${number})`);
   }
   throw new GatewayError('provider_failed', 'upstream_error', `Microsoft Entra did not issue a token (${number}).`);
 }

@@ -83,7 +83,7 @@ function encode(call: Call, upstream: Upstream): OutboundRequest {
   const deployment = settings['azure_deployment_id'];
   const isFirst = version === 'v1';
   if (!isFirst && !/^(\d{4}-\d{2}-\d{2}(-preview)?|preview|latest)$/.test(version)) {
-    throw invalid('azure_api_version', 'expected v1, or a version like 2024-10-21 or 2025-04-01-preview');
+    throw invalid('azure_api_version', 'expected v1, or a version such as 2024-10-21 or 2025-04-01-preview');
   }
   const named = isFirst || version === 'preview' || version === 'latest';
   const query = isFirst ? '' : `?api-version=${version}`;

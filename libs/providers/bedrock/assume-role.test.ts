@@ -93,7 +93,7 @@ test.each([
     'invalid_request',
     /Not authorized/,
   ],
-  [500, 'oops', 'provider_failed', /answered 500/],
+  [500, 'oops', 'provider_failed', /returned status 500/],
   [200, '<AssumeRoleResponse/>', 'provider_failed', /returned no credentials/],
 ])('STS that answers %i %s', async (status, text, kind, message) => {
   const { state, at } = sts();

@@ -78,7 +78,7 @@ async function fetchCredentials(
   const { status, body } = await fetch(request);
   const xml = body.toString('utf8');
   if (status !== 200) {
-    const why = elementOf(xml, 'Message') ?? `AWS STS answered ${status}.`;
+    const why = elementOf(xml, 'Message') ?? `AWS STS returned status ${status}.`;
     const refused = status >= 400 && status < 500;
     throw new GatewayError(
       refused ? 'invalid_request' : 'provider_failed',

@@ -17,7 +17,10 @@ const families: readonly Family[] = [
     encode: (texts, body, model) => {
       const [text, ...more] = texts;
       if (text === undefined || more.length > 0) {
-        throw unsupported('input', `${model} embeds one text a call: send each of the ${texts.length} texts by itself`);
+        throw unsupported(
+          'input',
+          `${model} embeds one text per call. Send each of the ${texts.length} texts separately`,
+        );
       }
       const dimensions = numberOf(body['dimensions']);
       if (dimensions !== undefined && !model.includes('v2')) throw fixedLength(model);
@@ -62,7 +65,7 @@ export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; d
   const { input } = body;
   const texts = Array.isArray(input) ? (input as readonly unknown[]) : [input];
   if (!texts.every((text) => typeof text === 'string')) {
-    throw unsupported('input', 'Bedrock embeds texts, not token numbers');
+    throw unsupported('input', 'Bedrock embeds texts, not token IDs');
   }
   return { model, body: family.encode(texts, body, model), dropped: droppedParams(body, family.taken) };
 }
@@ -86,4 +89,4 @@ export function decodeEmbeddings(body: unknown, call: Call): unknown {
 }
 
 const fixedLength = (model: string): GatewayError =>
-  unsupported('dimensions', `the vectors of ${model} have one length only`);
+  unsupported('dimensions', `the vector length of ${model} cannot be changed`);

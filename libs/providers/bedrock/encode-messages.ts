@@ -36,7 +36,7 @@ export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: s
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'messages': Bedrock needs at least one user message that is not empty.",
+    "Invalid 'messages': Bedrock needs at least one non-empty user message.",
     { param: 'messages' },
   );
 }
@@ -117,7 +117,7 @@ function encodePart(part: ContentPart, state: State): Block[] {
       return [encodeMedia(part, state), ...cachePoint(part.raw)];
     case 'audio':
     case 'unknown':
-      throw unsupportedPart(part, 'Bedrock', 'it takes text, images, documents and videos');
+      throw unsupportedPart(part, 'Bedrock', 'only text, images, documents and videos are supported');
   }
 }
 
@@ -126,7 +126,11 @@ function encodeMedia(part: Extract<ContentPart, { type: 'image' | 'file' }>, sta
   const fetched = media.kind === 'url' ? state.resources.get(media.url) : undefined;
   const bytes = media.kind === 'bytes' ? media : fetched && fetchedMedia(fetched);
   if (!bytes) {
-    throw unsupportedPart(part, 'Bedrock', 'it takes bytes, so send a data: URL or an http address to fetch them from');
+    throw unsupportedPart(
+      part,
+      'Bedrock',
+      'only bytes are supported. Send a data: URL or an http address to fetch them from',
+    );
   }
   const format = Object.hasOwn(formats, bytes.mediaType) ? formats[bytes.mediaType] : undefined;
   if (format === undefined) {

@@ -173,7 +173,7 @@ function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefin
 function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null) {
   if (format?.type !== 'json_schema' || format.schema === undefined) return undefined;
   if (claude && !claude.structuredOutput) {
-    throw unsupported('response_format', 'this Claude model cannot be held to a JSON schema; later ones can');
+    throw unsupported('response_format', 'this Claude model does not support JSON schemas. Use a newer one');
   }
   const { name, description, schema } = format;
   const jsonSchema = { name, ...(description ? { description } : {}), schema: JSON.stringify(schema) };

@@ -39,7 +39,7 @@ export function decodeBedrockError(status: number, body: string): ProviderError 
   const name = textOf(toRecord(parsed)['__type'])?.split('#').at(-1) ?? null;
   return {
     error: {
-      message: messageOf(parsed) ?? (raw === '' ? `The provider answered ${status}.` : raw),
+      message: messageOf(parsed) ?? (raw === '' ? `The provider returned status ${status}.` : raw),
       type: typeOf(status),
       param: null,
       code: name,

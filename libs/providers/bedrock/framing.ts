@@ -59,7 +59,8 @@ export function openEventFraming(onEvent: (event: StreamEvent) => void, eventByt
 function readPrelude(bytes: Buffer, eventBytesMax: number): number {
   const length = bytes.readUInt32BE(0);
   if (crc32(bytes.subarray(0, 8)) !== bytes.readUInt32BE(8)) throw new Error('An event has a damaged prelude.');
-  if (length < messageBytesMin || length > eventBytesMax) throw new RangeError(`An event claims ${length} bytes.`);
+  if (length < messageBytesMin || length > eventBytesMax)
+    throw new RangeError(`An event has an invalid length of ${length} bytes.`);
   return length;
 }
 

@@ -13,7 +13,7 @@ export const isOpenAiModel = (id: string): boolean => /(^|\.)openai\./.test(id);
  */
 export function toPathSegment(id: string): string {
   if (id.split('/').some((part) => /^\.{0,2}$/.test(part))) {
-    const message = `Invalid 'model': '${id.slice(0, 200)}' is no id of a model or ARN of Bedrock.`;
+    const message = `Invalid 'model': '${id.slice(0, 200)}' is not a valid Bedrock model ID or ARN.`;
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'model' });
   }
   return encodeURIComponent(id).replaceAll(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);

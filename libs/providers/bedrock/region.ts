@@ -9,7 +9,7 @@ export function assertRegion(region: string): void {
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'aws_region': expected a region name like us-east-1.",
+    "Invalid 'aws_region': expected a region name such as us-east-1.",
     { param: 'aws_region' },
   );
 }

@@ -116,7 +116,7 @@ test('an error says what is known of it', () => {
     'The provider ended the stream with throttlingException.',
   );
   expect(decodeBedrockError(403, '{"Message":"no"}').error).toMatchObject({ message: 'no', type: 'permission_error' });
-  expect(decodeBedrockError(500, '').error.message).toBe('The provider answered 500.');
+  expect(decodeBedrockError(500, '').error.message).toBe('The provider returned status 500.');
 });
 
 test.each([

@@ -208,7 +208,7 @@ function parseInput(text: string, param: string): Json {
     parsed = null;
   }
   if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Json;
-  throw invalid(param, 'expected the text of a JSON object, because this provider takes arguments as one');
+  throw invalid(param, 'expected a JSON object as text, because this provider requires arguments as an object');
 }
 
 /** Deprecated calls have no id. One made from the position stays the same over the turns of a conversation. */

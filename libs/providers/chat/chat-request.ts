@@ -129,15 +129,15 @@ export function assertPlainAnswer(
   if (!can.n && request.n !== undefined && request.n > 1) {
     throw unsupported(
       'n',
-      `${provider} gives one choice a call: leave out 'n' and send the request ${request.n} times`,
+      `${provider} returns one choice per call. Leave out 'n' and send the request ${request.n} times`,
     );
   }
-  if (!can.logprobs && request.logprobs) throw unsupported('logprobs', `${provider} gives no log-probabilities`);
+  if (!can.logprobs && request.logprobs) throw unsupported('logprobs', `${provider} does not return log-probabilities`);
   const { modalities, audio } = request.body;
   if (Array.isArray(modalities) && modalities.some((kind) => kind !== 'text')) {
-    throw unsupported('modalities', `${provider} answers with text only`);
+    throw unsupported('modalities', `${provider} only returns text`);
   }
-  if (audio !== undefined && audio !== null) throw unsupported('audio', `${provider} answers with text only`);
+  if (audio !== undefined && audio !== null) throw unsupported('audio', `${provider} only returns text`);
 }
 
 /** The error for a parameter whose absence would change the answer's shape. `why` is a sentence without a full stop. */

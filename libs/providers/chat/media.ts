@@ -49,7 +49,7 @@ export function readMedia(url: string, param: string): Media {
   const comma = url.indexOf(',');
   const [mediaType = '', ...attributes] = url.slice(5, Math.max(comma, 5)).split(';');
   if (comma === -1 || mediaType === '') {
-    throw unreadable(param, 'expected a data: URL like data:image/png;base64,iVBORw0…');
+    throw unreadable(param, 'expected a data: URL such as data:image/png;base64,iVBORw0…');
   }
   const data = url.slice(comma + 1);
   if (attributes.some((attribute) => attribute.trim().toLowerCase() === 'base64')) {

@@ -53,7 +53,7 @@ function encodeUserParts(parts: readonly ContentPart[]): string | Json[] {
       throw unsupportedPart(
         part,
         'Cohere',
-        "messages hold text and images; longer texts go into the 'documents' parameter",
+        "messages can only contain text and images. Use the 'documents' parameter for longer texts",
       );
     }
     const { media, detail } = part;
@@ -69,6 +69,6 @@ function encodeResult(parts: readonly ContentPart[]): string | Json[] {
     if (part.type === 'text') return { type: 'text', text: part.text };
     if (part.type === 'unknown' && part.name === 'document')
       return { type: 'document', document: part.raw['document'] };
-    throw unsupportedPart(part, 'Cohere', 'results of tools hold text and documents');
+    throw unsupportedPart(part, 'Cohere', 'tool results can only contain text and documents');
   });
 }

@@ -68,7 +68,7 @@ function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Jso
   }
   const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
   if (named.length === 0) {
-    throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'tool_choice': no tool has that name.", {
+    throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'tool_choice': no tool has this name.", {
       param: 'tool_choice',
     });
   }

@@ -11,7 +11,9 @@ export function decodeCohereError(status: number, body: string): ProviderError {
 export function failureOf(finishReason: unknown, detail: string | undefined): ProviderError | undefined {
   if (finishReason !== 'ERROR' && finishReason !== 'TIMEOUT') return undefined;
   const timedOut = finishReason === 'TIMEOUT';
-  const message = detail ?? (timedOut ? 'Cohere ran out of time for this answer.' : 'Cohere failed in this answer.');
+  const message =
+    detail ??
+    (timedOut ? 'Cohere timed out while generating this answer.' : 'Cohere failed while generating this answer.');
   return {
     status: timedOut ? 504 : 502,
     error: { message, type: 'server_error', param: null, code: timedOut ? 'upstream_timeout' : 'upstream_error' },

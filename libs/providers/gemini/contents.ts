@@ -114,7 +114,7 @@ function resultParts(results: readonly ToolResult[], call: Call): Json[] {
       throw new GatewayError(
         'invalid_request',
         'invalid_value',
-        `Invalid '${param}.tool_call_id': no earlier assistant message made this call, and Gemini needs its name.`,
+        `Invalid '${param}.tool_call_id': no earlier assistant message contains this call, and Gemini needs its name.`,
         { param: `${param}.tool_call_id` },
       );
     }

@@ -183,7 +183,7 @@ describe('whole answers', () => {
   );
 
   test('no candidate, and one that says nothing and not why, are failures', () => {
-    expect(() => decode({})).toThrow(failing(/without a single candidate/));
+    expect(() => decode({})).toThrow(failing(/returned no candidates/));
     expect(() => decode({ candidates: [{ index: 0 }] })).toThrow(failing(/no finish reason/));
     expect(decode({ candidates: [candidate([], 'STOP')] })).toMatchObject({ choices: [{ finish_reason: 'stop' }] });
   });

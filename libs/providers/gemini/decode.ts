@@ -175,7 +175,7 @@ export function decodeGeminiChat(body: unknown, call: Call): unknown {
     );
   }
   const candidates = toRecords(response['candidates']);
-  if (candidates.length === 0) throw unusable('answered without a single candidate');
+  if (candidates.length === 0) throw unusable('returned no candidates');
   const ordered = candidates.toSorted((a, b) => countOf(a['index']) - countOf(b['index']));
   const choices = ordered.map((candidate, index) => toChoice(candidate, index, head.id, call.strict));
   return toCompletion(head, choices, countsOf(response));

@@ -22,7 +22,7 @@ export function readInputTexts(input: unknown): readonly string[] {
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'input': Google's models take a text or a list of texts, not the token ids of OpenAI's tokenizer.",
+    "Invalid 'input': Google's models accept a text or a list of texts, not token IDs of OpenAI's tokenizer.",
     { param: 'input' },
   );
 }

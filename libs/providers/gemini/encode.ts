@@ -76,7 +76,7 @@ export function modelPath(model: unknown): string {
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'model': expected a name like gemini-2.5-flash, made of letters, digits, '.', '_' and '-'.",
+    "Invalid 'model': expected a name such as gemini-2.5-flash, with letters, digits, '.', '_' and '-'.",
     { param: 'model' },
   );
 }

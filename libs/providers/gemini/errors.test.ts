@@ -31,13 +31,13 @@ test.each([
 });
 
 test.each([
-  ['', 'The provider answered 500.'],
-  ['null', 'The provider answered 500.'],
-  ['[]', 'The provider answered 500.'],
+  ['', 'The provider returned status 500.'],
+  ['null', 'The provider returned status 500.'],
+  ['[]', 'The provider returned status 500.'],
   ['Bad gateway', 'Bad gateway'],
   ['{"error":"text"}', 'text'],
   ['{"error":{"status":"INTERNAL"}}', 'INTERNAL'],
-  ['{"error":{"code":"x","message":7,"details":[null,{"fieldViolations":7}]}}', 'The provider answered 500.'],
+  ['{"error":{"code":"x","message":7,"details":[null,{"fieldViolations":7}]}}', 'The provider returned status 500.'],
 ])('a body of %j still becomes an error', (body, message) => {
   expect(decodeGoogleError(500, body).error).toMatchObject({ message, type: 'server_error' });
 });

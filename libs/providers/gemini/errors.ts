@@ -21,7 +21,7 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
   const plain = textOf(outer['error']) ?? (parsed === undefined ? body.trim() : '');
   return {
     error: {
-      message: textOf(message) || textOf(name) || plain || `The provider answered ${real}.`,
+      message: textOf(message) || textOf(name) || plain || `The provider returned status ${real}.`,
       type: typeOf(real),
       param: fieldOf(details),
       code: textOf(name) ?? null,

@@ -80,7 +80,7 @@ export function toGenerationConfig(request: ChatRequest, strict: boolean, droppe
   if (strict && Array.isArray(modalities) && modalities.some((kind) => !/^text$/i.test(String(kind)))) {
     throw unsupported(
       'response_modalities',
-      'OpenAI has no place for images or speech in an answer; set strict compliance to false to get them as content_blocks',
+      'the OpenAI format has no field for generated images or speech. Set strict_open_ai_compliance to false to get them as content_blocks',
     );
   }
   return Object.keys(config).length === 0 ? undefined : config;

@@ -22,7 +22,7 @@ export const gemini: Provider = {
   credentialHeaders: ['x-goog-api-key'],
   clientHeaders: [],
   requestIdHeaders: ['x-request-id'],
-  notes: ['Older models reject JSON mode together with tools. `json_object` may be answered with a list.'],
+  notes: ['Older models reject JSON mode together with tools. The answer to `json_object` can be a list.'],
   operations: {
     chat: {
       encode: encodeGeminiChat,

@@ -81,7 +81,7 @@ export function toGeminiPart(part: ContentPart, call: Call): Json {
     case 'file':
       return mediaPart(part, part.media, textOf(toRecord(part.raw['file'])['mime_type']), call);
     case 'unknown':
-      throw unsupportedPart(part, 'Gemini', 'parts are text, image_url, input_audio or file');
+      throw unsupportedPart(part, 'Gemini', 'parts must be text, image_url, input_audio or file');
   }
 }
 
@@ -89,19 +89,23 @@ function mediaPart(part: ContentPart, media: Media, givenType: string | undefine
   if (media.kind === 'bytes') return { inlineData: { mimeType: media.mediaType, data: media.base64 } };
   if (media.kind === 'id') {
     if (!/^files\/[a-z0-9-]{1,60}$/.test(media.id)) {
-      throw unsupportedPart(part, 'Gemini', 'its file ids look like files/abc-123; send other files as data or by URL');
+      throw unsupportedPart(
+        part,
+        'Gemini',
+        'Gemini file IDs have the form files/abc-123. Send other files as data or by URL',
+      );
     }
     return { fileData: { ...(givenType === undefined ? {} : { mimeType: givenType }), fileUri: filesApi + media.id } };
   }
   const { url } = media;
   if (mustFetch(url, givenType)) return fetchedPart(part, url, call);
-  if (!/^(https|gs):/i.test(url)) throw unsupportedPart(part, 'Gemini', 'URLs are https:, gs: or data:');
+  if (!/^(https|gs):/i.test(url)) throw unsupportedPart(part, 'Gemini', 'URLs must start with https:, gs: or data:');
   const mimeType = givenType ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
   if (mimeType === undefined && !isGoogleFile(url)) {
     throw unsupportedPart(
       part,
       'Gemini',
-      'its type is unknown: add mime_type next to the URL, or a file extension to it',
+      'its type is unknown. Add mime_type next to the URL, or add a file extension to the URL',
     );
   }
   return { fileData: { ...(mimeType === undefined ? {} : { mimeType }), fileUri: url } };

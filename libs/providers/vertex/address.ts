@@ -12,7 +12,7 @@ const modelForm = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,120}(?:@[A-Za-z0-9]{
 
 /** The region's base URL; null without `vertex_region`. Throws invalid_request for an invalid region. */
 export const addressOf = addressFrom('vertex_region', (region) => {
-  checkForm(region, regionForm, 'vertex_region', 'a region like us-central1, or global');
+  checkForm(region, regionForm, 'vertex_region', 'a region such as us-central1, or global');
   return `https://${hostOf(region)}/v1`;
 });
 
@@ -32,8 +32,8 @@ export function locationOf(upstream: Upstream): { origin: string; path: string }
   const region = settings['vertex_region'] || missing('vertex_region');
   const project =
     settings['vertex_project_id'] || serviceAccountOf(upstream)?.projectId || missing('vertex_project_id');
-  checkForm(region, regionForm, 'vertex_region', 'a region like us-central1, or global');
-  checkForm(project, projectForm, 'vertex_project_id', 'a project id like my-project-123');
+  checkForm(region, regionForm, 'vertex_region', 'a region such as us-central1, or global');
+  checkForm(project, projectForm, 'vertex_project_id', 'a project ID such as my-project-123');
   const { origin, folder } = partsOf(baseUrl);
   return { origin, path: `${folder}/projects/${encodeURIComponent(project)}/locations/${region}` };
 }
@@ -78,7 +78,7 @@ function missing(name: string): never {
   throw new GatewayError(
     'invalid_request',
     'missing_setting',
-    `Vertex AI needs '${name}': set it on the virtual key.`,
+    `Vertex AI needs '${name}'. Set it on the virtual key.`,
     { param: name },
   );
 }
@@ -87,6 +87,6 @@ const invalidModel = (): GatewayError =>
   new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'model': expected a name like gemini-2.5-flash, claude-sonnet-4-5@20250929 or meta/llama-4-maverick.",
+    "Invalid 'model': expected a name such as gemini-2.5-flash, claude-sonnet-4-5@20250929 or meta/llama-4-maverick.",
     { param: 'model' },
   );

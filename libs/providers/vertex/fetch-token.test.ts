@@ -156,9 +156,9 @@ describe('calls at the same time', () => {
 
 describe('the key file', () => {
   test.each([
-    ['no JSON', /not JSON/],
+    ['no JSON', /not valid JSON/],
     [[], /client_email or private_key is missing/],
-    [{ ...file, private_key: 'x' }, /no PEM/],
+    [{ ...file, private_key: 'x' }, /PEM format/],
     [{ ...file, token_uri: 'https://evil.test/token' }, /token_uri/],
     [{ ...file, token_uri: 'https://oauth2.googleapis.com/token?x=1' }, /token_uri/],
     [{ ...file, token_uri: 'https://oauth2.googleapis.com.evil.test/token' }, /token_uri/],
@@ -192,7 +192,7 @@ describe('the key file', () => {
 test('an account that Google refuses is the caller’s fault; a server that fails is not', async () => {
   const answer = { error: 'invalid_grant', error_description: 'Invalid JWT Signature for Bearer abcdefghijkl.' };
   await expect(rig({ status: 400, body: answer }).call()).rejects.toThrow(
-    refused(/answered 400 \(invalid_grant: Invalid JWT Signature for \[redacted\]/),
+    refused(/returned status 400 \(invalid_grant: Invalid JWT Signature for \[redacted\]/),
   );
   const failed = { kind: 'provider_failed', code: 'upstream_invalid_response' };
   for (const answer of [

@@ -88,11 +88,11 @@ function readToken(status: number, body: Buffer, now: number): Token {
   }
   if (status >= 400 && status < 500 && status !== 429) {
     const reason = [textOf(error), textOf(description)].filter(Boolean).join(': ');
-    throw invalidCredential(`Google answered ${status}${reason === '' ? '' : ` (${scrub(reason, [], 300)})`}`);
+    throw invalidCredential(`Google returned status ${status}${reason === '' ? '' : ` (${scrub(reason, [], 300)})`}`);
   }
   throw new GatewayError(
     'provider_failed',
     'upstream_invalid_response',
-    `Vertex AI could not be authenticated: the token endpoint answered ${status}${status === 200 ? ' without a token' : ''}.`,
+    `Vertex AI could not be authenticated: the token endpoint returned status ${status}${status === 200 ? ' without a token' : ''}.`,
   );
 }

@@ -41,7 +41,7 @@ function readServiceAccount(text: string): ServiceAccount {
   try {
     parsed = JSON.parse(text);
   } catch {
-    throw invalidCredential('it is not JSON');
+    throw invalidCredential('it is not valid JSON');
   }
   const file = toRecord(parsed);
   const clientEmail = textOf(file['client_email']) ?? '';
@@ -60,7 +60,7 @@ function readKey(pem: string): KeyObject {
   try {
     key = createPrivateKey(pem);
   } catch {
-    throw invalidCredential('private_key is no PEM of a private key');
+    throw invalidCredential('private_key is not a private key in PEM format');
   }
   if (key.asymmetricKeyType !== 'rsa') throw invalidCredential('private_key is not an RSA key');
   return key;
@@ -82,5 +82,5 @@ export function tokenUrlOf({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstr
   if (tokenUri === googleTokenUri) return new URL(googleTokenUri);
   const url = URL.canParse(tokenUri) ? new URL(tokenUri) : null;
   if (url?.origin === baseUrl.origin && url.username === '' && url.password === '') return url;
-  throw invalidCredential(`its token_uri is neither ${googleTokenUri} nor at ${baseUrl.origin}`);
+  throw invalidCredential(`its token_uri must be ${googleTokenUri} or a URL at ${baseUrl.origin}`);
 }

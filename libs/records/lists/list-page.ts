@@ -18,7 +18,7 @@ export function pageOf(
   const { after, limit, currentPage, pageSize, ...own } = query as Record<string, string & number>;
   const { current_page: page = currentPage, page_size: size = pageSize } = own;
   if (after !== undefined && page !== undefined) {
-    const message = "Invalid 'current_page': a page is chosen by 'after' or by 'current_page', not by both.";
+    const message = "Invalid 'current_page': it cannot be combined with 'after'. Send only one of them.";
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'current_page' });
   }
   const count = size ?? limit ?? (isBare ? 100 : 20);

@@ -105,6 +105,6 @@ async function createdAt(
 }
 
 const wrongCursor = (): GatewayError =>
-  new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': this list has no item with that id.", {
+  new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': this list has no item with this ID.", {
     param: 'after',
   });

@@ -197,7 +197,7 @@ function report({ logger, bytesMax }: Deps, previous: LiveRecords, { leftOut, by
     const fields = { workspace_id: id, bytes: bytesOf.get(id), bytes_max_of_all: bytesMax };
     logger.error(
       fields,
-      'the records of a workspace do not fit into memory: its calls are refused until some are deleted',
+      'the records of a workspace do not fit into memory; its calls are rejected until some are deleted',
     );
   }
   for (const id of previous.leftOut.keys()) {
@@ -236,7 +236,7 @@ async function renew(
         records.set(id, { version, workspaceId, slug, lookups, entry, limits, bytes });
       } catch (error) {
         const fields = { err: error, [`${kind.noun}_id`]: id, workspace_id: workspaceId };
-        deps.logger.error(fields, 'a stored record cannot be read: calls that need it are refused');
+        deps.logger.error(fields, 'a stored record cannot be read; calls that need it are rejected');
         unreadable.set(id, { version, workspaceId, slug, lookup, noun: kind.names.one, bytes });
       }
     }

@@ -44,11 +44,11 @@ const pageTooLarge = (fitting: number): GatewayError =>
   new GatewayError(
     'invalid_request',
     'page_too_large',
-    `This page is larger than a page may be: its first ${fitting} records fit. Choose a 'page_size' of at most ${fitting}, or page by 'after' instead of 'current_page'.`,
+    `This page is too large: only its first ${fitting} records fit. Use a 'page_size' of at most ${fitting}, or 'after' instead of 'current_page'.`,
     { param: 'page_size' },
   );
 
-const total = z.int().describe(`Exact up to ${totalMax}, which also stands for more.`);
+const total = z.int().describe(`Exact below ${totalMax}. Larger totals are reported as ${totalMax}.`);
 
 /** The schema of `sendList`. */
 export const listSchemaOf = ({ listsBare, data }: Portkey, item: z.ZodObject): z.ZodType =>

@@ -71,7 +71,7 @@ export async function freeSlug(
   throw new GatewayError(
     'conflict',
     'slug_taken',
-    `The slug '${candidates[0] ?? ''}' is taken by another ${one}. Choose another slug, or update that one with PUT.`,
+    `Another ${one} already has the slug '${candidates[0] ?? ''}'. Choose another slug, or update that ${one} with PUT.`,
     { param: 'slug' },
   );
 }

@@ -19,7 +19,7 @@ export function createKilledReport({ db, logger }: { db: Kysely<Database>; logge
       const unwritten = lastSequence - writtenSequence;
       logger.warn(
         { process_id: id, app, host, version, heard_at: heardAt.toISOString(), unwritten_log_records: unwritten },
-        'a process was killed or has lost the database',
+        'a process was killed or lost its database connection',
       );
     }
     reported = new Set(silent.map(({ id }) => id));

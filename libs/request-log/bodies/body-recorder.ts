@@ -134,7 +134,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
 
   async function write({ id, workspaceId, recording, bodies }: Group): Promise<void> {
     if ((await sizeOf(workspaceId)) >= deps.workspaceBytesMax)
-      throw new Error(`workspace ${workspaceId} has as many recorded bodies as it may (SLUICE_RECORDING_MAX)`);
+      throw new Error(`workspace ${workspaceId} has reached its limit of recorded bodies (SLUICE_RECORDING_MAX)`);
     const { owner, key } = await keyOf(workspaceId);
     const task = { identity: `${workspaceId}/${id}`, key, redact: recording.redact, bodies };
     const sealed = await lane.run(task, { timeoutMs: sealTimeoutMs, group: workspaceId });

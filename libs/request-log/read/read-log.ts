@@ -129,7 +129,7 @@ function uuidOfCursor(after: string): string {
   const uuid = fromLogId(after);
   if (uuid !== undefined) return uuid;
   const message =
-    "Invalid 'after': expected the id of a log record, log_ and 32 hexadecimal digits, as a page's last_id.";
+    "Invalid 'after': expected the ID of a log record (log_ and 32 hexadecimal digits), such as the last_id of a page.";
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }
 

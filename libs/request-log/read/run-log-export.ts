@@ -53,7 +53,7 @@ type Progress = { part: number; lastId: string | null; skipped: number; written:
 function failureOf(error: unknown): string | null {
   if (error instanceof GatewayError) return error.message;
   if (sqlStateOf(error) === '57014')
-    return 'Reading the log took too long because few records match. Choose a shorter time, or fewer filters.';
+    return 'Reading the log took too long because few records match. Choose a shorter period, or fewer filters.';
   return null;
 }
 
@@ -220,8 +220,7 @@ const unreadable = (id: string, cause: unknown): GatewayError =>
   new GatewayError(
     'internal',
     'recorded_bodies_unreadable',
-    `The recorded bodies of ${toLogId(id)} cannot be read: their blob is damaged, or their key does not open. Leave out ` +
-      "'request' and 'response', or choose a time without this record.",
+    `The recorded bodies of ${toLogId(id)} cannot be read. Their blob is damaged, or their key cannot be decrypted. Leave out 'request' and 'response', or choose a period without this record.`,
     { cause },
   );
 
@@ -293,7 +292,7 @@ const tooLarge = (rowsMax: number): GatewayError =>
   new GatewayError(
     'invalid_request',
     'log_export_too_large',
-    `More than ${rowsMax} records match, which is the most of one export (SLUICE_EXPORT_ROWS_MAX). Choose a shorter time, or a page_size.`,
+    `More than ${rowsMax} records match, the maximum of one export (SLUICE_EXPORT_ROWS_MAX). Choose a shorter period, or set page_size.`,
   );
 
 /** Deletes the files of exports that ended without success, were deleted, or are older than `retentionMs`. */

@@ -76,7 +76,7 @@ export function createCallMetrics(): CallMetrics {
   });
   const tokens: Counter = new Counter({
     name: 'sluice_call_tokens_total',
-    help: 'Tokens by type; cached ones are part of input, and reasoning ones part of output, as providers report them.',
+    help: 'Tokens by type, as reported by providers. Cached tokens are part of input, and reasoning tokens are part of output.',
     labelNames: [...ofModel, 'type'],
     registers,
     collect() {
@@ -88,7 +88,7 @@ export function createCallMetrics(): CallMetrics {
   });
   const costs: Counter = new Counter({
     name: 'sluice_call_cost_dollars_total',
-    help: 'Cost of calls in US dollars, without calls whose cost is not known (sluice_unpriced_calls_total).',
+    help: 'Cost of calls in US dollars, without calls whose cost is unknown (sluice_unpriced_calls_total).',
     labelNames: ofModel,
     registers,
     collect() {
@@ -98,13 +98,13 @@ export function createCallMetrics(): CallMetrics {
   });
   const cacheAnswers = new Counter({
     name: 'sluice_call_cache_total',
-    help: 'Calls that looked into the response cache, by provider and result (hit, miss, refresh, disabled).',
+    help: 'Lookups in the response cache, by provider and result (hit, miss, refresh, disabled).',
     labelNames: ['provider', 'result'],
     registers,
   });
   const verdicts = new Counter({
     name: 'sluice_call_guardrails_total',
-    help: 'Calls that did not pass their guardrails, by provider and verdict (failed: only reported, denied: refused).',
+    help: 'Calls that did not pass their guardrails, by provider and verdict (failed: only reported, denied: rejected).',
     labelNames: ['provider', 'verdict'],
     registers,
   });

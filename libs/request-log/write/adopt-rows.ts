@@ -57,7 +57,7 @@ export async function adoptRows(options: {
       rows += seals.count;
     }
     await unlink(file).catch(() => {}); // Another process has removed it already.
-    logger.info({ process_id: processId, rows, lost_rows: lostRows }, 'request log rows of an ended process written');
+    logger.info({ process_id: processId, rows, lost_rows: lostRows }, 'wrote request-log rows of a process that ended');
   }
 }
 

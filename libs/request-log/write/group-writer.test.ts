@@ -61,7 +61,7 @@ test('a row that Postgres refuses for ever does not keep the other 63 out', asyn
     ...Array.from({ length: 24 }, (_, index) => index + 41),
   ]);
   expect(lines.at(-1)).toMatchObject({
-    msg: 'request log row refused, it is lost',
+    msg: 'the database rejected a request-log row; the row is lost',
     request_id: 'req_40',
     sequence: 40,
   });
@@ -87,7 +87,9 @@ test('a row with text that Postgres cannot hold is written cleaned', async () =>
     { ...first, response_model: 'evil�model', metadata: { 'a�': 'b�' }, input_tokens: 1, duration_ms: 0 },
     second,
   ]);
-  expect(lines.map((line) => line.msg)).toEqual(['request log row refused as it is; writing it cleaned']);
+  expect(lines.map((line) => line.msg)).toEqual([
+    'the database rejected a request-log row; writing it without invalid characters',
+  ]);
 });
 
 test('rows that cannot be written as text or as JSON count as bad rows, not as an outage', async () => {
@@ -102,8 +104,8 @@ test('rows that cannot be written as text or as JSON count as bad rows, not as a
   const [row] = rowsOf(1) as [LogRow];
   expect(await writer.write(sealed([{ ...row, status: 200n as unknown as number }]), false, never)).toBe(1);
   expect(lines.map((line) => line.msg)).toEqual([
-    'request log row refused as it is; writing it cleaned',
-    'request log row refused, it is lost',
+    'the database rejected a request-log row; writing it without invalid characters',
+    'the database rejected a request-log row; the row is lost',
   ]);
 });
 

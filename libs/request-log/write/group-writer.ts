@@ -75,7 +75,7 @@ export function createGroupWriter(deps: {
       if (givenUp.aborted && isAway) return isKept?.() === true ? 0 : tellLost(work.rows(), logger);
       try {
         await unlessGivenUp(writeOnce(work, tries === 0), givenUp);
-        if (isAway) logger.info('request log is written again');
+        if (isAway) logger.info('the request log can be written again');
         isAway = false;
         return 0;
       } catch (error) {
@@ -88,7 +88,10 @@ export function createGroupWriter(deps: {
         }
         isAway = true;
         onAway?.();
-        logger.warn({ err: error, rows: work.rows().length, tries: tries + 1 }, 'request log waits for the database');
+        logger.warn(
+          { err: error, rows: work.rows().length, tries: tries + 1 },
+          'the request log is waiting for the database',
+        );
         await sleep(Math.min(retryDelayMs * 2 ** tries, retryDelayMs * delayGrowthMax), givenUp);
       }
     }
@@ -104,12 +107,15 @@ export function createGroupWriter(deps: {
       return firstHalf + (await insert(rows.slice(middle), givenUp));
     }
     if (cleaned.has(first)) {
-      logger.error({ err: error, ...identityOf(first) }, 'request log row refused, it is lost');
+      logger.error({ err: error, ...identityOf(first) }, 'the database rejected a request-log row; the row is lost');
       return 1;
     }
     const clean = cleanRow(first);
     cleaned.add(clean);
-    logger.warn({ err: error, ...identityOf(first) }, 'request log row refused as it is; writing it cleaned');
+    logger.warn(
+      { err: error, ...identityOf(first) },
+      'the database rejected a request-log row; writing it without invalid characters',
+    );
     return await insert([clean], givenUp);
   }
 
@@ -141,7 +147,7 @@ const identityOf = ({
 async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise<void> {
   if (givenUp.aborted) return await work;
   await untilAborted(work, givenUp, () => {
-    throw new Error('the database did not answer before the deadline of the stop');
+    throw new Error('the database did not respond before the shutdown deadline');
   });
 }
 
@@ -149,6 +155,6 @@ async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise
 export function tellLost(rows: readonly LogRow[], logger: Logger): number {
   const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
   const ids = rows.map((row) => row.request_id);
-  logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request log rows lost at the end');
+  logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request-log rows lost during shutdown');
   return rows.length;
 }

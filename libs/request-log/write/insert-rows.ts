@@ -35,7 +35,7 @@ function encode(rows: readonly LogRow[]): string {
   try {
     return JSON.stringify(rows);
   } catch (error) {
-    throw new NotEncodableError('a row of the request log cannot be written as JSON', { cause: error });
+    throw new NotEncodableError('a request-log row cannot be serialised as JSON', { cause: error });
   }
 }
 

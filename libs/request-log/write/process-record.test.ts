@@ -139,7 +139,7 @@ describe('at the end', () => {
     expect(isDone).toBe(false);
     await vi.advanceTimersByTimeAsync(1);
     await finishing;
-    expect(lines.at(-1)).toMatchObject({ level: 40, msg: expect.stringContaining('could not be noted') });
+    expect(lines.at(-1)).toMatchObject({ level: 40, msg: expect.stringContaining('could not be recorded') });
   });
 
   test('the deadline of the stop comes first', async () => {

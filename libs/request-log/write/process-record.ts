@@ -104,7 +104,7 @@ export function createProcessRecord(deps: {
       // The process ends without waiting for the statement, however long the database takes.
       const isNoted = await untilAborted(writeEnd(end), end, () => false);
       clearTimeout(timeout);
-      if (!isNoted) logger.warn('the end of this process could not be noted in the request log');
+      if (!isNoted) logger.warn('the end of this process could not be recorded in the request log');
     },
   };
 }

@@ -246,7 +246,7 @@ describe('stop', () => {
     await stopping;
     expect(log.stats()).toMatchObject({ lostRows: 3, waitingRows: 0, writtenRows: 0 });
     expect(lines.at(-1)).toMatchObject({
-      msg: 'request log rows lost at the end',
+      msg: 'request-log rows lost during shutdown',
       rows: 3,
       sequence: { from: 1, to: 3 },
       request_ids: ['req_1', 'req_1', 'req_1'],

@@ -117,7 +117,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     file: deps.disk === undefined ? null : createRowFile({ ...deps.disk, processId, logger }),
     readFailed: (error, rows) => {
       lostRows += rows;
-      logger.error({ err: error, rows }, 'rows of the request log cannot be read back from the disk, they are lost');
+      logger.error({ err: error, rows }, 'request-log rows on the disk cannot be read; they are lost');
     },
   });
   const ensurePartition = deps.ensurePartition ?? ((day: string) => ensureLogPartition(db, day));
@@ -251,7 +251,10 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
         if (isLeft()) {
           const lost = waiting.inMemory();
           if (lost.length > 0) lostRows += tellLost(lost, logger);
-          logger.warn({ rows: waiting.keptRows() }, 'request log rows left on the disk, for the next process to write');
+          logger.warn(
+            { rows: waiting.keptRows() },
+            'request-log rows were left on the disk for the next process to write',
+          );
         }
         await waiting.leave();
         // A process that was stopped before it started has no end to report.

@@ -92,7 +92,7 @@ export function createRowFile(options: {
         await handle.datasync();
         endAt += bytes.length;
       } catch (error) {
-        if (!isRefused) logger.error({ err: error }, 'rows of the request log cannot be kept on the disk');
+        if (!isRefused) logger.error({ err: error }, 'request-log rows cannot be buffered on the disk');
         isRefused = true;
         return 0;
       }
@@ -111,7 +111,7 @@ export function createRowFile(options: {
       for (let filled = 0; filled < bytes.length;) {
         const { bytesRead } = await handle.read(bytes, filled, bytes.length - filled, head.at + filled);
         if (bytesRead === 0)
-          throw new Error(`the file of waiting rows is shorter than what was written to it: ${file}`);
+          throw new Error(`the file of buffered rows is shorter than the data written to it: ${file}`);
         filled += bytesRead;
       }
       return taken.map(({ at, sizeBytes }) => {

@@ -123,7 +123,7 @@ function decodeField({ type, isRequired }: Column, field: string): unknown {
 /** The CopyData messages of a group. Throws NotEncodableError. */
 export function copyDataOf(group: readonly SealedRows[]): Buffer[] {
   return group.map(({ copyData }) => {
-    if (copyData === null) throw new NotEncodableError('a row of the request log cannot be written as text');
+    if (copyData === null) throw new NotEncodableError('a request-log row cannot be serialised');
     return copyData;
   });
 }

@@ -76,9 +76,7 @@ function rotate(
   const replaced = { digest: data.digest, last_four: data.last_four, expires_at: endsAt };
   const previous = lastsMs === 0 ? [] : [replaced, ...working];
   if (previous.length > previousMax) {
-    const message =
-      `${working.length} earlier keys of '${id}' still work, which is the most. Wait until one ends, or end all of them ` +
-      'with key_transition_period_ms: 0.';
+    const message = `'${id}' already has ${working.length} earlier values that still work, the maximum. Wait until one of them expires, or end all of them with key_transition_period_ms: 0.`;
     throw new GatewayError('conflict', 'too_many_rotations', message);
   }
   const period = policy?.rotation_period ?? null;
@@ -107,19 +105,19 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: KindDeps, ki
   method: 'POST',
   path: '/v1/api-keys/:id/rotate',
   operationId: 'rotateApiKey',
-  summary: 'Replace the value of an API key; the one before works for a transition time',
+  summary: 'Replace the value of an API key; the previous value works for a transition period',
   description:
     'The new value is only in this answer. The previous value works until the transition period has passed; with 0, ' +
     'it stops immediately. `made_with_previous` lists what earlier values created. With 0, pending invites among them ' +
     'are cancelled; otherwise their links stop working at the end of the transition.',
   example: { key_transition_period_ms: 3_600_000 },
   errors: {
-    too_many_rotations: 'earlier values still work',
+    too_many_rotations: 'too many earlier values still work',
     insufficient_scope: 'the key has more rights than the key of the request',
   },
   tag: 'API keys',
   scope: 'api_keys.write',
-  responses: { 200: { description: 'The new key, shown once.', schema: RotatedApiKey } },
+  responses: { 200: { description: 'The new key, which is shown only once.', schema: RotatedApiKey } },
   ...withInput(
     {
       params: z.object({ id: z.string() }),

@@ -71,7 +71,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
         .min(1)
         .max(200)
         .describe(
-          'the id of a user or key: the keys that it made or was the last to rotate, and those for which one of these did so',
+          'The ID of a user or key. Returns the keys that it created or last rotated, directly or through one of these keys.',
         ),
       where: isMadeBy,
     },
@@ -202,7 +202,7 @@ const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
  */
 const TypedBody = z.strictObject({
   ...fieldsOfBody,
-  scopes: apiKeyFields.scopes.unwrap().describe('null: everything that the type of the key allows'),
+  scopes: apiKeyFields.scopes.unwrap().describe('Null for all scopes that the type of the key allows.'),
   workspace_id: z.string().min(1).max(200).optional(),
   'sub-type': z.string().optional(),
 });
@@ -228,7 +228,7 @@ const createTypedRoute = (kit: RouteKit): Route => ({
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub-type' });
     }
     if (type === 'organisation-user') {
-      const message = 'A user has keys in workspaces: use /api-keys/workspace/user.';
+      const message = 'A user has keys only in workspaces. Use /api-keys/workspace/user.';
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub_type' });
     }
     await kit.create({ ...fields, type }, request, response);

@@ -155,10 +155,11 @@ async function readUser(
     new GatewayError('invalid_request', 'invalid_value', message, { param: 'user_id' });
   if (type !== 'workspace-user') {
     if (given === undefined) return undefined;
-    throw refuse("Invalid 'user_id': only a key of the type workspace-user belongs to a user.");
+    throw refuse("Invalid 'user_id': only keys of the type workspace-user belong to a user. Leave it out.");
   }
   const userId = given ?? (caller.principal.type === 'user' ? caller.principal.id : undefined);
-  if (userId === undefined) throw refuse("Missing 'user_id': a key of the type workspace-user belongs to a user.");
+  if (userId === undefined)
+    throw refuse("Missing 'user_id': a key of the type workspace-user belongs to a user. Send the ID of the user.");
   refuseKeyOfOther(caller, userId);
   // Owners and admins of the organisation are at home in every workspace.
   const find = sql`

@@ -25,8 +25,6 @@ export async function refuseLimited(
   const { data, isNamed = false } = rows[0] ?? {};
   const { usage_limits: usage, rate_limits: rates, defaults } = data ?? {};
   if (!usage && !rates?.length && defaults?.locked_metadata === undefined && !isNamed) return;
-  const message =
-    'The key of this request has a budget, rate limits or locked metadata, or a policy names it, so it cannot ' +
-    `${what}. Use a key without limits.`;
+  const message = `The key of this request has a budget, rate limits, locked metadata or a policy, so it cannot ${what}. Use a key without limits.`;
   throw new GatewayError('forbidden', 'limited_key', message);
 }

@@ -25,7 +25,7 @@ export const reportLeakedKeyRoute = (deps: KindDeps, model: () => Model): Route 
   method: 'POST',
   path: '/v1/api-keys/leaked',
   operationId: 'reportLeakedApiKey',
-  summary: 'Report a leaked API key, which is revoked at once',
+  summary: 'Report a leaked API key to revoke it immediately',
   description:
     'For secret scanners and anyone who finds a key. The complete value is the proof. A known key is revoked within a ' +
     'second. For a rotated key, reporting an earlier value ends only that value. Unknown keys get the same answer.',
@@ -36,7 +36,8 @@ export const reportLeakedKeyRoute = (deps: KindDeps, model: () => Model): Route 
   responses: { 200: { description: 'The report was accepted.', schema: LeakedKeyReport } },
   ...withInput({ body: LeakedKeyRequest }, async ({ body }, request, response) => {
     if (!isWellFormedGatewayKey(body.key)) {
-      const message = "Invalid 'key': this is not an API key of Sluice. Its checksum is wrong, or it was cut.";
+      const message =
+        "Invalid 'key': this is not a complete API key of Sluice. Its checksum is wrong, or it is cut off.";
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'key' });
     }
     const forgive = deps.people.slowGuesses(request);

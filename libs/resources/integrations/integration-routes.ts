@@ -18,7 +18,7 @@ import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { storedLimits } from '#libs/resources/limits/shown-limits.ts';
 
-const integrationErrors = { integration_not_found: 'the key sees no integration with this slug or ID' };
+const integrationErrors = { integration_not_found: 'no integration with this slug or ID is visible to the key' };
 const changeErrors = {
   ...integrationErrors,
   organisation_key_required: 'only organisation keys and owners can change shared records',
@@ -56,11 +56,11 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: K
       ...modelsAnswer,
       method: 'PUT',
       operationId: 'setIntegrationModels',
-      summary: 'Allow and exclude models of an integration: those that are left out stay',
+      summary: 'Allow and exclude models of an integration; models that you leave out stay unchanged',
       description:
         'Applies to every route and to batch lines. Add custom and fine-tuned models with `is_custom` and `is_finetune`.',
       example: { allow_all_models: false, models: [{ slug: 'gpt-5-mini', enabled: true }] },
-      errors: { ...changeErrors, limit_exceeded: 'an integration lists at most 1,000 models' },
+      errors: { ...changeErrors, limit_exceeded: 'an integration can list at most 1,000 models' },
       ...withInput({ params, query: place, body: SetModelsRequest }, async ({ query, body }, request, response) => {
         const record = await kit.recordOf(request, query);
         await kit.requireWrite(request, record);
@@ -120,7 +120,7 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: K
       ...workspacesAnswer,
       method: 'PUT',
       operationId: 'setIntegrationWorkspaces',
-      summary: 'Share an integration of the organisation with workspaces: those that are left out stay',
+      summary: 'Share an integration of the organisation with workspaces; workspaces that you leave out stay unchanged',
       description: 'Each enabled workspace gets its own provider unless `create_default_provider` is false.',
       example: {
         workspaces: [
@@ -135,7 +135,7 @@ export function integrationRoutes(store: ResourceStore<IntegrationData>, deps: K
         ...changeErrors,
         workspace_not_found: 'one of `workspaces` does not exist',
         integration_of_workspace: 'the integration belongs to one workspace',
-        limit_exceeded: 'an integration is shared with at most 1,000 workspaces individually',
+        limit_exceeded: 'an integration can be shared individually with at most 1,000 workspaces',
       },
       ...withInput({ params, query: place, body: SetWorkspacesRequest }, async ({ query, body }, request, response) => {
         const record = await kit.recordOf(request, query);
@@ -256,7 +256,7 @@ function workspacesOf(
 
 function refuseMore(count: number, max: number, what: string): void {
   if (count <= max) return;
-  const message = `An integration lists at most ${max} ${what}, and this would be ${count}. Remove some first.`;
+  const message = `An integration can list at most ${max} ${what}, and this request would make it ${count}. Remove some first.`;
   throw new GatewayError('quota_exceeded', 'limit_exceeded', message, { param: what });
 }
 
@@ -264,6 +264,6 @@ const ofOneWorkspace = (): GatewayError =>
   new GatewayError(
     'conflict',
     'integration_of_workspace',
-    'This integration belongs to one workspace and cannot be shared. Make one of the organisation to share it.',
+    'This integration belongs to one workspace and cannot be shared. Create an integration of the organisation instead.',
     { param: 'slug' },
   );

@@ -189,9 +189,7 @@ async function integrationOf(
     unit.tx,
   );
   if (rows[0]) return rows[0];
-  const message =
-    `There is no integration '${name.slice(0, 100)}' that this workspace may use. ` +
-    'GET /v1/integrations lists them; a key of the organisation can share more of them.';
+  const message = `There is no integration '${name.slice(0, 100)}' that this workspace can use. GET /v1/integrations lists those that it can use. An organisation key can share more.`;
   throw new GatewayError('invalid_request', 'integration_not_found', message, { param: 'integration_id' });
 }
 

@@ -26,7 +26,7 @@ export async function newPolicy(
   }: Pick<CheckContext<PolicyData>, 'unit' | 'workspaceId' | 'row' | 'policiesMax'>,
 ): Promise<Record<string, unknown>> {
   if (organisation !== undefined && organisation !== organisationId) {
-    const message = `There is no organisation '${organisation.slice(0, 100)}'; this one is '${organisationId}'.`;
+    const message = `There is no organisation '${organisation.slice(0, 100)}'. The ID of this organisation is '${organisationId}'.`;
     throw new GatewayError('not_found', 'organisation_not_found', message, { param: 'organisation_id' });
   }
   if (row !== null) return input;
@@ -34,7 +34,7 @@ export async function newPolicy(
     select count(*)::int as count from resource
     where kind = ${noun} and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
   if ((rows[0]?.count ?? 0) < policiesMax) return { name: null, ...input };
-  const message = `This workspace has ${policiesMax} of these policies already, the maximum (SLUICE_POLICIES_MAX). Archive one first.`;
+  const message = `This workspace already has ${policiesMax} policies of this kind, the maximum (SLUICE_POLICIES_MAX). Archive one first.`;
   throw new GatewayError('quota_exceeded', 'too_many_policies', message);
 }
 

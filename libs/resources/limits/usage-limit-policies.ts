@@ -42,7 +42,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
         'A budget in US cents or tokens for calls that match the conditions, with a separate counter for each value ' +
         'of `group_by`. It is checked before a call and charged after it.',
       example: {
-        name: 'A team a month',
+        name: 'Monthly budget per team',
         type: 'cost',
         credit_limit: 10_000,
         periodic_reset: 'monthly',
@@ -84,7 +84,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
     const { periodic_reset: reset, periodic_reset_days: days } = { ...row?.data, ...data };
     if (reset != null && days != null) {
       const message =
-        "Invalid 'periodic_reset': a period is set by it or by 'periodic_reset_days', not by both. Set the other one to null.";
+        "Invalid 'periodic_reset': it cannot be combined with 'periodic_reset_days'. Set the other one to null.";
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'periodic_reset' });
     }
     if (value !== undefined && row !== null) {
@@ -137,9 +137,10 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
       method: 'GET',
       path: '/v1/policies/usage-limits/:id/entities',
       operationId: 'listUsageLimitPolicyEntities',
-      summary: 'List what a usage-limit policy has counted, for each value that it groups by',
-      description: 'Returns the usage of each counter in the current period, and the number of calls without a price.',
-      errors: { usage_limit_policy_not_found: 'the key sees no policy with this ID' },
+      summary: 'List the counters of a usage-limit policy',
+      description:
+        'Returns one counter for each value of `group_by`, with its usage in the current period and the number of calls without a price.',
+      errors: { usage_limit_policy_not_found: 'no policy with this ID is visible to the key' },
       tag: 'Policies',
       scope: 'policies.read',
       responses: {
@@ -185,7 +186,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
       summary: 'Set one counter of a usage-limit policy to 0',
       description: 'Takes effect in all processes within about a second.',
       errors: {
-        usage_limit_policy_not_found: 'the key sees no policy with this ID',
+        usage_limit_policy_not_found: 'no policy with this ID is visible to the key',
         policy_entity_not_found: 'the policy has no such counter',
       },
       tag: 'Policies',
@@ -258,6 +259,6 @@ async function requireReset(
 ): Promise<string> {
   const valueKey = await resetCounter(db, { limitId, name });
   if (valueKey !== null) return valueKey;
-  const message = `This policy has counted nothing for '${name.slice(0, 200)}': its entities list what it has counted.`;
+  const message = `This policy has no counter for '${name.slice(0, 200)}'. Its entities list the existing counters.`;
   throw new GatewayError('not_found', 'policy_entity_not_found', message, { param });
 }

@@ -57,7 +57,7 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
     if (context.row !== null) return { data: renamed };
     const path = parent ? await pathTo(context, parent, 'parent_collection_id') : [];
     if (path.length >= depthMax) {
-      const message = `Invalid 'parent_collection_id': collections nest at most ${depthMax} deep.`;
+      const message = `Invalid 'parent_collection_id': collections can be nested at most ${depthMax} levels deep.`;
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'parent_collection_id' });
     }
     return { data: { ...renamed, parent_collection_id: path[0] ?? null } };

@@ -47,7 +47,7 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
     if (name !== undefined) {
       const found = await findLabel(context.unit.tx, context.workspaceId, name);
       if (found !== null && found !== context.row?.id) {
-        const message = `There is a label '${name}' already. Choose another name.`;
+        const message = `There is already a label '${name}'. Choose another name.`;
         throw new GatewayError('conflict', 'label_exists', message, { param: 'name' });
       }
     }

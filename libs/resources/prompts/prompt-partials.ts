@@ -161,6 +161,6 @@ export async function refuseUnknownPartials(
     where ${id} is null order by place limit 1`.execute(unit.tx);
   const [unknown] = rows;
   if (unknown === undefined) return;
-  const message = `Invalid 'string': it puts in the partial '${unknown.name.slice(0, 100)}', which this workspace does not have.`;
+  const message = `Invalid 'string': it includes the partial '${unknown.name.slice(0, 100)}', which does not exist in this workspace.`;
   throw new GatewayError('invalid_request', 'prompt_partial_not_found', message, { param: 'string' });
 }

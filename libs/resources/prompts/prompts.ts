@@ -206,13 +206,13 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
       method: 'PUT',
       path: '/v1/prompts/:slug/versions/:version',
       operationId: 'labelPromptVersion',
-      summary: 'Put a label on a version of a prompt, and take it from the one that had it',
+      summary: 'Move a label to a version of a prompt',
       description:
         'Each label marks one version of a prompt, and each version has at most one label. Send null to remove the label.',
       example: { label_id: 'production' },
       errors: {
         label_not_found: 'the label does not exist',
-        prompt_not_found: 'the key sees no prompt with this slug or ID',
+        prompt_not_found: 'no prompt with this slug or ID is visible to the key',
         prompt_version_not_found: 'the prompt has no such version',
       },
       tag: 'Prompts',
@@ -310,8 +310,8 @@ async function refuseUnknownCredential(slug: string, { unit, workspaceId }: Chec
       and deleted_at is null limit 1`.execute(unit.tx);
   if (rows.length > 0) return;
   const message =
-    `Invalid 'virtual_key': there is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. ` +
-    'GET /v1/virtual-keys and GET /v1/providers list the ones you can use.';
+    `Invalid 'virtual_key': there is no virtual key or provider with the slug '${slug.slice(0, 100)}'. ` +
+    'GET /v1/virtual-keys and GET /v1/providers list those that you can use.';
   throw new GatewayError('invalid_request', 'virtual_key_not_found', message, { param: 'virtual_key' });
 }
 

@@ -86,9 +86,7 @@ export async function refuseOtherHosts(
   const { rows } = await asSystem(() => find.execute(tx));
   const [refused] = rows;
   if (refused === undefined) return;
-  const message =
-    `The secret reference '${refused.name}' of the organisation may not be sent to ${origin}. A key of the organisation ` +
-    'can name that host in its allowed_hosts, or leave out custom_host to call the provider itself.';
+  const message = `The secret reference '${refused.name}' of the organisation cannot be sent to ${origin}. Ask for this host to be added to its allowed_hosts with an organisation key, or leave out custom_host to call the provider directly.`;
   throw new GatewayError('forbidden', 'host_not_allowed', message, { param: 'custom_host' });
 }
 
@@ -105,15 +103,11 @@ export async function refuseMappedReference({ tx }: Pick<UnitOfWork, 'tx'>, id: 
   const [holder] = rows;
   if (holder === undefined) return;
   const others = holder.total === 1 ? '' : ` and by ${holder.total - 1} more`;
-  const message =
-    `This secret reference is mapped by the ${holder.kind.replaceAll('_', ' ')} '${holder.name}'${others}, whose calls ` +
-    'would fail without it. Remove it from secret_mappings there first.';
+  const message = `The ${holder.kind.replaceAll('_', ' ')} '${holder.name}'${others} uses this secret reference, and calls would fail without it. Remove it from secret_mappings there first.`;
   throw new GatewayError('conflict', 'secret_reference_in_use', message, { param: 'slug' });
 }
 
 const noSuchReference = (name: string, param: string): GatewayError => {
-  const message =
-    `There is no secret reference '${name.slice(0, 100)}' that can be mapped here. ` +
-    'GET /v1/secret-references lists them; a key of the organisation can allow more of them.';
+  const message = `There is no secret reference '${name.slice(0, 100)}' that can be mapped here. GET /v1/secret-references lists those that can be mapped. An organisation key can share more.`;
   return new GatewayError('invalid_request', 'secret_reference_not_found', message, { param });
 };

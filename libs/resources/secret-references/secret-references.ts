@@ -159,7 +159,7 @@ async function refuseTooMany({ unit, workspaceId }: Context): Promise<void> {
     where kind = 'secret_reference' and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
   const { ofOwnerMax } = secretReferenceLimits;
   if ((rows[0]?.count ?? 0) < ofOwnerMax) return;
-  const message = `There are ${ofOwnerMax} secret references already, which is the most. Delete one first.`;
+  const message = `There are already ${ofOwnerMax} secret references, the maximum. Delete one first.`;
   throw new GatewayError('quota_exceeded', 'limit_exceeded', message);
 }
 
@@ -171,10 +171,8 @@ function refuseServerSecrets(
   const isKubernetes = auth?.['vault_auth_type'] === 'kubernetes';
   if (workspaceId === organisationId || !(managerType === 'environment' || managerType === 'file' || isKubernetes))
     return;
-  const what = isKubernetes ? "that sign in by 'kubernetes'" : `of the type '${managerType}'`;
-  const message =
-    `Only the organisation can have secret references ${what}. Make it with a key of the organisation, without ` +
-    'workspace_id, and allow this workspace.';
+  const what = isKubernetes ? "that sign in with 'kubernetes'" : `of the type '${managerType}'`;
+  const message = `Only the organisation can have secret references ${what}. Create it with an organisation key, without workspace_id, and share it with this workspace.`;
   const param = isKubernetes ? 'auth_config.vault_auth_type' : 'manager_type';
   throw new GatewayError('forbidden', 'organisation_key_required', message, { param });
 }
@@ -222,7 +220,10 @@ async function checkAuthConfig(
   }
   const masked = form.secrets.find((name) => given[name] === mask);
   if (masked !== undefined) {
-    throw invalid(`auth_config.${masked}`, 'this is the mask of the stored secret. Leave it out to keep the secret');
+    throw invalid(
+      `auth_config.${masked}`,
+      'this is the placeholder of the stored secret. Leave it out to keep the secret',
+    );
   }
   const kept = row === null || movesAway(row.data, given) ? {} : ((await readSecrets()) ?? {});
   const completed = { ...Object.fromEntries(form.secrets.map((name) => [name, kept[name]?.reveal()])), ...given };
@@ -252,11 +253,11 @@ async function checkWorkspaces(
     if (names === undefined || names.length === 0) return row === null ? ofOneWorkspace : {};
     throw invalid(
       'allowed_workspaces',
-      'this reference belongs to one workspace. Only those of the organisation have it',
+      'this reference belongs to one workspace. Only references of the organisation can have it',
     );
   }
   if (all === true && names !== undefined && names.length > 0) {
-    throw invalid('allowed_workspaces', 'it excludes allow_all_workspaces. Send one of the two');
+    throw invalid('allowed_workspaces', 'it cannot be combined with allow_all_workspaces. Send only one of them');
   }
   if (names === undefined) {
     if (all === undefined) return row === null ? { allow_all_workspaces: true, allowed_workspaces: [] } : {};
@@ -278,7 +279,10 @@ function checkHosts(
 ): Pick<SecretReferenceData, 'allowed_hosts'> {
   if (hosts === undefined) return {};
   if (workspaceId !== organisationId && hosts.length > 0) {
-    throw invalid('allowed_hosts', 'this reference belongs to one workspace, which may send its secret anywhere');
+    throw invalid(
+      'allowed_hosts',
+      'this reference belongs to one workspace, which can send its secret to any host. Leave it out',
+    );
   }
   const origins = hosts.map((host, index) => {
     const url = URL.parse(host);
@@ -296,7 +300,10 @@ function checkKeys(
 ): Pick<SecretReferenceData, 'allowed_secret_keys'> {
   if (keys === undefined) return {};
   if (workspaceId !== organisationId && keys.length > 0) {
-    throw invalid('allowed_secret_keys', 'this reference belongs to one workspace, which can map any member');
+    throw invalid(
+      'allowed_secret_keys',
+      'this reference belongs to one workspace, which can map any member. Leave it out',
+    );
   }
   return { allowed_secret_keys: [...new Set(keys)] };
 }

@@ -49,7 +49,7 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
   texts: {
     create: {
       description:
-        'The credential is encrypted and never shown again. Calls name it as `@slug/model`. Virtual keys and ' +
+        'The credential is encrypted and never shown again. Calls use it as `@slug/model`. Virtual keys and ' +
         'providers share one set of slugs.',
       example: { name: 'Main', slug: 'main', provider: exampleProvider, key: 'sk-your-key' },
       errors: mappingErrors,
@@ -58,7 +58,7 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
       description:
         'The next call uses the new credential, also in running batches. To change the host, send the credential ' +
         'again.',
-      example: { note: 'of the search team', rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+      example: { note: 'Owned by the search team', rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
       errors: { credential_required: 'the stored credential would be sent to another server', ...mappingErrors },
     },
     delete: { description: 'Deletes the credential, but running batches keep it until they end.' },

@@ -34,7 +34,7 @@ test.each([
 ])('a member %s that appears twice is rejected', (_where, text, param) => {
   expect(problemOf(text)).toEqual({
     code: 'duplicate_member',
-    message: `Duplicate member: '${param}' is given twice. Give each member of an object once.`,
+    message: `Duplicate key: '${param}' appears twice. Each key of an object must be unique.`,
     param,
   });
 });

@@ -49,7 +49,7 @@ export function unreadable(reason = ''): Problem {
 
 /** The problem of a line that is longer than allowed. */
 export function lineTooLong(lengthBytes: number, lineBytesMax: number): Problem {
-  const message = `This line is ${lengthBytes} bytes long. A line may have at most ${lineBytesMax} bytes.`;
+  const message = `This line is ${lengthBytes} bytes long. A line can have at most ${lineBytesMax} bytes.`;
   return { code: 'line_too_long', message, param: null };
 }
 
@@ -87,7 +87,7 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   const { depthMax } = rules;
   const { excess, members } = measureJson(bytes, { depthMax, membersMax: Number.POSITIVE_INFINITY });
   if (excess === 'depth') {
-    return refusedLine(unreadable(`It nests deeper than ${depthMax} levels of arrays and objects.`));
+    return refusedLine(unreadable(`It has more than ${depthMax} levels of nested arrays and objects.`));
   }
   const text = bytes.toString();
   let line: unknown;
@@ -96,7 +96,7 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   } catch {
     const marked = text.startsWith('\uFEFF');
     return refusedLine(
-      unreadable(marked ? 'It begins with a byte order mark: save the file as UTF-8 without BOM.' : ''),
+      unreadable(marked ? 'It begins with a byte order mark. Save the file as UTF-8 without BOM.' : ''),
     );
   }
   if (typeof line !== 'object' || line === null || Array.isArray(line))
@@ -203,7 +203,7 @@ function checkTarget(model: string | null, rules: LineRules): Problem | null {
   if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) {
     const provider = unable.get(slug ?? null);
     if (provider === undefined) return null;
-    const message = `The provider '${provider}' does not support ${endpoint}. Name a virtual key of another provider in the model, as '@virtual-key/model'.`;
+    const message = `The provider '${provider}' does not support ${endpoint}. Use a virtual key of another provider in the model, as '@virtual-key/model'.`;
     return { code: 'unsupported_operation', message, param: 'body.model' };
   }
   const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;
@@ -211,6 +211,6 @@ function checkTarget(model: string | null, rules: LineRules): Problem | null {
     const message = `The model '${shown}' names the virtual key '${slug}', which does not exist in this workspace.`;
     return { code: 'model_not_found', message, param: 'body.model' };
   }
-  const message = `The model '${shown}' does not say which provider to use, and the batch has none of its own. Write it as '@virtual-key/model', or create the batch with a virtual key or a config.`;
+  const message = `The model '${shown}' does not name a provider, and neither does the batch. Write the model as '@virtual-key/model', or create the batch with a virtual key or a config.`;
   return { code: 'model_not_found', message, param: 'body.model' };
 }

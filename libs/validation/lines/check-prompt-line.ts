@@ -30,7 +30,7 @@ export function checkPromptLine(
   }
   const made = ['messages', 'prompt'].find((member) => body[member] !== undefined);
   if (made !== undefined) {
-    const message = `Invalid 'body.${made}': the template of the prompt makes it. Pass what changes as variables.`;
+    const message = `Invalid 'body.${made}': it comes from the template of the prompt. Pass variable content in 'variables'.`;
     return { code: 'invalid_value', message, param: `body.${made}` };
   }
   const [base = '', ...rest] = name.split('@');

@@ -111,7 +111,7 @@ function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdic
   try {
     if (finishesInTime(schema, text, limits.schemaTimeoutMs)) return fine;
     return refused(
-      `Invalid '${param}': its JSON Schema takes longer than ${limits.schemaTimeoutMs} ms to compile. Make it simpler.`,
+      `Invalid '${param}': its JSON Schema takes longer than ${limits.schemaTimeoutMs} ms to compile. Simplify it.`,
       true,
     );
   } catch (error) {

@@ -295,7 +295,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'TIMEOUT at the end',
         before: stream('', ...block(0, 'text', 'Hel')).lines.slice(0, -1),
         error: { type: 'message-end', delta: { finish_reason: 'TIMEOUT' } },
-        reported: { code: 'upstream_timeout', message: 'Cohere ran out of time for this answer.' },
+        reported: { code: 'upstream_timeout', message: 'Cohere timed out while generating this answer.' },
         firstStatus: 504,
       },
       {

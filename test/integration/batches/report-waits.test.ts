@@ -71,7 +71,7 @@ test.each([
     ],
     [
       '3 lines are waiting: the database of the gateway is unavailable.',
-      "1 line for the secret reference 'vault' is waiting: the secret manager that holds the credential does not answer.",
+      "1 line for the secret reference 'vault' is waiting: the secret manager with the credential is not responding.",
     ],
   ],
 ])('each cause of a wait is one sentence: %j', async (waits, sentences) => {

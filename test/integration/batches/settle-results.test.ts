@@ -136,7 +136,7 @@ test('results wait while a process that hangs holds the lock of their batch', as
   } finally {
     hanging.release(true);
   }
-  expect(waiting.mock.calls[0]?.[1]).toBe('settle is waiting for the database');
+  expect(waiting.mock.calls[0]?.[1]).toBe('results are waiting for the database');
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
 });
 

@@ -59,7 +59,7 @@ test('a cache folder that others may write to is not trusted', async () => {
   await mkdir(cacheDir);
   await chmod(cacheDir, 0o777);
   await expect(findBinaries({ packaged, identity: {}, cacheDirs: [cacheDir], logger })).rejects.toThrow(
-    /others may write to it[^]*DATABASE_URL/,
+    /is writable by others[^]*DATABASE_URL/,
   );
 });
 

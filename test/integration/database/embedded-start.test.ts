@@ -104,8 +104,8 @@ test('a port that somebody else took meanwhile is replaced', async () => {
 test('a data directory in use is refused, in this process and in another, and the server in it goes on', async () => {
   const dataDir = await usedDataDir();
   const server = await start({ dataDir });
-  await expect(start({ dataDir })).rejects.toThrow(/Another Sluice process runs the database/);
-  expect((await startInProcess({ dataDir })).answer.error).toMatch(/Another Sluice process runs the database/);
+  await expect(start({ dataDir })).rejects.toThrow(/Another Sluice process is using the database/);
+  expect((await startInProcess({ dataDir })).answer.error).toMatch(/Another Sluice process is using the database/);
   expect(await query(server.connectionString, 'select 1 as x')).toEqual([{ x: 1 }]);
 });
 
@@ -226,10 +226,10 @@ describe.skipIf(!isRoot)('(needs root)', () => {
     expect(answer.error).toMatch(/belongs to another user.*SLUICE_DATA_DIR/);
   });
 
-  test('a user id without a name is told what initdb lacks', async () => {
+  test('a user ID without a name is told what initdb lacks', async () => {
     const home = await scratchFolder();
     await chown(home, 70_123, 70_123);
     const { answer } = await startInProcess({ dataDir: home }, { uid: 70_123, gid: 70_123, home });
-    expect(answer.error).toMatch(/user id without a name/);
+    expect(answer.error).toMatch(/user ID without a name/);
   });
 });

@@ -148,8 +148,8 @@ test('a database of a checkout from before the first release is refused with wha
   const refusal = run();
   await expect(refusal).rejects.toThrow(ConfigurationError);
   await expect(refusal).rejects.toThrow(
-    'This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded: start with an ' +
-      'empty database, or with another data directory (SLUICE_DATA_DIR), or run that checkout again.',
+    'This database was created by a checkout of Sluice from before version 0.1.0 and cannot be upgraded. Start with an ' +
+      'empty database or another data directory (SLUICE_DATA_DIR), or use the old checkout.',
   );
   expect(await tables()).toEqual(['a']);
 });
@@ -181,8 +181,8 @@ test('a migration of a newer release may say that older ones are too old, and th
   const refusal = run();
   await expect(refusal).rejects.toThrow(ConfigurationError);
   await expect(refusal).rejects.toThrow(
-    'This release is too old for the database, which needs one that has the migration 0002_breaking; this one ends at ' +
-      '0001_first. Start a newer release, or restore the backup that was made before the upgrade.',
+    'This release is too old for the database. The database has the migration 0002_breaking, but the latest one in this ' +
+      'release is 0001_first. Start a newer release, or restore the backup from before the upgrade.',
   );
 });
 

@@ -137,7 +137,7 @@ test.concurrent('the start waits for a provider that is unavailable or overloade
     () => rig.events(id),
     (events) => events.length === 1,
   );
-  expect(note).toMatchObject({ level: 'warn', message: expect.stringContaining('will be tried again') });
+  expect(note).toMatchObject({ level: 'warn', message: expect.stringContaining('Sluice will retry') });
   state = { status: 429, body: { error: { message: 'slow down', type: 'requests', param: null, code: 'slow_down' } } };
   const seen = rig.proxy.calls.length;
   await eventually(
@@ -159,7 +159,7 @@ test.concurrent('the start waits for a provider that is unavailable or overloade
   expect((await rig.job(id))['status']).toBe('validating_files');
   await eventually(
     () => rig.events(id),
-    ([newest]) => newest?.['level'] === 'warn' && String(newest['message']).includes('does not show the job'),
+    ([newest]) => newest?.['level'] === 'warn' && String(newest['message']).includes('cannot return the job'),
   );
   state = 'pass';
   await endsOnce(rig, id);

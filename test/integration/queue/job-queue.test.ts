@@ -127,7 +127,7 @@ test.concurrent('a claim is held until it is handed back, and a lost one has no 
   await queue.enqueue(database.db, definition, { n: 1 });
   const lost = await first.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(true);
-  expect(await queue.handBack(definition, lost, 'the worker was told to stop')).toBe(true);
+  expect(await queue.handBack(definition, lost, 'the worker is stopping')).toBe(true);
   const held = await second.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(false);
   expect(await queue.complete(database.db, definition, lost)).toBe(false);

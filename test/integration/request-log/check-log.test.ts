@@ -304,7 +304,7 @@ describe('a database that is away', () => {
     await proxy.close();
     record(log, 2);
     await log.stop?.();
-    expect(lines.find((line) => line.msg === 'request log rows lost at the end')).toBeDefined();
+    expect(lines.find((line) => line.msg === 'request-log rows lost during shutdown')).toBeDefined();
     await pool.end();
     await passTwoMinutes();
     // Of the two that came last nobody knows; that there may be such rows is what its state says.
@@ -326,7 +326,7 @@ test('a worker logs once that a process was killed, and says nothing of those th
   expect(lines).toMatchObject([
     {
       level: 40,
-      msg: 'a process was killed or has lost the database',
+      msg: 'a process was killed or lost its database connection',
       process_id: killed.log.processId,
       app: 'api',
     },

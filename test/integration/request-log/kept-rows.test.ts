@@ -117,7 +117,7 @@ test('a disk that refuses rows is told of once, and they wait in memory', async 
   const { log, record, lines } = createLog({ disk: { folder: '/dev/null/rows', bytesMax: 1_000_000 } });
   record(100);
   const refusals = (): unknown[] =>
-    lines.filter(({ msg }) => msg === 'rows of the request log cannot be kept on the disk');
+    lines.filter(({ msg }) => msg === 'request-log rows cannot be buffered on the disk');
   await eventually(refusals, (found) => found.length > 0, patience);
   record(100);
   isAway = false;

@@ -114,7 +114,7 @@ test('what a hostile provider answers does not keep rows out of the log', async 
   expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(70));
   expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, waitingRows: 0, waitingBytes: 0 });
   // Half a character outside metadata has become U+FFFD before.
-  expect(lines.filter((line) => String(line.msg).includes('writing it cleaned'))).toHaveLength(3);
+  expect(lines.filter((line) => String(line.msg).includes('writing it without invalid characters'))).toHaveLength(3);
 });
 
 test('a row that breaks a rule of the table is logged and left out, alone', async () => {
@@ -210,8 +210,8 @@ describe('a database that is away', () => {
       await log.flush();
       expect(losses).toBe(1);
       expect(lines.map((line) => line.msg)).toEqual([
-        'request log waits for the database',
-        'request log is written again',
+        'the request log is waiting for the database',
+        'the request log can be written again',
       ]);
       expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(70));
       expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, isAway: false });

@@ -107,7 +107,9 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   survivor.signal('SIGCONT');
   expect(await survivor.ended).toBe(1);
   expect(
-    survivor.said('the database was restored from a backup while this process ran: it has to be started again'),
+    survivor.said(
+      'the database was restored from a backup while this process was running; the process must be restarted',
+    ),
   ).toHaveLength(1);
 
   client = await installation.start();

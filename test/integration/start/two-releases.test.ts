@@ -78,10 +78,16 @@ test('a next release that breaks this one is told by readiness, and ends its sta
   ).toMatchObject([
     503,
     {
-      error: { message: expect.stringContaining('this release is too old: the database needs one that has 9999_next') },
+      error: {
+        message: expect.stringContaining(
+          'this release is too old; the database needs a release with the migration 9999_next',
+        ),
+      },
     },
   ]);
   const again = startApp('worker', environment);
   expect(await again.ended).toBe(1);
-  expect(again.stderr()).toMatch(/^This release is too old for the database, which needs one that has .*9999_next/);
+  expect(again.stderr()).toMatch(
+    /^This release is too old for the database\. The database has the migration .*9999_next/,
+  );
 });

@@ -41,7 +41,7 @@ export function invokeCall(received: Received, model: string): Call {
 
 function titanAnswer({ json }: Received, model: string) {
   if (!('inputText' in json) && !/titan|sim/.test(model)) {
-    refuse(`The simulator invokes embedding models of Titan (inputText) and Cohere (texts) only, not ${model}.`);
+    refuse(`The simulator only supports embedding models of Titan (inputText) and Cohere (texts), not ${model}.`);
   }
   const { inputText, dimensions } = checkShape(titan, json, refuseFlaw);
   const size = dimensions ?? (model.includes('v1') ? titanOldDimensions : titanDimensions);

@@ -45,7 +45,7 @@ export function readJobRequest({ json, headers }: Received, files: FileStore, de
   const header = headers['x-simulator-training'];
   const given = header === undefined ? undefined : parseLatency(String(header));
   if (header !== undefined && given?.type !== 'fixed') {
-    refuse('x-simulator-training must be such as 500ms or 2s.', null, 'invalid_value');
+    refuse('x-simulator-training must be a duration such as 500ms or 2s.', null, 'invalid_value');
   }
   const headerMs = given?.type === 'fixed' ? given.ms : undefined;
   return {

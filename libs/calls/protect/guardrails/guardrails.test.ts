@@ -224,7 +224,7 @@ describe('what a tenant may write', () => {
   test('a schema that nests too deeply or is too large is refused', () => {
     let deep: object = {};
     for (let depth = 0; depth < 40; depth += 1) deep = { items: deep };
-    expect(prepare({ jsonSchema: { schema: deep } })).toThrow(/nests deeper/);
+    expect(prepare({ jsonSchema: { schema: deep } })).toThrow(/is nested more than/);
     const large = { properties: { a: { const: 'x'.repeat(70_000) } } };
     expect(prepare({ jsonSchema: { schema: large } })).toThrow(/larger than/);
   });
@@ -270,7 +270,7 @@ describe('what would take too long', () => {
     const { results } = await guardrails.evaluate(GuardrailList.parse([slow]), subject(long));
     expect(results[0]).toMatchObject({
       verdict: false,
-      checks: [{ data: { code: 'guardrail_timeout', explanation: expect.stringContaining('too long') } }],
+      checks: [{ data: { code: 'guardrail_timeout', explanation: expect.stringContaining('did not finish within') } }],
     });
     expect(await verdictOf(slow, subject('short'))).toBe(true);
   });
@@ -282,7 +282,7 @@ describe('what would take too long', () => {
     const { results } = await guardrails.evaluate(list, subject(long));
     expect(results.at(-1)).toMatchObject({
       verdict: false,
-      checks: [{ data: { code: 'guardrail_timeout', explanation: expect.stringContaining('too long') } }],
+      checks: [{ data: { code: 'guardrail_timeout', explanation: expect.stringContaining('did not finish within') } }],
     });
     expect(await verdictOf({ contains: { words: ['a'] } }, subject(long))).toBe(true);
   });

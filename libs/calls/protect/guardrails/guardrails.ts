@@ -118,7 +118,7 @@ export function createGuardrails(deps: {
     let durationMs: number | undefined;
     if (isTextCheck(check)) {
       const judged = phase.judged.shift();
-      if (judged === undefined) throw new Error('a check of texts was not judged');
+      if (judged === undefined) throw new Error('a text check was not evaluated');
       ({ durationMs, ...finding } = judged);
       if (finding.hosts !== undefined) finding = await judgeHosts(check, finding, finding.hosts, phase.subject);
     } else if (check.name === 'webhook') finding = await askWithin(check, phase);
@@ -203,7 +203,10 @@ export function createGuardrails(deps: {
   const runBeside = (numbered: Numbered, subject: GuardrailSubject, texts: Texts): void => {
     const { sizeBytes } = subject;
     if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
-      logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
+      logger.warn(
+        { running: running.size, bytes: runningBytes },
+        'async guardrail skipped because too many are running',
+      );
       return;
     }
     // The call can end first. Its signal must not end the guardrail.
@@ -244,7 +247,7 @@ export function createGuardrails(deps: {
  * skipped.
  */
 function resolved(entry: GuardrailEntry): Guardrail {
-  if (isReference(entry)) throw new Error(`the guardrail '${entry.stored}' was not looked up`);
+  if (isReference(entry)) throw new Error(`the guardrail '${entry.stored}' was not resolved`);
   return entry;
 }
 

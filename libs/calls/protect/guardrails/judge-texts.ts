@@ -39,7 +39,7 @@ function judge(check: TextCheck, { said, measured, unreadable }: CallTexts): Fin
 }
 
 function unread({ what, isMedia }: Unreadable): Finding {
-  const found = `The request contains something that cannot be read as text: ${what}.`;
-  const advice = ' Set "allow_media": true on the guardrail to let images, audio and files pass unread.';
+  const found = `The request contains content that guardrails cannot read as text: ${what}.`;
+  const advice = ' To allow images, audio and files without checking them, set "allow_media": true on the guardrail.';
   return { verdict: false, data: { explanation: isMedia ? found + advice : found } };
 }

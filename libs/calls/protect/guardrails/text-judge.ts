@@ -49,7 +49,7 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
     verdict: false,
     data: {
       code: 'guardrail_timeout',
-      explanation: `The checks of this call take too long: there is no verdict within ${timeoutMs} ms.`,
+      explanation: `The guardrail checks of this call did not finish within ${timeoutMs} ms.`,
     },
     durationMs: timeoutMs,
   };

@@ -75,14 +75,14 @@ export async function askWebhook(
       },
       { egress, timeouts, signal, workspaceId, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
     );
-    if (status < 200 || status > 299) return failed(`The webhook answered ${status}.`);
+    if (status < 200 || status > 299) return failed(`The webhook returned status ${status}.`);
     const { verdict, data } = asRecord(JSON.parse(body.toString()));
-    if (typeof verdict !== 'boolean') return failed('The webhook answered without a boolean "verdict".');
+    if (typeof verdict !== 'boolean') return failed('The answer of the webhook has no boolean "verdict".');
     const shown = data !== undefined && JSON.stringify(data).length <= dataBytesMax ? { data } : {};
     return { verdict, data: shown };
   } catch (error) {
     if (signal.aborted) throw error;
-    if (error instanceof SyntaxError) return failed('The webhook answered with something else than JSON.');
+    if (error instanceof SyntaxError) return failed('The answer of the webhook is not valid JSON.');
     if (error instanceof GatewayError) return failed(error.message);
     throw error;
   }

@@ -48,7 +48,10 @@ export function createRowWriter({ stored, logger }: { stored: StoredAnswers; log
         await stored.keep(group);
       } catch (error) {
         droppedRows += group.length;
-        logger.warn({ err: error, rows: group.length }, 'answers are not kept in the database');
+        logger.warn(
+          { err: error, rows: group.length },
+          'answers cannot be written to the response cache in the database',
+        );
       }
     }
   };

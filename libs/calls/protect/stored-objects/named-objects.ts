@@ -63,7 +63,7 @@ export function namedObjects(request: Pick<ForwardRequest, 'operation' | 'body' 
   collect(members, named);
   if (hasItems) for (const list of [members['input'], members['items']]) collectItems(list, named);
   if (named.size <= namedMax) return named;
-  const message = `A call can name at most ${namedMax} objects that the provider stores, but this one names ${named.size}.`;
+  const message = `A call can refer to at most ${namedMax} objects stored at the provider, but this one refers to ${named.size}.`;
   throw new GatewayError('invalid_request', 'array_above_max_length', message);
 }
 

@@ -55,8 +55,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
   const requireOwn = async (holder: Holder, named: ReadonlySet<string>): Promise<void> => {
     const ids = [...named];
     const own = await owners.ownedBy(holder, ids).catch((cause: unknown) => {
-      const message =
-        'The owner of the objects that this call names cannot be looked up at the moment. Try again shortly.';
+      const message = 'The owner of the objects in this call cannot be looked up at the moment. Try again shortly.';
       throw new GatewayError('unavailable', 'database_unavailable', message, { retryAfterMs: 1_000, cause });
     });
     const foreign = ids.find((id) => !own.has(id));
@@ -160,7 +159,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     try {
       if (root !== null) await owners.forget(holder, root);
     } catch (error) {
-      logger.warn({ err: error }, 'a deleted object could not be forgotten');
+      logger.warn({ err: error }, 'the owner of a deleted object could not be removed');
     }
   }
 }
@@ -179,7 +178,7 @@ const notAList = (): GatewayError =>
   new GatewayError(
     'provider_failed',
     'upstream_invalid_response',
-    'The provider did not answer with a list, so the objects of this workspace cannot be picked out of it.',
+    'The provider did not return a list, so the objects of this workspace cannot be selected.',
   );
 
 function parsed(bytes: Buffer): unknown {
@@ -265,7 +264,7 @@ async function* recordStream(body: Readable, kind: ObjectKind, note: Note): Asyn
     },
     onComment: () => {},
     eventCharsMax,
-    tooLarge: () => new RangeError('an event is too large to be read'),
+    tooLarge: () => new RangeError('an event is too large to read'),
   });
   for await (const chunk of body as AsyncIterable<Buffer>) {
     try {

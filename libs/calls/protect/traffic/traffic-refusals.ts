@@ -18,14 +18,14 @@ export const refusals = {
     new GatewayError(
       'rate_limited',
       'credential_changed',
-      `The credential of ${target.label} has changed while this call waited. Send the request again.`,
+      `The credential of ${target.label} changed while this call was waiting. Send the request again.`,
       { retryAfterMs: 0 },
     ),
   open: (call: Refused, retryAfterMs: number): GatewayError =>
     new GatewayError(
       'unavailable',
       'circuit_open',
-      `${call.target.label} is not called for ${what(call)} because its last calls failed and its circuit breaker is open.`,
+      `${call.target.label} is not called for ${what(call)} because its previous calls failed and its circuit breaker is open.`,
       { retryAfterMs },
     ),
   busy: ({ target }: Refused): GatewayError =>

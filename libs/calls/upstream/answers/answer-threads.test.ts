@@ -231,7 +231,7 @@ describe('an answer that cannot be read', () => {
       3,
     );
     expect(await settle((reply) => reply.respond(200, said, json), {}, claude)).toMatchObject({
-      error: { message: expect.stringContaining('It begins: "It is a long story.') },
+      error: { message: expect.stringContaining('It starts with: "It is a long story.') },
     });
   });
 

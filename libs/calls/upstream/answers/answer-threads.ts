@@ -70,7 +70,7 @@ export function createAnswerThreads(
     const { blocks, memory, sizeBytes, keep, faults } = body;
     const bytesMax = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
     const found = await run(body, { step: 'measure', blocks, bytesMax });
-    if (found.kind !== 'measured') throw new Error(`an answer was not measured but ${found.kind}`);
+    if (found.kind !== 'measured') throw new Error(`expected a measured answer, got ${found.kind}`);
     const { bytes, cost } = found;
     if (cost.excess === 'depth') throw faults().invalid(tooDeep);
     if (cost.excess !== null) throw faults().tooComplex(cost.bytes, bytesMax);
@@ -98,7 +98,7 @@ export function createAnswerThreads(
       await memory?.chargeWhenFree(moreBytes, signal);
       try {
         const found = await run(body, { step: 'read', ...sent, blocks, request: requestOf(call) });
-        if (found.kind === 'measured') throw new Error('an answer was measured, not read');
+        if (found.kind === 'measured') throw new Error('expected a parsed answer, got a measured one');
         if (found.kind !== 'answer') return found;
         const { buffer, byteOffset, byteLength } = found.bytes;
         keep(byteLength);

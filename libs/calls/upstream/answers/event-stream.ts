@@ -124,7 +124,7 @@ export function openEventStream(options: Options): EventStream {
     if (usageChunk !== null) batch.push(usageChunk);
     flow.finish();
     flush();
-    if (state === 'peeking') close(false, faults().invalid('answered with a stream without any content'));
+    if (state === 'peeking') close(false, faults().invalid('returned a stream without any content'));
     else close(true, null);
   };
 

@@ -56,7 +56,7 @@ export function scanParts(
       values.set(name, bytes.subarray(valueStart, valueEnd));
     }
     const textOf = (raw: Buffer | undefined): string | null => {
-      if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to be read');
+      if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to read');
       return raw?.toString() ?? null;
     };
     const parse = (name: string): unknown => JSON.parse(textOf(values.get(name)) ?? 'null');

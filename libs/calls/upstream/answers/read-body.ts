@@ -73,7 +73,7 @@ export const tooDeep = `sent a body that is nested more than ${depthMax} levels 
 /** Reads the body of a success that `costToRead` found to be within the limits. Throws only for bugs. */
 export function readBody(body: SuccessBody): BodyRead {
   if (body.bytes.length === 0)
-    return { kind: 'invalid', what: `answered ${body.status} with an empty body`, sample: '' };
+    return { kind: 'invalid', what: `returned status ${body.status} with an empty body`, sample: '' };
   return isParsed(body, body.bytes.length) ? parseBody(body) : scanBody(body);
 }
 
@@ -99,7 +99,7 @@ function parseBody(body: SuccessBody): BodyRead {
   const payloads = jsonToPayloads(call.operation, asRecord(decoded), call.includeUsage);
   if (payloads.length > 0) return { kind: 'payloads', payloads, parts };
   const sample = JSON.stringify(decoded).slice(0, sampleBytes);
-  return { kind: 'invalid', what: `answered ${status} without a single choice`, sample };
+  return { kind: 'invalid', what: `returned status ${status} without any choices`, sample };
 }
 
 /** Like `parseBody`, for a large body that passes unchanged. */
@@ -122,13 +122,13 @@ function pass(body: SuccessBody, bytes: Buffer, parts: AnswerParts): BodyRead {
 
 const notJson = ({ status, bytes }: SuccessBody): BodyRead => ({
   kind: 'invalid',
-  what: `answered ${status} with a body that is not JSON`,
+  what: `returned status ${status} with a body that is not valid JSON`,
   sample: beginningOf(bytes),
 });
 
 const withoutList = ({ call, status }: SuccessBody, bytes: Buffer): BodyRead => ({
   kind: 'invalid',
-  what: `answered ${status} with JSON that has no "${answerLists[call.operation]}" list`,
+  what: `returned status ${status} with JSON that has no "${answerLists[call.operation]}" list`,
   sample: beginningOf(bytes),
 });
 

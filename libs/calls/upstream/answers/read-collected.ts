@@ -66,7 +66,7 @@ async function readElsewhere(
   { sizeBytes, keep }: BodyCollector,
   blocks: Uint8Array<ArrayBuffer>[],
 ): Promise<BodyRead> {
-  if (threads === undefined) throw new Error('there are no threads to read an answer in');
+  if (threads === undefined) throw new Error('no threads are available to parse an answer');
   return await threads.read({
     provider,
     call,

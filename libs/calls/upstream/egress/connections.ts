@@ -222,8 +222,8 @@ function tooManyCalls(held: number): GatewayError {
   const [kind, what] =
     held === 0
       ? (['unavailable', 'Too many calls to providers are in flight'] as const)
-      : (['rate_limited', `This workspace has ${held} calls to providers in flight, which is its share`] as const);
-  return new GatewayError(kind, 'too_many_calls', `${what}. Send the request again when some have ended.`, {
+      : (['rate_limited', `This workspace has ${held} calls to providers in flight, its current maximum`] as const);
+  return new GatewayError(kind, 'too_many_calls', `${what}. Send the request again when some of them have ended.`, {
     retryAfterMs: 1_000,
   });
 }

@@ -145,13 +145,12 @@ export function startExchange(
       if (phase !== 'sent') return;
       if (status < 200) {
         interimAnswers += 1;
-        if (interimAnswers > interimAnswersMax) abort(faults().invalid('sent interim answers (1xx) without end'));
+        if (interimAnswers > interimAnswersMax) abort(faults().invalid('sent too many interim answers (1xx)'));
         return;
       }
       phase = 'answering';
       guarded(() => {
-        if (isNoStatus(status))
-          throw faults().invalid(`answered with the status ${status}, which is none of a provider's`);
+        if (isNoStatus(status)) throw faults().invalid(`returned the unexpected status ${status}`);
         sink.head(status, headers, flow);
       });
     },
@@ -207,7 +206,7 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
     );
   }
   if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {
-    return faults().invalid('broke the rules of HTTP');
+    return faults().invalid('sent an invalid HTTP response');
   }
   if (answering) return faults().truncated(error);
   return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);

@@ -35,14 +35,14 @@ export async function fetchKeySet(
       timeouts,
       signal: signal ?? new AbortController().signal,
       workspaceId,
-      faults: lazyFaultsOf('The server of the keys', []),
+      faults: lazyFaultsOf('The key server', []),
       bytesMax,
     },
   );
   if (status !== 200) throw unusable(`answered ${status}`);
   const set = parseObject(body);
-  if (!Array.isArray(set?.['keys'])) throw unusable('answered with something else than a JSON Web Key Set');
-  if (set['keys'].length > keysMax) throw unusable(`has more than ${keysMax} keys`);
+  if (!Array.isArray(set?.['keys'])) throw unusable('did not return a JSON Web Key Set');
+  if (set['keys'].length > keysMax) throw unusable(`returned more than ${keysMax} keys`);
   return set as unknown as JSONWebKeySet;
 }
 
@@ -56,4 +56,4 @@ function parseObject(body: Buffer): Record<string, unknown> | null {
 }
 
 const unusable = (what: string): GatewayError =>
-  new GatewayError('provider_failed', 'jwks_unusable', `The server of the keys ${what}.`);
+  new GatewayError('provider_failed', 'jwks_unusable', `The key server ${what}.`);

@@ -34,14 +34,15 @@ export async function fetchResources(
     throw new GatewayError(
       'invalid_request',
       'too_many_resources',
-      `The messages refer to ${unique.length} files by URL. At most ${countMax} are fetched for one call.`,
+      `The messages refer to ${unique.length} files by URL. One call can refer to at most ${countMax}.`,
       { param: 'messages' },
     );
   }
   let bytes = 0;
   const onBytes = (more: number): void => {
     bytes += more;
-    if (bytes > allBytesMax) throw unavailable(`Together they are larger than ${allBytesMax} bytes, the limit here.`);
+    if (bytes > allBytesMax)
+      throw unavailable(`Together, the files are larger than the limit of ${allBytesMax} bytes.`);
     memory?.charge(copies * more);
   };
   // The first failure ends the other fetches.
@@ -57,7 +58,7 @@ export async function fetchResources(
 }
 
 async function fetchOne(text: string, options: Omit<FetchOptions, 'faults'>): Promise<Resource> {
-  if (!URL.canParse(text)) throw unavailable('It is not a URL.');
+  if (!URL.canParse(text)) throw unavailable('Its URL is not valid.');
   const url = new URL(text);
   options.egress.check(url);
   const outbound = {

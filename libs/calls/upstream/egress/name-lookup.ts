@@ -200,7 +200,7 @@ function tooManyLookups(): Error {
   return new GatewayError(
     'rate_limited',
     'too_many_calls',
-    'This workspace is waiting for too many host names to be looked up. Send the request again shortly.',
+    'Too many host name lookups of this workspace are in progress. Send the request again shortly.',
     { retryAfterMs: 1_000 },
   );
 }

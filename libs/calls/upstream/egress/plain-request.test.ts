@@ -38,7 +38,7 @@ test('an error that is a page is reported as one', async () => {
   rig = await startForwardingRig((reply) => reply.respond(503, `<html>${canary}</html>`));
   const answer = await rig.forwarder.request(rig.target, { method: 'GET', path: '/fine_tuning/jobs', signal });
   expect(answer.error?.error.message).toBe(
-    'The provider answered 503 with a page that is not JSON. It begins: "<html>[redacted]</html>"',
+    'The provider returned status 503 with a body that is not JSON. It starts with: "<html>[redacted]</html>"',
   );
 });
 

@@ -74,11 +74,12 @@ function openStreamMeter(memory: MemoryLease | undefined): RelayMeter {
     },
     onComment: () => {},
     eventCharsMax: keptBytesMax,
-    tooLarge: () => new RangeError('an event is too large to be read'),
+    tooLarge: () => new RangeError('an event is too large to read'),
   });
   const hold = (bytes: number): void => {
     const more = (bytes < countedBytesMin ? 0 : bytes) - heldBytes;
-    if (more > 0 && memory?.tryCharge(more) === false) throw new RangeError('there is no memory to read an event');
+    if (more > 0 && memory?.tryCharge(more) === false)
+      throw new RangeError('there is not enough memory to read an event');
     if (more < 0) memory?.give(-more);
     heldBytes += more;
   };

@@ -87,7 +87,7 @@ export function filterJsonSchema(schema: Json, param: string): { schema: Json; l
 
 export function checkReference(reference: string, param: string): void {
   if (reference === '#' || reference.startsWith('#/')) return;
-  refuseReference(reference, param, 'points out of the schema: define it under $defs and write #/$defs/NAME');
+  refuseReference(reference, param, 'points outside the schema. Define it under $defs and write #/$defs/NAME');
 }
 
 export function refuseReference(reference: string, param: string, why: string): never {

@@ -187,7 +187,7 @@ function resolvePointer(root: Json, reference: string, param: string): Json {
   for (const step of reference.split('/').slice(1)) {
     const name = decodeStep(step);
     const inside = typeof found === 'object' && found !== null && Object.hasOwn(found, name);
-    found = inside ? (found as Json)[name] : refuseReference(reference, param, 'leads nowhere in the schema');
+    found = inside ? (found as Json)[name] : refuseReference(reference, param, 'does not exist in the schema');
   }
   return toRecord(found);
 }

@@ -84,15 +84,16 @@ const literal: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examp
 
 function assertPlain(node: unknown, depth: number, isKeywords = true): void {
   if (typeof node !== 'object' || node === null) return;
-  if (depth > guardrailLimits.schemaDepthMax) throw refused(`nests deeper than ${guardrailLimits.schemaDepthMax}`);
+  if (depth > guardrailLimits.schemaDepthMax)
+    throw refused(`is nested more than ${guardrailLimits.schemaDepthMax} levels deep`);
   for (const [member, value] of Object.entries(node)) {
     if (isKeywords && !Array.isArray(node)) {
       if (member === 'pattern' || member === 'patternProperties') {
-        throw refused(`has "${member}"; use a regexMatch check, whose expressions run in linear time`);
+        throw refused(`uses "${member}", which is not supported. Use a regexMatch check instead`);
       }
       if (member === '$dynamicRef' || member === '$recursiveRef' || member === '$id') throw refused(`has "${member}"`);
       if (member === '$ref' && !(typeof value === 'string' && value.startsWith('#'))) {
-        throw refused('has a "$ref" to another document; put what it needs into its own "$defs"');
+        throw refused('has a "$ref" to another document. Copy the definition into its own "$defs"');
       }
       if (literal.has(member)) continue;
     }

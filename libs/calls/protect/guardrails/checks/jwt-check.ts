@@ -28,9 +28,7 @@ export function prepareJwtCheck(egress: Pick<Egress, 'check'>, { parameters }: P
   egress.check(new URL(parameters.jwksUri));
   const missing = (['issuer', 'audience'] as const).find((name) => parameters[name] === undefined);
   if (missing === undefined) return;
-  const message =
-    `A jwt check needs '${missing}': the ${missing === 'issuer' ? 'iss' : 'aud'} claim that tokens must have, or a list ` +
-    'of them. Without it, any token from this key server would pass.';
+  const message = `A jwt check needs '${missing}': the ${missing === 'issuer' ? 'iss' : 'aud'} claim that tokens must have, or a list of allowed values. Without it, any token from this key server would pass.`;
   throw new GatewayError('invalid_request', 'missing_required_parameter', message, { param: missing });
 }
 
@@ -111,7 +109,7 @@ async function readKeys(egress: Egress, uri: string, workspaceId: string): Promi
   try {
     return createLocalJWKSet(set);
   } catch (cause) {
-    const message = 'The server of the keys answered with something else than a JSON Web Key Set.';
+    const message = 'The key server did not return a JSON Web Key Set.';
     throw new GatewayError('provider_failed', 'jwks_unusable', message, { cause });
   }
 }
@@ -120,11 +118,11 @@ async function readKeys(egress: Egress, uri: string, workspaceId: string): Promi
 function explain(error: errors.JOSEError): string {
   if (error instanceof errors.JWTExpired) return 'The token has expired, or is older than maxTokenAge.';
   if (error instanceof errors.JWTClaimValidationFailed) {
-    return `The claim '${error.claim.slice(0, 50)}' of the token is missing or not right.`;
+    return `The claim '${error.claim.slice(0, 50)}' of the token is missing or wrong.`;
   }
   if (error instanceof errors.JWKSNoMatchingKey)
-    return 'The token was signed with a key that the server does not have.';
-  if (error instanceof errors.JOSEAlgNotAllowed) return "The token's algorithm is not one of those allowed.";
+    return 'The token was signed with a key that the key server does not have.';
+  if (error instanceof errors.JOSEAlgNotAllowed) return 'The algorithm of the token is not allowed.';
   if (error instanceof errors.JWSSignatureVerificationFailed) return 'The signature of the token is wrong.';
-  return 'The header holds no token that can be read.';
+  return 'The header does not contain a readable token.';
 }

@@ -44,11 +44,11 @@ function compile(rule: string): RE2JS {
   try {
     return RE2JS.compile(rule);
   } catch (cause) {
-    const why = cause instanceof Error ? cause.message.slice(0, 200) : 'it cannot be read';
+    const why = cause instanceof Error ? cause.message.slice(0, 200) : 'it cannot be parsed';
     throw new GatewayError(
       'invalid_request',
       'invalid_value',
-      `The rule of a regexMatch check is not a valid RE2 regular expression (which has no look-around and no back references): ${why}.`,
+      `The rule of a regexMatch check is not a valid RE2 regular expression (which has no lookaround and no backreferences): ${why}.`,
       { param: 'rule', cause },
     );
   }

@@ -17,7 +17,7 @@ export function checkRequest(check: RequestCheck, { model, metadata, operation, 
       const { names, chooses } = otherModelsIn(request);
       const data = { model, not };
       if (chooses !== null)
-        return { verdict: false, data: { ...data, explanation: `'${chooses}' may choose a model.` } };
+        return { verdict: false, data: { ...data, explanation: `'${chooses}' lets the provider choose a model.` } };
       const passes = (name: string): boolean =>
         not ? !models.some((excluded) => isModelNamed(name, excluded)) : models.includes(name);
       return { verdict: [model ?? '', ...names].every(passes), data };

@@ -74,9 +74,9 @@ export function checkText(check: TextCheck, text: string): Finding {
       const { schema, not } = check.parameters;
       const validate = compileSchema(schema);
       const value = jsonOfText(text);
-      if (value === undefined) return { verdict: not, data: { not, explanation: 'The text holds no JSON.' } };
+      if (value === undefined) return { verdict: not, data: { not, explanation: 'The text contains no JSON.' } };
       const valid = validate(value);
-      if (valid === 'too_deep') return { verdict: false, data: { not, explanation: 'The JSON nests too deeply.' } };
+      if (valid === 'too_deep') return { verdict: false, data: { not, explanation: 'The JSON is nested too deeply.' } };
       return { verdict: valid !== not, data: { not, valid } };
     }
     case 'jsonKeys': {
@@ -84,7 +84,7 @@ export function checkText(check: TextCheck, text: string): Finding {
       const value = jsonOfText(text);
       const present = value === undefined ? 0 : countKeys(value, keys);
       const data = { operator, present, missing: keys.length - present };
-      if (value === undefined) return { verdict: false, data: { ...data, explanation: 'The text holds no JSON.' } };
+      if (value === undefined) return { verdict: false, data: { ...data, explanation: 'The text contains no JSON.' } };
       return { verdict: holds(operator, present, keys.length), data };
     }
     case 'validUrls': {

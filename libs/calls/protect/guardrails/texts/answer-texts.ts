@@ -67,7 +67,11 @@ export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts
       const isLarge = body.length >= largeBytesMin;
       const texts = await (isLarge ? readInThread(operation, body, caller) : readHere(operation, body, caller));
       if (texts !== null) return texts;
-      throw new GatewayError('provider_failed', 'upstream_invalid_response', "The provider's answer is not JSON.");
+      throw new GatewayError(
+        'provider_failed',
+        'upstream_invalid_response',
+        "The provider's answer is not valid JSON.",
+      );
     },
     stop: () => lane.stop(),
   };
@@ -80,7 +84,7 @@ const bytesMaxOf = (memory: MemoryLease | undefined): number =>
 function checked({ excess, bytes }: { excess: string | null; bytes: number }): number {
   if (excess === null) return bytes;
   if (excess !== 'depth') throw tooLarge();
-  const message = `The provider ${tooDeep}, so that no guardrail can judge it.`;
+  const message = `The provider ${tooDeep}, so guardrails cannot check it.`;
   throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
 }
 
