@@ -12,13 +12,17 @@ export const grainMs: Readonly<Record<Grain, number>> = {
 };
 
 /**
- * Rows of calls with the same values of all columns (`call_rollup`), of those that have a metadata value too
- * (`metadata_rollup`), or of all calls with one value of one column or metadata key (`value_rollup`).
+ * The kinds of rollup rows. `call` (`call_rollup`): calls with the same values of all columns. `metadata`
+ * (`metadata_rollup`): the same, for calls that also have a metadata value. `value` (`value_rollup`): all calls with
+ * one value of one column or metadata key.
  */
 export type Cube = 'call' | 'metadata' | 'value';
 export const cubes: readonly Cube[] = ['call', 'metadata', 'value'];
 
-/** What the rows of a grain are made from; undefined: from the log, or the cube has no rows of this grain. */
+/**
+ * The finer grain from which the rows of a grain are made; undefined: they are made from the log, or the cube has no
+ * rows of this grain.
+ */
 const finerGrains: Readonly<Record<'wide' | 'value', Partial<Record<Grain, Grain>>>> = {
   wide: { hour: 'minute', day: 'hour' },
   value: { ten_minutes: 'minute', hour: 'ten_minutes', day: 'hour' },
@@ -28,7 +32,7 @@ export const finerOf = (cube: Cube, grain: Grain): Grain | undefined =>
 /** The cubes that have rows of a grain. */
 export const cubesOf = (grain: Grain): readonly Cube[] => (grain === 'ten_minutes' ? ['value'] : cubes);
 
-/** The metadata key that every workspace has rollups of. */
+/** The metadata key for which every workspace has rollups. */
 export const userKey = '_user';
 
 /** The `key` of rows of `value_rollup` is one of these, or the name of a column. */
@@ -37,7 +41,10 @@ export const metadataKeyPrefix = 'metadata.';
 
 const list = (names: readonly string[]): RawBuilder<unknown> => sql.join(names.map((name) => sql.ref(name)));
 
-/** The columns that rows of a cube are kept apart by, besides grain and bucket. Rows with `other` hold what is beyond a limit. */
+/**
+ * The columns that identify the rows of a cube, in addition to grain and bucket. Rows with `other` contain the calls
+ * beyond a limit.
+ */
 const keysOf = (cube: Cube): readonly string[] =>
   ({
     call: [...dimensions, 'other'],
@@ -45,7 +52,7 @@ const keysOf = (cube: Cube): readonly string[] =>
     value: ['workspace_id', 'key', 'value', 'other'],
   })[cube];
 
-/** What rows of wide cubes add up, and the type of the sum. */
+/** The sums in rows of wide cubes, with their types. */
 const wideSums = {
   requests: 'bigint',
   refused_requests: 'bigint',
@@ -57,7 +64,7 @@ const wideSums = {
   duration_us: 'numeric',
 } as const;
 
-/** What wide rows know by their columns, and `value_rollup` has as sums: how it is read from a wide row. */
+/** Sums of `value_rollup` that wide rows represent by columns, and how to compute them from a wide row. */
 const isHit = sql`cache_status = 'HIT'`;
 const ofColumns = {
   failed_requests: sql`case when failed then requests else 0 end`,
@@ -83,8 +90,8 @@ export const measuresFrom = (cube: Cube): RawBuilder<unknown> =>
   ]);
 
 /**
- * The last step of every aggregation: `parts` has a row for each latency bin of each result row. Bins become the text
- * `bin:calls,…`, in the order of bins, so that equal calls give equal rows.
+ * The last step of every aggregation: `parts` has a row for each latency bin of each result row. Bins are joined to the
+ * text `bin:calls,…`, in the order of bins, so that equal calls result in equal rows.
  */
 const joinBins = (
   cube: Cube,
@@ -105,11 +112,14 @@ type LogOptions = {
   bucketMs: number;
   /** A condition on `request_log`. */
   where: RawBuilder<unknown>;
-  /** Of the cube `metadata`; default: those that the workspace of a call has rollups of. */
+  /** Only for the cube `metadata`. Default: the keys for which the workspace of a call has rollups. */
   metadataKey?: string | undefined;
-  /** The columns by which rows are kept apart; default: all of the cube. Far fewer rows for who reads few of them. */
+  /** The columns that identify rows; default: all of the cube. With few columns, there are far fewer rows. */
   keys?: readonly string[] | undefined;
-  /** The time that `where` allows, if it is known: where it is in one bucket, that of each row need not be computed. */
+  /**
+   * The time that `where` allows, if it is known. If it is inside one bucket, the bucket of each row need not be
+   * computed.
+   */
   range?: TimeRange | undefined;
 };
 
@@ -122,7 +132,10 @@ function logBucket({ bucketMs, range }: LogOptions): RawBuilder<unknown> {
   return sql`to_timestamp(${sql.lit((begin * bucketMs) / 1_000)})`;
 }
 
-/** Rows of the request log with the latency bin of each: once, or once for each `key` and `value` that the cube has of it. */
+/**
+ * Rows of the request log with their latency bins: each once, or once for each `key` and `value` that the cube has for
+ * it.
+ */
 function logRows({ cube, where, metadataKey }: LogOptions): RawBuilder<unknown> {
   const columns = sql`${logColumns}, ${latencyBin} as bin, false as other`;
   if (cube === 'call') return sql`select ${columns} from request_log where ${where}`;
@@ -151,7 +164,7 @@ function logRows({ cube, where, metadataKey }: LogOptions): RawBuilder<unknown> 
     union all ${byMetadata}`;
 }
 
-/** Rows of the request log as rows of a cube, in buckets of `bucketMs`, however many there are. */
+/** Aggregates rows of the request log to rows of a cube, in buckets of `bucketMs`, without a limit on their number. */
 export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
   const { cube, keys = keysOf(cube) } = options;
   const ofValues = sql`, count(*) filter (where failed) as failed_requests, count(*) filter (where ${isHit}) as hits,
@@ -171,7 +184,7 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
   );
 }
 
-/** The same, with a row for each call: quicker where whoever reads them adds them up and needs no histogram. */
+/** The same, with a row for each call. This is faster if the reader adds the rows up and needs no histogram. */
 export function singleCalls(options: LogOptions & { keys: readonly string[] }): RawBuilder<unknown> {
   return sql`
     select ${logBucket(options)} as bucket, ${list(options.keys)}, 1::bigint as requests,
@@ -182,7 +195,10 @@ export function singleCalls(options: LogOptions & { keys: readonly string[] }): 
     from (${logRows(options)}) as call`;
 }
 
-/** Rows of a cube as rows of another grain, or with fewer keys: each histogram taken apart, and joined again. */
+/**
+ * Aggregates rows of a cube to rows of another grain, or with fewer keys. The histograms are split into bins and joined
+ * again.
+ */
 const addUp = (cube: Cube, to: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> =>
   joinBins(
     cube,
@@ -200,19 +216,22 @@ const addUp = (cube: Cube, to: Grain, rows: RawBuilder<unknown>): RawBuilder<unk
     group by 1, ${list(keysOf(cube))}, bin`,
   );
 
-/** The most rows of a bucket and workspace: of one column or metadata key, of users, and of combinations of all columns. */
+/**
+ * The maximum of rows for a bucket and workspace: of one column or metadata key, of users, and of combinations of all
+ * columns.
+ */
 const rowsMax: Readonly<Record<Grain, { values: number; users: number; combinations: number }>> = {
   minute: { values: 200, users: 2_000, combinations: 500 },
   ten_minutes: { values: 500, users: 5_000, combinations: 0 },
   hour: { values: 1_000, users: 10_000, combinations: 2_000 },
   day: { values: 1_000, users: 10_000, combinations: 5_000 },
 };
-/** There are not that many statuses, and all of them shall be told apart. */
+/** There are fewer statuses than this, so all of them have separate rows. */
 const statusesMax = 1_000;
 
 /**
- * Bounds the rows of a bucket: those with the most calls stay, and the rest is added up in rows with `other`, so that the sums
- * of a bucket are always those of all of its calls.
+ * Bounds the rows of a bucket. Those with the most calls stay, and the rest is added up in rows with `other`, so that
+ * the sums of a bucket always include all of its calls.
  */
 function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> {
   const { values, users, combinations } = rowsMax[grain];
@@ -224,7 +243,7 @@ function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<
           else ${sql.lit(values)} end`;
   const within = cube === 'call' ? ['bucket', 'workspace_id', 'other'] : ['bucket', 'workspace_id', 'key', 'other'];
   const order = keysOf(cube).filter((name) => !within.includes(name));
-  // Failures and answers from the cache are what measures are read from. All else is no longer known.
+  // Measures need failures and answers from the cache. All other columns are dropped.
   const kept: Readonly<Record<string, RawBuilder<unknown>>> = {
     workspace_id: sql`workspace_id`,
     key: sql`key`,
@@ -250,11 +269,14 @@ function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<
     union all select ${rollupColumns(cube)} from folded`;
 }
 
-/** Rows of a cube as rows of a coarser grain, bounded. `where` is a condition on the cube's table. */
+/** Aggregates rows of a cube to rows of a coarser grain, bounded. `where` is a condition on the cube's table. */
 export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> =>
   bound(cube, to, addUp(cube, to, sql`select * from ${sql.table(`${cube}_rollup`)} where ${where}`));
 
-/** Rows of the request log as rows of a cube and grain, bounded, by way of the finer grains as passes make them. */
+/**
+ * Aggregates rows of the request log to rows of a cube and grain, bounded. It goes through the finer grains, like the
+ * passes do.
+ */
 export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
   const finer = finerOf(cube, grain);
   return finer === undefined
@@ -263,8 +285,8 @@ export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>):
 }
 
 /**
- * Rows of the wide cubes as rows of `value_rollup` of the same grain. `where` is a condition on their tables. The analytics
- * bench uses it to write a month of rollups without the calls.
+ * Converts rows of the wide cubes to rows of `value_rollup` of the same grain. `where` is a condition on their tables.
+ * The analytics bench uses it to write a month of rollups without the calls.
  * @testOnly
  */
 export function valuesOfRollups(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {

@@ -14,31 +14,31 @@ import { segmentsOf, type Kept, type Segment } from './choose-buckets.ts';
 import { bucketIn, recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
-/** The calls that an operation is about. */
+/** The calls that an operation analyses. */
 export type CallsWanted = {
   filters: CallFilters;
-  /** Null: of all workspaces. */
+  /** null: those of all workspaces. */
   workspaceId: string | null;
   range: TimeRange;
   kept: Kept;
-  /** The longest buckets that may be read, because the answer has points; absent: any. */
+  /** The longest buckets that can be read, because the answer has points; absent: any. */
   stepMs?: number;
   /** Calls that have this metadata, with its `key` and `value`. */
   metadataKey?: string;
 };
 
 export type SourceOptions = {
-  /** The columns that the answer uses besides `bucket`, `workspace_id`, `value` and sums. Fewer are quicker. */
+  /** The columns that the answer uses in addition to `bucket`, `workspace_id`, `value` and sums. Fewer are faster. */
   reads?: readonly Dimension[];
-  /** Without it, `latency` may be empty. */
+  /** Without it, `latency` can be empty. */
   withLatency?: boolean;
 };
 
 /**
- * Rows that add up to the calls that are wanted: from rollups, or from the request log if it alone knows what is filtered
- * by. Calls that only one column or metadata key is asked of come from the narrow rows of `value_rollup`. One SELECT, for
- * a FROM clause: `bucket`, `workspace_id`, `value` (of the metadata key), `other` (whether values are those of rare calls,
- * which are not told apart), the columns `reads`, and the measures.
+ * Returns rows that add up to the wanted calls: from rollups, or from the request log if only that has the filtered
+ * columns. If only one column or metadata key is involved, the narrow rows of `value_rollup` are used. The result is
+ * one SELECT, for a FROM clause: `bucket`, `workspace_id`, `value` (of the metadata key), `other` (whether the row
+ * combines rare values), the columns `reads`, and the measures.
  */
 export function callSource(
   wanted: CallsWanted,
@@ -56,7 +56,7 @@ export function callSource(
 
   const fromLog = (segment: TimeRange): RawBuilder<unknown> => {
     const where = and([...conditions, ...logConditions(filters, workspaceId), recordedIn(segment)]);
-    // Which calls failed, and which were answered from the cache, is what `measuresFrom` adds up.
+    // `measuresFrom` adds up which calls failed, and which were answered from the cache.
     const own = ['workspace_id', 'other', ...(key === null ? [] : ['value']), ...reads, 'failed', 'cache_status'];
     const rows = (withLatency ? aggregateLog : singleCalls)({
       cube,
@@ -88,7 +88,7 @@ export function callSource(
     );
 
   const narrowKey = narrowKeyOf([...reads, ...filteredColumns(filters)], key);
-  // Earlier calls come from the log.
+  // Earlier calls are read from the log.
   const rollupsFrom = within(range, needsLog(filters) ? range.to : rolledUpFrom);
   const logFrom = Math.max(range.from, kept.logFrom);
   const selects = [
@@ -104,13 +104,15 @@ export function callSource(
   );
 }
 
-/** Whether rollups have all that is wanted, so that it is quick to ask again for a part of it. */
+/** Whether rollups contain everything that is wanted, so that another query for a part of it is fast. */
 export const isRolledUp = (wanted: CallsWanted): boolean =>
   !needsLog(wanted.filters) && metadataOf(wanted).rolledUpFrom <= wanted.range.from;
 
 const within = ({ from, to }: TimeRange, at: number): number => Math.min(Math.max(from, at), to);
 
-/** The key of `value_rollup` whose rows say all that is asked of calls; undefined: they are asked of more than one column. */
+/**
+ * The key of `value_rollup` whose rows contain everything that is needed; undefined if more than one column is needed.
+ */
 function narrowKeyOf(columns: readonly string[], metadataKey: string | null): string | undefined {
   const [only, ...others] = new Set(columns);
   if (metadataKey !== null) return only === undefined ? `${metadataKeyPrefix}${metadataKey}` : undefined;
@@ -118,7 +120,10 @@ function narrowKeyOf(columns: readonly string[], metadataKey: string | null): st
   return others.length === 0 && only in valueColumns ? only : undefined;
 }
 
-/** The rollups of some values of a metadata key, found by an index on hashes: a long value would not fit an index page. */
+/**
+ * The rollups of some values of a metadata key, found by an index on hashes, because a long value would not fit an
+ * index page.
+ */
 function rowsOfValues(
   table: string,
   wanted: { workspaceId: string | null; segment: Segment; key: string; values: readonly string[] },
@@ -129,30 +134,30 @@ function rowsOfValues(
     return sql`(select * from ${sql.table(table)} where key = ${key} and value = any(${values})
       and hashtextextended(value, 0) in (select hashtextextended(wanted, 0) from unnest(${values}) as wanted)) as of_values`;
   }
-  // The policy of the table would keep Postgres from using that index; the function has a check of its own.
+  // The policy of the table would prevent Postgres from using that index. The function checks the workspace itself.
   return sql`${sql.ref(`${table}_of`)}(${workspaceId}, ${segment.source}, ${key}, ${values},
     ${new Date(segment.from)}, ${new Date(segment.to)}) as of_values`;
 }
 
-/** The rows of a key of `value_rollup`, with their value under the name of the column that it is of. */
+/** The rows of a key of `value_rollup`, with their value under the name of its column. */
 function narrowRows(key: string): RawBuilder<unknown> {
   const column = Object.entries(valueColumns).find(([name]) => name === key);
   if (column === undefined) return sql`(select * from value_rollup where key = ${key}) as narrow`;
   const [name, type] = column;
-  // Conditions are checked in any order, so a value of another key must not fail to be a number.
+  // Conditions are checked in any order, so converting a value of another key to a number must not fail.
   const value = type === 'text' ? sql`value` : sql`case when key = ${key} then value::${sql.raw(type)} end`;
   return sql`(select *, ${value} as ${sql.ref(name)} from value_rollup where key = ${key}) as narrow`;
 }
 
 /**
- * The one metadata key that is asked for, its values (undefined: all), and since when rollups know it (epoch milliseconds):
- * of two keys at a time they know nothing, and of all workspaces together only of users.
+ * The single metadata key that is used, its values (undefined: all), and since when rollups contain it (epoch
+ * milliseconds). Rollups support only one key per query, and only users across all workspaces.
  */
 function metadataOf({ filters: { metadata = {} }, metadataKey: wantedKey, workspaceId, kept, range }: CallsWanted) {
   const keys = new Set([...Object.keys(metadata), ...(wantedKey === undefined ? [] : [wantedKey])]);
   const [only = null] = keys;
   if (keys.size > 1) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
-  // Users have been in rollups from the first release on.
+  // Users have been in rollups since the first release.
   const hasAlways = only === null || only === userKey;
   const from = hasAlways ? 0 : workspaceId === null ? undefined : kept.keys.get(only);
   if (from === undefined) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };

@@ -57,7 +57,7 @@ test.each([
   [at('22T14:30'), at('23T14:30'), 600_000],
   [at('20T00:00'), at('23T14:30'), 3_600_000],
   [at('08T00:00'), at('23T00:00'), 86_400_000],
-  // Minutes are not kept that long, nor hours.
+  // Neither minutes nor hours are retained that long.
   [at('12T00:00'), at('12T01:00'), 3_600_000],
   [at('05T00:00'), at('05T01:00'), 86_400_000],
 ])('from %i to %i points are %i ms apart', (from, to, stepMs) => {

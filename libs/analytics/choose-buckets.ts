@@ -3,20 +3,20 @@ import { grainMs, type Grain } from './aggregate-calls.ts';
 import type { RollupState } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
-/** A part of a queried time, and where its calls are read from. */
+/** A part of the queried time, and the source of its calls. */
 export type Segment = TimeRange & { source: Grain | 'log' };
 
 /**
- * The tables at one moment: how far rollups are, since when which metadata keys of the asking workspace are in them, since
- * when the log is complete, and the time now (epoch ms).
+ * The tables at one moment: the progress of rollups, since when they contain which metadata keys of the requesting
+ * workspace, since when the log is complete, and the current time (epoch ms).
  */
 export type Kept = RollupState & { keys: ReadonlyMap<string, number>; logFrom: number; now: number };
 
 const { minute, hour, day } = grainMs;
-/** The longest time that a query may ask for, which is also how long days are kept by default. */
+/** The longest time of a query, which is also the default retention of days. */
 const rangeMsMax = 400 * day;
 
-/** Until which length of time points are how far apart: at most 400 points. */
+/** The distance of points, by the length of the time: at most 400 points. */
 const steps = [
   { untilMs: 3 * hour, stepMs: minute },
   { untilMs: 24 * hour, stepMs: 10 * minute },
@@ -25,8 +25,8 @@ const steps = [
 ] as const;
 
 /**
- * The time that a query is about, both bounds included, as a range. Throws invalid_request when it is too long or ends
- * before it begins.
+ * The time of a query, both bounds included, as a range. Throws invalid_request when it is too long or ends before it
+ * begins.
  */
 export function rangeOf(query: { time_of_generation_min: Date; time_of_generation_max: Date }): TimeRange {
   const range = { from: query.time_of_generation_min.getTime(), to: query.time_of_generation_max.getTime() + 1 };
@@ -40,7 +40,10 @@ export function rangeOf(query: { time_of_generation_min: Date; time_of_generatio
   });
 }
 
-/** How far the points of a graph are apart: by the length of the time, and of old times as far as buckets are kept. */
+/**
+ * The distance of the points of a graph. It depends on the length of the time, and for old times on the retention of
+ * buckets.
+ */
 export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' | 'hoursFrom'>): number {
   const byLength = steps.find(({ untilMs }) => to - from <= untilMs + 1)?.stepMs ?? day;
   if (from < kept.hoursFrom) return day;
@@ -48,9 +51,9 @@ export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' |
 }
 
 /**
- * Divides a time into the coarsest buckets that are there and no longer than `stepMs`; what is left at both ends comes
- * from finer ones, and at last from rows of the log. Where the log is not kept any more, a bucket at an end is taken
- * whole. Without a step, buckets may be of any length. Only rows of single values have buckets of ten minutes.
+ * Divides a time into the coarsest existing buckets that are no longer than `stepMs`. The rest at both ends comes from
+ * finer buckets, and finally from rows of the log. If the log is no longer retained there, the bucket at an end is
+ * included whole. Without a step, buckets can have any length. Only rows of single values have buckets of ten minutes.
  */
 export function segmentsOf(
   range: TimeRange,
@@ -64,7 +67,7 @@ export function segmentsOf(
     { source: 'minute', from: kept.minutesFrom, to: Number.POSITIVE_INFINITY },
   ];
   const finestAt = (at: number): number => grainMs[buckets.findLast(({ from }) => at >= from)?.source ?? 'day'];
-  // Nothing is recorded after now, so the current minute is read whole, from its rollup.
+  // No call is recorded after now, so the current minute is read whole, from its rollup.
   const to = range.to > kept.now ? Math.ceil(range.to / minute) * minute : range.to;
   const end = to - 1 < kept.logFrom ? Math.ceil(to / finestAt(to - 1)) * finestAt(to - 1) : to;
   const from =

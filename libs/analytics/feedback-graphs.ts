@@ -14,21 +14,26 @@ import { pointOf } from './read-totals.ts';
 import { recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
-// Feedback counts at the time when it was given. Filters are about calls: feedback passes them when a call of its trace does.
+// Feedback counts at the time when it was given. Filters apply to calls: feedback matches if a call of its trace
+// matches.
 
 type Scored = { count: number; weighted: number };
 
 /**
- * How the calls of traces with feedback are found. `log`: the log is read once, which is quicker while it is small. `traces`:
- * each trace is looked up in each day of the log, which takes as long however large the days are. Postgres itself takes the
- * first way for too long: it does not expect a day to have so few of the traces.
+ * How the calls of traces with feedback are found. `log`: the log is read once, which is faster while it is small.
+ * `traces`: each trace is looked up in each day of the log, which takes the same time however large the days are.
+ * Postgres itself chooses the first way for too long, because it overestimates how many rows of a day have one of the
+ * traces.
  */
 export type Way = 'log' | 'traces';
 
-/** Rows of the log that are read in the time of one look-up of a trace in a day: about 1 µs. Measured with 30 days. */
+/**
+ * How many rows of the log can be read in the time of one look-up of a trace in a day: about 1 µs. Measured with 30
+ * days.
+ */
 const rowsOfLookup = 3;
 
-/** Two workspaces may have a trace of the same ID. */
+/** Two workspaces can have a trace of the same ID. */
 const traceColumns = sql`request_log.workspace_id, request_log.trace_id`;
 
 /** Feedback that was given in a range, or at any time. */
@@ -40,7 +45,10 @@ const givenIn = ({ workspaceId }: CallsWanted, range: TimeRange | null): RawBuil
       : [sql`given.created_at >= ${new Date(range.from)}`, sql`given.created_at < ${new Date(range.to)}`]),
   ]);
 
-/** Chooses the quicker way for the calls of some feedback, by the sizes of both; `days`: those of the log that are read. */
+/**
+ * Chooses the faster way for the calls of some feedback, by the sizes of both; `days`: the days of the log that are
+ * read.
+ */
 async function chooseWay(
   db: Kysely<Database>,
   { filters }: CallsWanted,
@@ -59,11 +67,11 @@ async function chooseWay(
   return lookups * rowsOfLookup < size ? 'traces' : 'log';
 }
 
-/** Of the partitions of the log, one for each day, those of a range. */
+/** The partitions of the log in a range. There is one for each day. */
 const partitionsIn = ({ from, to }: TimeRange): RawBuilder<unknown> =>
   sql`relname between ${partitionName(utcDay(from))} and ${partitionName(utcDay(to - 1))}`;
 
-/** Calls that pass the filters, of traces that have such feedback: a relation with some of their columns. */
+/** Calls that match the filters, of traces that have such feedback: a relation with some of their columns. */
 function callsOf(
   { workspaceId, filters }: CallsWanted,
   way: Way,
@@ -88,13 +96,13 @@ function callsOf(
     return sql`(select ${columns} from request_log where ${and(conditions)})`;
   }
   conditions.push(sql`request_log.workspace_id = trace.workspace_id`, sql`request_log.trace_id = trace.trace_id`);
-  // With `offset`, Postgres cannot make it a join of the whole log again.
+  // `offset` prevents Postgres from turning it into a join of the whole log again.
   return sql`(
     select found.* from (select distinct workspace_id, trace_id from feedback as given where ${given}) as trace
     cross join lateral (select ${columns} from request_log where ${and(conditions)} offset 0) as found)`;
 }
 
-/** The condition on `feedback` for what is wanted. */
+/** The condition on `feedback` for the wanted feedback. */
 async function feedbackWanted(db: Kysely<Database>, wanted: CallsWanted, forced?: Way): Promise<RawBuilder<unknown>> {
   const { workspaceId, range, filters } = wanted;
   const conditions = [
@@ -112,7 +120,7 @@ async function feedbackWanted(db: Kysely<Database>, wanted: CallsWanted, forced?
   return and(conditions);
 }
 
-/** How much feedback there is, and Σ value·weight ÷ Σ weight of it: by point, and of all. */
+/** The amount of feedback, and its Σ value·weight ÷ Σ weight: by point, and in total. */
 export async function readFeedbackPoints(
   db: Kysely<Database>,
   wanted: CallsWanted & { stepMs: number },
@@ -127,7 +135,7 @@ export async function readFeedbackPoints(
   return { points: new Map(points), count: whole?.count ?? 0, weighted: whole?.weighted ?? 0 };
 }
 
-/** How often each value was given, from the lowest. */
+/** How often each value was given, sorted from the lowest. */
 export async function readFeedbackScores(
   db: Kysely<Database>,
   wanted: CallsWanted,
@@ -139,7 +147,10 @@ export async function readFeedbackScores(
   return rows;
 }
 
-/** Feedback by the models of its trace, most first; a trace whose calls had several models counts for each of them. */
+/**
+ * Feedback by the models of its trace, most frequent first. A trace whose calls had several models counts for each of
+ * them.
+ */
 export async function readFeedbackModels(
   db: Kysely<Database>,
   wanted: CallsWanted,

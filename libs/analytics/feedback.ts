@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 
-/** What somebody says of a trace: `value` from -10 to 10, `weight` from 0 to 1. */
+/** Feedback on a trace: `value` from -10 to 10, `weight` from 0 to 1. */
 export type Feedback = {
   traceId: string;
   value: number;
@@ -12,12 +12,12 @@ export type Feedback = {
   metadata: Record<string, unknown> | null;
 };
 
-/** More feedback on one trace is refused: a trace is one answer or a few, and whoever judges them are not that many. */
+/** More feedback on one trace is refused: a trace is one answer or a few, and fewer people than this rate it. */
 const feedbackPerTraceMax = 1_000;
 
 /**
- * Stores feedback of a workspace, all or none, and returns its ids. The traces need not be known: their calls may come
- * later. Throws quota_exceeded when a trace has too much already.
+ * Stores feedback of a workspace, all or none, and returns its IDs. The traces need not be known, because their calls
+ * can arrive later. Throws quota_exceeded when a trace has too much already.
  */
 export async function recordFeedback(
   db: Kysely<Database>,
@@ -51,7 +51,7 @@ export async function recordFeedback(
   return rows.map(({ id }) => id);
 }
 
-/** Changes feedback: weight and metadata stay where they are undefined. Throws not_found. */
+/** Changes feedback. Weight and metadata stay unchanged if they are undefined. Throws not_found. */
 export async function changeFeedback(
   db: Kysely<Database>,
   workspaceId: string,

@@ -13,7 +13,7 @@ type ReadGraph = (db: Kysely<Database>, wanted: GraphWanted) => Promise<Graph>;
 
 const average = (sum: number, count: number): number => (count === 0 ? 0 : round(sum / count));
 const percent = (part: number, whole: number): number => (whole === 0 ? 0 : round((100 * part) / whole));
-/** Six digits after the point: of what is no sum, more would only show how numbers are stored. */
+/** Six digits after the point. For values that are not sums, further digits would only show how numbers are stored. */
 const round = (value: number): number => Math.round(value * 1e6) / 1e6;
 const timestampOf = (point: number) => ({ timestamp: new Date(point).toISOString() });
 
@@ -198,7 +198,10 @@ export const graphs = {
 } as const satisfies Record<string, ReadGraph>;
 export type GraphName = keyof typeof graphs;
 
-/** What the cache did: its answers, how long they took (ms), and by how many per cent that is less than without it. */
+/**
+ * The effect of the cache: its answers, how long they took (ms), and by how many per cent that is shorter than without
+ * it.
+ */
 export async function readCacheSummary(db: Kysely<Database>, wanted: CallsWanted): Promise<object> {
   const { rows } = await sql<{ hits: number; hit_us: number; requests: number; others_us: number }>`
     select coalesce(sum(hits), 0)::bigint as hits, coalesce(sum(hit_duration_us), 0)::bigint as hit_us,

@@ -10,7 +10,7 @@ import { toTotals, totalColumns, type Totals } from './read-totals.ts';
 
 type TotalsRow = Parameters<typeof toTotals>[0];
 
-/** What calls can be grouped by: the member that has the value, and the column of rollups. */
+/** The properties by which calls can be grouped: the member that has the value, and the column of rollups. */
 export const groupings = {
   users: { member: 'user', column: 'value', metadataKey: userKey },
   'ai-models': { member: 'ai_model', column: 'model' },
@@ -32,7 +32,7 @@ type Grouping = { member: string; column: string; metadataKey?: string };
 const perRequest = (sum: number, requests: number): number =>
   requests === 0 ? 0 : Math.round((1e6 * sum) / requests) / 1e6;
 
-/** The members of a group: how each is read from its totals, and what it is sorted by in SQL. */
+/** The members of a group: how each is read from its totals, and by which column SQL sorts it. */
 const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; order: RawBuilder<unknown> }>> = {
   requests: { read: ({ requests }) => requests, order: sql`sum(requests)` },
   cost: { read: ({ cost }) => cost.toNumber(), order: sql`sum(cost)` },
@@ -74,17 +74,20 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
   first_seen: { read: ({ firstAt }) => firstAt?.toISOString(), order: sql`min(first_at)` },
   last_seen: { read: ({ lastAt }) => lastAt?.toISOString(), order: sql`max(last_at)` },
 };
-/** They need all histograms, so they are there only where they are asked for. */
+/** They need all histograms, so they are only present if they are requested. */
 const quantiles: Readonly<Record<string, number>> = { p50_latency: 0.5, p95_latency: 0.95, p99_latency: 0.99 };
 
 type GroupRow = TotalsRow & { value: string | number | null; other: boolean; groups: number };
 
 export type GroupPage = { total: number; hasMore: boolean; data: Record<string, unknown>[] };
 
-/** What the last group is called that has the calls of all rare values, beside `is_other`. */
+/** The name of the last group, which has the calls of all rare values, in addition to `is_other`. */
 const otherValue = 'other';
 
-/** Calls by one of `groupings`, most requests first unless the query says otherwise. Throws invalid_request. */
+/**
+ * Groups calls by one of `groupings`, most requests first unless the query specifies something else. Throws
+ * invalid_request.
+ */
 export async function readGroups(
   db: Kysely<Database>,
   wanted: CallsWanted,
@@ -112,7 +115,7 @@ export async function readGroups(
     order by other, ${order} ${direction}, 1`;
   const totals = totalColumns({ withLatency, withTimes });
   const page = sql`limit ${limit} offset ${skip}`;
-  // Of thousands of users, all sums are made of those on the page only.
+  // With thousands of users, all sums are computed only for those on the page.
   const isRanked = metadataKey !== undefined && isRolledUp(asked);
   const { rows: found } = await sql<GroupRow>`${select(asked, isRanked ? order : totals)} ${page}`.execute(db);
   const rows = isRanked ? await totalsOf(found, metadataKey) : found;

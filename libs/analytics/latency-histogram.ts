@@ -1,10 +1,10 @@
 import { sql, type RawBuilder } from 'kysely';
 
-// Durations are counted in bins whose bounds grow by 4 %. Histograms of any calls are added up, and a quantile read from the
-// sum is off by at most 2 %: the value of a bin is the one whose relative distance to both of its bounds is the same.
+// Durations are counted in bins whose bounds grow by 4 %. Histograms of any calls can be added up, and a quantile read
+// from the sum has an error of at most 2 %: the value of a bin has the same relative distance to both of its bounds.
 
 const growth = 1.04;
-/** From 0.1 ms to 19 hours; what is outside is counted in the first or last bin. */
+/** From 0.1 ms to 19 hours. Values outside are counted in the first or last bin. */
 const binMin = -59;
 const binMax = 460;
 
@@ -13,11 +13,11 @@ export const latencyBin: RawBuilder<unknown> = sql`
   least(greatest(ceil(ln(greatest(duration_ms, 0.01)) / ln(${sql.lit(growth)}::float8)), ${sql.lit(binMin)}),
     ${sql.lit(binMax)})::int`;
 
-/** Milliseconds. Every duration of the bin is within 2 % of it. */
+/** In milliseconds. Every duration of the bin is within 2 % of it. */
 const valueOfBin = (bin: number): number => (2 * growth ** bin) / (growth + 1);
 
 export type LatencyHistogram = {
-  /** Adds the bins of some calls, `bin:calls,bin:calls,…`; several such texts may be joined by commas. */
+  /** Adds the bins of some calls, `bin:calls,bin:calls,…`; several such texts can be joined by commas. */
   add(bins: string): void;
   merge(other: LatencyHistogram): void;
   /** The duration in milliseconds that the share `share` of the calls did not exceed (nearest rank); 0 without calls. */
@@ -35,7 +35,8 @@ export function createLatencyHistogram(): LatencyHistogram {
   return {
     counts,
     add(bins) {
-      // By hand: a month of a busy workspace is megabytes of text, of which `split` would make millions of strings.
+      // Parsed without `split`: a month of a busy workspace is megabytes of text, which would become millions of
+      // strings.
       let bin = 0;
       let number = 0;
       let sign = 1;

@@ -7,17 +7,17 @@ import { createLatencyHistogram, type LatencyHistogram } from './latency-histogr
 /** Sums over calls. Costs are exact US cents. */
 export type Totals = {
   requests: number;
-  /** Calls without a good answer. */
+  /** Calls without a successful answer. */
   failed: number;
-  /** Those of them that this gateway refused. */
+  /** The number of them that this gateway refused. */
   refused: number;
   inputTokens: number;
   outputTokens: number;
   cost: Big;
-  /** Calls that were paid for at a price that is not known. */
+  /** Calls that were paid for at an unknown price. */
   unpriced: number;
   durationUs: number;
-  /** Calls answered from the cache, their durations, and what they would have cost. */
+  /** Calls answered from the cache, their durations, and the cost that they avoided. */
   hits: number;
   hitDurationUs: number;
   savedCost: Big;
@@ -44,8 +44,8 @@ type TotalsRow = {
 };
 
 /**
- * The sums in SQL. `withLatency` costs the histograms of all rows, which are far larger than the numbers; `withTimes` the
- * times of all rows of the log.
+ * The sums in SQL. `withLatency` reads the histograms of all rows, which are far larger than the numbers; `withTimes`
+ * reads the times of all rows of the log.
  */
 export const totalColumns = ({ withLatency = false, withTimes = false }): RawBuilder<unknown> => sql`
   sum(requests)::bigint as requests, sum(failed_requests)::bigint as failed,
@@ -94,7 +94,10 @@ export const noCalls = (): Totals => ({
   lastAt: null,
 });
 
-/** The beginning of a time's point in a graph, in SQL; points begin at multiples of the step since 1970, in UTC. */
+/**
+ * The beginning of the point of a graph that contains a time, in SQL. Points begin at multiples of the step since 1970,
+ * in UTC.
+ */
 export const pointOf = (column: RawBuilder<unknown>, stepMs: number): RawBuilder<Date> =>
   sql`date_bin(${sql.lit(`${stepMs / 1_000} s`)}::interval, ${column}, to_timestamp(0))`;
 
@@ -135,14 +138,14 @@ export function addTotals(all: Iterable<Totals>): Totals {
   return sum;
 }
 
-/** What calls are counted by, and which of them. A call that failed was not rescued, whatever was tried. */
+/** How calls are counted, and which of them. A call that failed was not rescued, whatever was tried. */
 const counts = {
   status: { counted: sql`failed_requests`, where: sql`failed_requests > 0` },
   retries: { counted: sql`requests`, where: sql`retries > 0` },
   fallback: { counted: sql`requests - failed_requests`, where: sql`fallback and failed_requests < requests` },
 } as const;
 
-/** Failed calls by status, or rescued ones by retries or because there was a fallback: by point. */
+/** Counts failed calls by status, or rescued ones by retries or fallback, by point. */
 export async function countByPoint(
   db: Kysely<Database>,
   wanted: CallsWanted & { stepMs: number },
@@ -154,13 +157,13 @@ export async function countByPoint(
     from (${callSource(wanted, { reads: [column] })}) as call where ${where} group by 1, 2 order by 1, 2 nulls first`.execute(
     db,
   );
-  // A call without a status got no answer: its client had gone.
+  // A call without a status got no answer, because its client had left.
   return rows.map(({ point, value, requests }) => ({ point: point.getTime(), value: value ?? 0, requests }));
 }
 
 /**
- * Distinct values of the wanted metadata key and their calls, by point, and over the whole range. Rare values that are not
- * told apart are no value, but their calls count.
+ * The distinct values of the wanted metadata key and their calls, by point, and over the whole range. Combined rare
+ * values do not count as values, but their calls count.
  */
 export async function countValues(
   db: Kysely<Database>,

@@ -13,8 +13,8 @@ export type RunQuery = <Answer>(
 ) => Promise<Answer>;
 
 /**
- * Runs analytics queries when it is their workspace's turn. Throws rate_limited when too many of a workspace wait, and
- * invalid_request when a query takes longer than `timeoutMs`.
+ * Runs analytics queries when it is their workspace's turn. Throws rate_limited when too many queries of a workspace
+ * wait, and invalid_request when a query takes longer than `timeoutMs`.
  */
 export function createRunQuery(deps: {
   db: Kysely<Database>;
@@ -26,8 +26,8 @@ export function createRunQuery(deps: {
   const runInTime: RunQuery = async (workspaceId, read) => {
     try {
       return await db.transaction().execute(async (tx) => {
-        // Compiling these statements takes longer than running them, and so do parallel workers, which would take processors
-        // from everything else; and a month's users fit the memory, not the default.
+        // Compiling these statements takes longer than running them, and so do parallel workers, which would use
+        // processors that other work needs. A month's users fit this memory but not the default.
         await sql`select set_config('statement_timeout', ${String(timeoutMs)}, true),
           set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
           set_config('work_mem', '32MB', true)`.execute(tx);

@@ -1,4 +1,4 @@
-/** From `from` to before `to`, in epoch milliseconds. */
+/** Includes `from` and excludes `to`, both in epoch milliseconds. */
 export type TimeRange = { from: number; to: number };
 
 /** The same time in as few ranges as possible, oldest first, without empty ones. */
@@ -13,7 +13,7 @@ export function mergeRanges(ranges: readonly TimeRange[]): TimeRange[] {
   return merged;
 }
 
-/** Divides merged ranges into the last `lengthMs` and what is left before them. */
+/** Divides merged ranges into the last `lengthMs` and the rest before them. */
 export function takeLast(ranges: readonly TimeRange[], lengthMs: number): { taken: TimeRange[]; left: TimeRange[] } {
   const taken: TimeRange[] = [];
   const left: TimeRange[] = [];

@@ -3,12 +3,12 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { fileIsNeeded, findReferencedBlobs } from './referenced-blobs.ts';
 
-/** Where the rows and the blob store disagree. */
+/** A difference between the rows and the blob store. */
 export type BlobFinding = {
-  /** `missing`: a row needs it; `wrong_size`: it has other bytes than the row says; `surplus`: no row needs it. */
+  /** `missing`: a row needs it; `wrong_size`: its size differs from that in the row; `surplus`: no row needs it. */
   problem: 'missing' | 'wrong_size' | 'surplus';
   blob: string;
-  /** In the store; of a missing blob, what the row says. */
+  /** The size in the store; for a missing blob, the size in the row. */
   sizeBytes: number;
   /** The record that needs the blob; null for a surplus one. */
   owner: { type: 'file' | 'upload' | 'log_export' | 'recorded_bodies'; id: string; workspaceId: string } | null;
@@ -24,7 +24,7 @@ type NeededRow = NeededBlob & { workspace: string; after: string };
 
 const pageSize = 500;
 
-/** Each page is the rows after a text, in its order; the text is unique. */
+/** Each page contains the rows after a text, which is unique, in its order. */
 const pagesOf = [
   (after: string) => sql<NeededRow>`
     select blob, bytes as size, 'file' as type, id, workspace_id as workspace, id as after from file
@@ -42,8 +42,8 @@ const pagesOf = [
 
 /**
  * Compares the blobs that rows need with those in the store, by name and size, and returns the differences as they are
- * found. Memory does not grow with the number of files. Blobs that are written or removed in the meantime may be reported.
- * `onChecked` gets the number of rows and blobs looked at so far.
+ * found. Memory does not grow with the number of files. Blobs that are written or removed in the meantime may be
+ * reported. `onChecked` gets the number of rows and blobs checked so far.
  */
 export async function* checkBlobs(
   deps: { db: Kysely<Database>; blobs: Pick<BlobStore, 'sizeOf' | 'list'> },

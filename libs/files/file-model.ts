@@ -12,11 +12,11 @@ export type FileEvent =
         purpose: string;
         filename: string;
         bytes: number;
-        /** Hex. */
+        /** In hex. */
         sha256: string;
         /** The opaque name in the blob store. */
         blob: string;
-        /** ISO 8601 with milliseconds, null for never. */
+        /** ISO 8601 with milliseconds; null if it never expires. */
         expires_at: string | null;
       };
     }
@@ -25,7 +25,9 @@ export type FileEvent =
 
 export type FileRow = Selectable<FileTable>;
 
-/** The read model of GET /v1/files. A deleted file keeps its row, because an open batch may still need its blob. */
+/**
+ * The read model of GET /v1/files. The row of a deleted file remains, because an open batch may still need its blob.
+ */
 export const fileModel: InlineModel<FileRow, FileEvent> = { name: 'file', jsonColumns: [], evolve };
 
 function evolve(row: FileRow | undefined, event: RecordedEvent<FileEvent>): Omit<FileRow, keyof StreamRow> {

@@ -13,7 +13,7 @@ export type NewFile = {
   purpose: string;
   filename: string;
   blob: StoredBlob;
-  /** Seconds from the creation of the file; null for never. */
+  /** Seconds from the creation of the file; null if it never expires. */
   expiresAfterSeconds: number | null;
 };
 
@@ -41,11 +41,11 @@ export type Files = {
   list(query: FileListQuery): Promise<FileRow[]>;
   /** Throws `not_found` for an unknown, deleted or expired file or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<FileRow>;
-  /** Hides the file at once. Its blob stays until no open batch needs it. Throws `not_found` like `retrieve`. */
+  /** Hides the file immediately. Its blob stays until no open batch needs it. Throws `not_found` like `retrieve`. */
   remove(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
-  /** The row of a file, deleted or not. Undefined when there never was such a file in the workspace. */
+  /** The row of a file, deleted or not. undefined when there never was such a file in the workspace. */
   find(workspaceId: string, id: string): Promise<FileRow | undefined>;
-  /** Appends `file.expired` for files past their time; returns how many. */
+  /** Appends `file.expired` for expired files; returns how many. */
   expire(): Promise<number>;
 };
 
@@ -175,13 +175,13 @@ function unknownCursor(after: string): GatewayError {
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }
 
-// A deleted file disappears from the API at once. Its bytes are swept within about a day.
+// A deleted file disappears from the API immediately. Its bytes are swept within about a day.
 const sweptAfter = '25 hours';
 
 /**
- * Throws quota_exceeded when the files and pending uploads of a workspace already hold `bytesMax`, including deleted files that
- * were not swept yet, or would with `addedBytes`. Called before an upload, when its size is not known, so uploads that run at
- * the same time may pass the limit.
+ * Throws quota_exceeded when the files and pending uploads of a workspace already have `bytesMax` in total, including
+ * deleted files that were not swept yet, or would with `addedBytes`. Called before an upload, when its size is not
+ * known, so concurrent uploads can exceed the limit.
  */
 export async function admitUpload(
   db: Kysely<Database>,

@@ -16,20 +16,20 @@ type PartRow = Selectable<UploadPartTable>;
 
 export type Uploads = {
   /**
-   * With a hash, an upload of the same file that is pending or has just been completed is returned in the place of a new one.
-   * Throws rate_limited when the workspace has too many pending, and quota_exceeded when the file would not fit beside what is
-   * stored or announced.
+   * With a hash, an upload of the same file that is pending or has just been completed is returned instead of a new
+   * one. Throws rate_limited when the workspace has too many pending uploads, and quota_exceeded when the file would
+   * exceed the storage quota together with stored and announced files.
    */
   create(workspaceId: string, upload: NewUpload): Promise<UploadObject>;
   /** Throws not_found. */
   retrieve(workspaceId: string, id: string): Promise<UploadObject>;
-  /** Throws not_found, and conflict (`upload_not_pending`): before the bytes of a part are received. */
+  /** Called before the bytes of a part are received. Throws not_found, and conflict (`upload_not_pending`). */
   admitPart(workspaceId: string, id: string): Promise<void>;
-  /** Throws what `admitPart` does, and invalid_request when the parts would be more than the file. */
+  /** Throws like `admitPart`, and invalid_request when the parts would be larger than the file. */
   addPart(workspaceId: string, id: string, blob: StoredBlob): Promise<UploadPartObject>;
   /**
-   * Makes a file of the parts; a repeat returns the same one. Throws not_found, conflict (`upload_not_pending`), and
-   * invalid_request for parts that are not those of the file.
+   * Joins the parts to a file; a repeat returns the same one. Throws not_found, conflict (`upload_not_pending`), and
+   * invalid_request for parts that do not match the file.
    */
   complete(
     workspaceId: string,
@@ -37,7 +37,7 @@ export type Uploads = {
     wanted: { partIds: readonly string[]; md5: string | null },
     metadata: EventMetadata,
   ): Promise<UploadObject>;
-  /** Its parts are removed. Repeating it changes nothing. Throws not_found, and conflict for one that was completed. */
+  /** Its parts are removed. Repeating it has no effect. Throws not_found, and conflict for one that was completed. */
   cancel(workspaceId: string, id: string): Promise<UploadObject>;
 };
 
@@ -46,16 +46,19 @@ type Deps = {
   eventLog: EventLog;
   blobs: BlobStore;
   files: Pick<Files, 'record' | 'find'>;
-  /** Of files and announced uploads of a workspace. */
+  /** The maximum of files and announced uploads of a workspace. */
   storedBytesMax: number;
 };
 
-/** From the creation of an upload to its completion, as at OpenAI; here also from each of its parts, for as long as a day in all. */
+/**
+ * The time from the creation of an upload to its completion, as at OpenAI. Here, each part starts it again, up to a day
+ * in total.
+ */
 const lifetime = '1 hour';
 const lifetimeMax = '1 day';
 const pendingMax = 100;
 const partsMax = 10_000;
-/** How long an upload can still be retrieved after its time. */
+/** How long an upload can still be retrieved after it has expired. */
 const keptFor = '1 day';
 
 export function createUploads(deps: Deps): Uploads {
@@ -96,7 +99,7 @@ export function createUploads(deps: Deps): Uploads {
     };
   }
 
-  /** One of the same file that can be gone on with: pending, or completed to a file that is still there. */
+  /** An upload of the same file that can be used: a pending one, or one completed to a file that still exists. */
   async function findSame(workspaceId: string, upload: NewUpload): Promise<UploadRow | undefined> {
     if (upload.sha256 === null) return undefined;
     const { rows } = await sql<UploadRow>`
@@ -124,12 +127,12 @@ export function createUploads(deps: Deps): Uploads {
     await admitUpload(tx, workspaceId, deps.storedBytesMax, bytes);
   }
 
-  /** Removes blobs of parts whose rows are gone. One that is left behind goes with the sweep of blobs. */
+  /** Removes blobs of parts whose rows were deleted. The sweep of blobs removes any that remain. */
   async function removeBlobs(parts: readonly { blob: string }[]): Promise<void> {
     for (const { blob } of parts) await blobs.remove(blob);
   }
 
-  /** The bytes of the parts, one after the other, as one blob. Throws invalid_request if they have another hash. */
+  /** The bytes of the parts, one after the other, as one blob. Throws invalid_request if their hash differs. */
   async function assemble(parts: readonly PartRow[], md5: string | null): Promise<StoredBlob> {
     const hash = createHash('md5');
     async function* content(): AsyncGenerator<Uint8Array> {
@@ -144,7 +147,7 @@ export function createUploads(deps: Deps): Uploads {
     return await blobs.put(content(), { leavesReserve: true });
   }
 
-  /** Completions under way in this process. A repeat waits for the first, so that the parts are copied once. */
+  /** The running completions of this process. A repeat waits for the first, so that the parts are copied once. */
   const completing = new Map<string, Promise<unknown>>();
 
   const completeOnce: Uploads['complete'] = async (workspaceId, id, { partIds, md5 }, metadata) => {
@@ -159,7 +162,7 @@ export function createUploads(deps: Deps): Uploads {
       if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
       const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
         const current = await find(unit.tx, workspaceId, id, true);
-        // Somebody else was quicker: theirs is the file.
+        // Another process was faster, and its file is used.
         if (current.status !== 'pending') return current;
         await files.record(unit, fileId, {
           purpose: upload.purpose,
@@ -178,7 +181,7 @@ export function createUploads(deps: Deps): Uploads {
       await removeBlobs(all);
       return await viewOf(completed);
     } catch (error) {
-      // Where the COMMIT may have succeeded, the sweep of blobs decides.
+      // The COMMIT may have succeeded, so the sweep of blobs decides.
       if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
       throw error;
     }
@@ -262,7 +265,7 @@ export function createUploads(deps: Deps): Uploads {
   };
 }
 
-/** Removes the parts of uploads whose time is over, and uploads a day later. Returns how many parts. */
+/** Removes the parts of expired uploads, and the uploads a day later. Returns how many parts were removed. */
 export async function sweepUploads(db: Kysely<Database>, blobs: Pick<BlobStore, 'remove'>): Promise<number> {
   let swept = 0;
   for (;;) {
@@ -278,7 +281,7 @@ export async function sweepUploads(db: Kysely<Database>, blobs: Pick<BlobStore, 
   return swept;
 }
 
-/** The parts that were named, in that order. Throws invalid_request if they are not the file's. */
+/** The requested parts, in their order. Throws invalid_request if they do not match the file. */
 function orderedParts(upload: UploadRow, all: readonly PartRow[], partIds: readonly string[]): PartRow[] {
   const byId = new Map(all.map((part) => [part.id, part]));
   const parts = partIds.map((partId, index) => {
@@ -299,7 +302,7 @@ function orderedParts(upload: UploadRow, all: readonly PartRow[], partIds: reado
   );
 }
 
-/** Throws conflict for an upload that nothing can be added to any more. */
+/** Throws conflict for an upload that accepts no more parts. */
 function refuseUnlessPending(upload: UploadRow): void {
   if (upload.status !== 'pending' || upload.is_over) throw notPending(upload);
 }

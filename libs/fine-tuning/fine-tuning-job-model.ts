@@ -8,7 +8,7 @@ import { isTerminal, type FineTuningEvent } from './fine-tuning-job.ts';
 export type FineTuningJobRow = Selectable<FineTuningJobTable>;
 type Columns = Omit<FineTuningJobRow, keyof StreamRow>;
 
-/** The read model of GET /v1/fine_tuning/jobs, and the state that commands are decided on. */
+/** The read model of GET /v1/fine_tuning/jobs, and the state on which commands are decided. */
 export const fineTuningJobModel: InlineModel<FineTuningJobRow, FineTuningEvent> = {
   name: 'fine_tuning_job',
   jsonColumns: ['request', 'metadata', 'target', 'method', 'hyperparameters', 'result_files', 'error'],
@@ -35,7 +35,7 @@ function evolve(row: FineTuningJobRow | undefined, event: RecordedEvent<FineTuni
         finished_at: over ? (finishedAt === null ? event.recordedAt : new Date(finishedAt * 1_000)) : null,
       };
     }
-    // Read from the log itself: a job may have thousands, and each would rewrite the row.
+    // Read from the log itself: a job can have thousands, and each would rewrite the row.
     case 'fine_tuning_job.event_recorded':
     case 'fine_tuning_job.checkpoint_recorded':
       return row;
@@ -79,7 +79,7 @@ function created({
 
 const automatic = { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epochs: 'auto' };
 
-/** What is shown until the provider shows its own: what was asked for, and `auto` for the rest (TUNE-1). */
+/** Shown until the provider reports its own: the requested values, and `auto` for the rest (TUNE-1). */
 function asMethod(request: FineTuningRequest) {
   const type = typeof request.method?.['type'] === 'string' ? request.method['type'] : 'supervised';
   const given = request.method?.[type] as { hyperparameters?: Record<string, unknown> | null } | null | undefined;

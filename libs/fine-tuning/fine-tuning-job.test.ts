@@ -181,7 +181,7 @@ test('the answer to a request ends it, and a refusal becomes an event', () => {
     'request_answered',
     'event_recorded',
   ]);
-  // Another request came meanwhile, and the answer to the first one does not end it.
+  // Another request arrived meanwhile, and the answer to the first one does not end it.
   expect(decide([...past, wish('cancel')], answer)).toEqual([]);
   expect(fold([created, ...past, ...decide(past, answer)]).requested).toBeNull();
 });

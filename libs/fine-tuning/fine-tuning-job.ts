@@ -56,7 +56,7 @@ export type FineTuningEvent =
         target: BatchTarget;
       };
     }
-  /** From now on a create call may have reached the provider. */
+  /** After this event, a create call may have reached the provider. */
   | {
       type: 'fine_tuning_job.files_uploaded';
       data: { provider_training_file_id: string; provider_validation_file_id: string | null };
@@ -71,7 +71,7 @@ export type FineTuningEvent =
   /** The provider's answer to a request; `error` if it refused. */
   | { type: 'fine_tuning_job.request_answered'; data: { request: FineTuningControl; error: FineTuningError | null } };
 
-/** What decisions are based on. The read-model row has all of it. */
+/** The state on which decisions are based. The read-model row has all of it. */
 export type FineTuningState = Omit<FineTuningView, 'finished_at' | 'method' | 'hyperparameters'> & {
   method: Record<string, unknown>;
   hyperparameters: Record<string, unknown>;
@@ -92,10 +92,13 @@ export type FineTuningCommand =
       type: 'record_answer';
       request: FineTuningControl;
       error: FineTuningError | null;
-      /** An event for users about the refusal. */
+      /** An event that explains the refusal to users. */
       note: RecordedFineTuningEvent | null;
     }
-  /** What a poll found: events and checkpoints not recorded yet, oldest first. `view` is null if some before it are missing. */
+  /**
+   * The result of a poll: events and checkpoints not recorded yet, oldest first. `view` is null if some earlier ones
+   * are missing.
+   */
   | {
       type: 'observe';
       view: FineTuningView | null;
@@ -129,7 +132,7 @@ export function decideFineTuning(job: FineTuningState, command: FineTuningComman
       return [{ type: 'fine_tuning_job.provider_accepted', data: { provider_job_id: command.providerJobId } }];
     case 'fail':
       if (isTerminal(job.status)) return [];
-      // A job that no provider ever had and that was cancelled ends as cancelled.
+      // A cancelled job that no provider ever had ends as cancelled.
       if (job.requested === 'cancel' && job.provider_job_id === null) return [ended(job, 'cancelled', null)];
       return [ended(job, 'failed', command.error)];
     case 'withdraw':
@@ -186,7 +189,7 @@ function decideObserve(
   job: FineTuningState,
   { view, events, checkpoints }: Extract<FineTuningCommand, { type: 'observe' }>,
 ): FineTuningEvent[] {
-  // Nothing is added after the end, so that a client that has read up to the end has read everything.
+  // No event is added after the end, so that a client that has read up to the end has read everything.
   if (isTerminal(job.status)) return [];
   const seen: FineTuningEvent[] = [
     ...events.map((data) => ({ type: 'fine_tuning_job.event_recorded' as const, data })),
@@ -209,7 +212,7 @@ function differs(job: FineTuningState, view: FineTuningView): boolean {
   return viewedMembers.some((name) => !isSame(job[name], view[name]));
 }
 
-/** Equal as JSON, in any order of members, because jsonb does not keep the order. */
+/** Equal as JSON, in any order of members, because jsonb does not preserve the order. */
 const isSame = (a: unknown, b: unknown): boolean => canonicalJson(a) === canonicalJson(b);
 
 function ended(

@@ -23,7 +23,10 @@ export type NewFineTuningJob = {
   trainingFileId: string;
   validationFileId: string | null;
   metadata: Record<string, string> | null;
-  /** Turns the credentials of the create call into a target that the job can use until it ends. May store a secret. */
+  /**
+   * Turns the credentials of the create call into a target that the job can use until it ends. Stores a secret if
+   * necessary.
+   */
   target: (unit: UnitOfWork, jobId: string) => Promise<BatchTarget>;
 };
 
@@ -60,7 +63,7 @@ export type FineTuningJobs = {
   listCheckpoints(page: JobPage): Promise<{ job: FineTuningJobRow; checkpoints: RecordedCheckpoint[] }>;
 };
 
-/** Extra polls after a request, because the regular ones may be a minute apart. */
+/** Extra polls after a request, because the regular ones can be a minute apart. */
 const pollsAfterRequest = 6;
 
 export function createFineTuningJobs(deps: {

@@ -4,14 +4,19 @@ import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 const StartPayload = z.object({
   job_id: z.string(),
   attempt: z.number().int(),
-  /** An earlier start may have sent everything, although the log does not say so: its queue job or the log itself was lost. */
+  /**
+   * An earlier start may have sent everything, although the log does not show it, because its queue job or the log
+   * itself was lost.
+   */
   may_be_sent: z.boolean().default(false),
 });
 const FollowPayload = z.object({
   job_id: z.string(),
-  /** The longest that the last wait could have been. */
+  /** The maximum of the last wait. */
   wait_ms: z.number(),
-  /** Polls left of those that a request added; null for the regular polls, which go on until the job ends. */
+  /**
+   * How many of the polls that a request added are left; null for the regular polls, which continue until the job ends.
+   */
   left: z.number().int().nullable(),
   /** Polls in a row that did not find the job at the provider. */
   misses: z.number().int(),
@@ -45,7 +50,7 @@ export const startQueue: QueueDefinition<StartPayload> = {
   options: durable,
 };
 
-/** Sends what was requested of a job to the provider, records what is new there, and enqueues the next poll. */
+/** Sends the requests for a job to the provider, records the news from there, and enqueues the next poll. */
 export const followQueue: QueueDefinition<FollowPayload> = {
   name: 'fine-tuning-follow',
   payload: FollowPayload,

@@ -4,8 +4,8 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 
-// The events and checkpoints of a job are stored only in the event log, so nothing can differ from it. The type is a literal
-// in the statements, because only then does Postgres use the partial index `event_fine_tuning_record`.
+// The events and checkpoints of a job are stored only in the event log, so no copy can differ from it. The type is a
+// literal in the statements, because only then does Postgres use the partial index `event_fine_tuning_record`.
 const eventType = sql.lit('fine_tuning_job.event_recorded');
 const checkpointType = sql.lit('fine_tuning_job.checkpoint_recorded');
 
@@ -49,7 +49,7 @@ export async function listRecordedCheckpoints(
   return checkpoints.slice(index + 1, index + 2 + limit);
 }
 
-/** Which of these ids a job has recorded. */
+/** Returns which of these IDs a job has recorded. */
 export async function findRecorded(
   db: Kysely<Database>,
   jobId: string,

@@ -25,7 +25,7 @@ type FollowDeps = TuningWork & {
 const missesMax = 5;
 /** After this many failed polls in a row, the job gets an event about it. */
 const failuresBeforeNote = 3;
-/** How many polls may leave the job's end unrecorded because a result file cannot be read now. */
+/** How many polls can leave the job's end unrecorded because a result file cannot be read now. */
 const postponedMax = 5;
 /** Records appended in one transaction. A long job that was not polled for hours has thousands. */
 const recordsPerTransaction = 500;
@@ -34,9 +34,9 @@ type ResultFile = { id: string; filename: string; blob: StoredBlob };
 type Found = Poll & { results: ResultFile[] };
 
 /**
- * The job of queue `fine-tuning-follow`: sends what was requested, polls the job, its events and checkpoints at the provider,
- * and appends what is new. The next poll is enqueued in the transaction that completes this one, so that there is always
- * exactly one chain of regular polls.
+ * The job of queue `fine-tuning-follow`: sends the requests for the job to the provider, polls the job, its events and
+ * checkpoints there, and appends those that are new. The next poll is enqueued in the transaction that completes this
+ * one, so that there is always exactly one chain of regular polls.
  */
 export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>, signal: AbortSignal): Promise<void> {
   const { db, logger } = deps;
@@ -51,7 +51,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     const seen = await pollJob(deps, before, row.provider_job_id, provider);
     const made = seen.checkpoints.map((one) => one.fine_tuned_model_checkpoint);
     if (seen.view?.fine_tuned_model) made.push(seen.view.fine_tuned_model);
-    // Before the job shows them, so that they can be used as soon as they are known.
+    // The models are recorded before the job shows them, so that they can be used as soon as they are known.
     if (made.length > 0) await deps.recordModels(before, made);
     const poll = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
     if (poll.view === null && seen.view !== null) next.postponed += 1;
@@ -86,7 +86,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
 }
 
 /**
- * Sends what was requested to the provider and returns the job after that. A refusal ends the request and becomes an event of
+ * Sends a request to the provider and returns the job after that. A refusal ends the request and becomes an event of
  * the job. Throws errors that are worth a retry.
  */
 async function carryOut(
@@ -122,8 +122,8 @@ function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boo
 }
 
 /**
- * Copies the result files of a job that has ended. A file that the provider refuses keeps the provider's id. If a file
- * cannot be read now, the end is left for a later poll (`view` null) while `mayPostpone`.
+ * Copies the result files of a job that has ended. A file that the provider refuses has the provider's ID instead. If a
+ * file cannot be read now, the end is left for a later poll (`view` null) while `mayPostpone`.
  */
 async function withResults(
   deps: FollowDeps,
@@ -162,7 +162,10 @@ async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
   yield bytes;
 }
 
-/** Appends what a poll found and is not recorded yet. The state comes with the last part, and result files with the end. */
+/**
+ * Appends the findings of a poll that are not recorded yet. The state is part of the last append, and result files of
+ * the end.
+ */
 async function recordPoll(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
@@ -188,7 +191,7 @@ async function recordPoll(
         ),
         await findRecorded(unit.tx, id, 'checkpoint', last ? checkpoints.map((checkpoint) => checkpoint.id) : []),
       ];
-      // If another worker has written since, the polled state may be older than the recorded one, unless it is an end.
+      // If another worker has written since, the polled state can be older than the recorded one, unless it is an end.
       const current = before.version === version || (view !== null && isTerminal(view.status));
       const seen: FineTuningEvent[] = decideFineTuning(before, {
         type: 'observe',
@@ -206,7 +209,8 @@ async function recordPoll(
     });
     version = after.row.version;
     if (!last && !isTerminal(after.row.status)) continue;
-    // Another worker recorded the end. (After an error it is not known which one did; then the sweep removes these blobs.)
+    // Another worker recorded the end. (After an error it is not known which one did, and the sweep removes these
+    // blobs.)
     if (!after.ends) await removeBlobs(deps, results);
     return after.row;
   }

@@ -4,14 +4,14 @@ import type { WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { firstPoll, firstStart, followQueue, startQueue } from './fine-tuning-queues.ts';
 
 /**
- * Fine-tuning jobs that have not ended: each has the start, which finds again what was already sent to the provider, or one
- * chain of regular polls. The polls that a request added do not count: they end.
+ * Fine-tuning jobs that have not ended. Each has either its start, which finds out what was already sent to the
+ * provider, or one chain of regular polls. The polls that a request added do not count, because they end.
  */
 export const workedOnFineTuningJobs: WorkedOn = {
   idField: 'fine_tuning_job_id',
   what: 'a fine-tuning job',
   async findLost(tx, { changedBefore, max }) {
-    // A poll is completed in the transaction that enqueues the next, so between two of them none is missing.
+    // A poll is completed in the transaction that enqueues the next one, so a job always has one.
     const { rows } = await sql<{ id: string; accepted: boolean }>`
       select id, provider_job_id is not null as accepted from fine_tuning_job
       where finished_at is null and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
@@ -29,7 +29,10 @@ export const workedOnFineTuningJobs: WorkedOn = {
   },
 };
 
-/** Lets the starts in the queue look for what they are to send, because they, or later ones, may have sent it in a time that is lost. */
+/**
+ * Makes the starts in the queue check whether their request was already sent: after a restore, they or later starts may
+ * have sent it in the lost period.
+ */
 export async function doubtStarts(db: Kysely<Database>): Promise<void> {
   await sql`
     update pgboss.job set data = data || '{"may_be_sent": true}'

@@ -10,14 +10,14 @@ import type { TuningProvider } from './tuning-provider.ts';
 
 type Deps = { db: Kysely<Database>; logger: Logger };
 
-/** What is new at the provider. `view` is null if not all events before it could be read, because those come first. */
+/** The news from the provider. `view` is null if not all earlier events could be read, because those come first. */
 export type Poll = {
   view: FineTuningView | null;
   events: RecordedFineTuningEvent[];
   checkpoints: RecordedCheckpoint[];
 };
 
-/** The most records that one poll keeps. The next poll finds the rest. */
+/** The maximum of records from one poll. The next poll finds the rest. */
 const recordsMax = 5_000;
 const recordCharsMax = 8_388_608;
 
@@ -53,9 +53,9 @@ export async function pollJob(
 }
 
 /**
- * The records that are not in the log yet, oldest first. Pages come newest first and are read until one has nothing new:
- * records are appended oldest first, so nothing older can be missing. If there are too many, the newest are dropped
- * (`whole` is false) and found again by the next poll.
+ * The records that are not in the log yet, oldest first. Pages come newest first and are read until one contains no new
+ * record: records are appended oldest first, so no older one can be missing. If there are too many, the newest are
+ * dropped (`whole` is false) and found again by the next poll.
  */
 async function collectNew<Item extends { id: string; created_at: number }>(
   { db, logger }: Deps,
@@ -99,7 +99,7 @@ async function collectNew<Item extends { id: string; created_at: number }>(
   return { items: items.toSorted((a, b) => a.created_at - b.created_at), whole };
 }
 
-/** Replaces the provider's ids by ours in texts for users. */
+/** Replaces the provider's IDs with ours in texts for users. */
 function createIdTranslation(row: FineTuningJobRow): (text: string) => string {
   const pairs = [
     [row.provider_job_id, row.id],

@@ -5,8 +5,8 @@ import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import { recordIdOf } from './fine-tuning-records.ts';
 
-// Answers of providers are read leniently: a member that is missing or of another type counts as null. Recorded texts and
-// data are bounded and storable in jsonb.
+// Answers of providers are read leniently: a member that is missing or of another type counts as null. Recorded texts
+// and data are bounded and storable in jsonb.
 
 const messageLengthMax = 4_000;
 const dataCharsMax = 65_536;
@@ -69,7 +69,7 @@ const statuses: Readonly<Record<string, FineTuningStatus>> = {
   canceled: 'cancelled',
 };
 
-/** An unknown status keeps `statusBefore`. `result_files` are still the provider's ids. */
+/** An unknown status leaves `statusBefore` in place. `result_files` are still the provider's IDs. */
 export function toView(job: ProviderJob, statusBefore: FineTuningStatus): FineTuningView {
   return {
     status: statuses[job.status.toLowerCase()] ?? statusBefore,
@@ -98,7 +98,7 @@ function toError(error: Record<string, unknown> | null): FineTuningView['error']
   };
 }
 
-/** Returns null if the value is not an event. `toOurs` replaces the provider's ids in a text by ours. */
+/** Returns null if the value is not an event. `toOurs` replaces the provider's IDs in a text with ours. */
 export function readProviderEvent(
   jobId: string,
   value: unknown,

@@ -31,18 +31,19 @@ export type TuningWork = {
 };
 
 type StartDeps = TuningWork & {
-  /** The file's bytes, even if it was deleted meanwhile. Throws GatewayError when the bytes are gone. */
+  /** The file's bytes, even if it was deleted meanwhile. Throws GatewayError when the bytes no longer exist. */
   openFile: (workspaceId: string, fileId: string) => Promise<Omit<FileToUpload, 'filename'>>;
   /** The database's clock, which also set the job's creation time. */
   clock: Clock;
-  /** How long a provider may be unavailable before the job fails. */
+  /** How long a provider can be unavailable before the job fails. */
   startWindowMs: number;
 };
 
 /**
- * The job of queue `fine-tuning-start`: uploads the files, creates the job at the provider, and enqueues the first poll. What
- * was done before a crash or a lost reply is found again: files by their name, which contains our job's id, and the job by
- * its metadata or its training file. A second create call is only sent if the provider's list does not show a first one.
+ * The job of queue `fine-tuning-start`: uploads the files, creates the job at the provider, and enqueues the first
+ * poll. Steps from before a crash or a lost reply are found again: files by their name, which contains our job's ID,
+ * and the job by its metadata or its training file. A second create call is only sent if the provider's list does not
+ * show a first one.
  */
 export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, signal: AbortSignal): Promise<void> {
   const { db, logger } = deps;
@@ -134,10 +135,10 @@ async function createThere(
 
 const metadataPairsMax = 16;
 
-/** The request for the provider: what the user sent, the provider's own file ids, and a tag to find the job again. */
+/** The request for the provider: the user's request, the provider's own file IDs, and a tag to find the job again. */
 function toRequest(row: FineTuningJobRow): object {
   const { metadata } = row;
-  // These two are only for us.
+  // These two are only for internal use.
   const { sent_model: _sent, virtual_key: _slug, ...request } = row.request;
   const tagged = Object.keys(metadata ?? {}).length < metadataPairsMax ? { ...metadata, [jobTag]: row.id } : metadata;
   return {
@@ -159,7 +160,7 @@ async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, retryAft
   });
 }
 
-// The longest wait, so that a wrong Retry-After of a provider cannot stall a job for ever.
+// The longest wait, so that a wrong Retry-After of a provider cannot stall a job forever.
 const waitMsMax = 86_400_000;
 
 /** The time `waitMs` from now, at most a day, by the database's clock, which the queue uses as well. */

@@ -3,8 +3,8 @@ import type { RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-
 import type { FineTuningJobRow } from './fine-tuning-job-model.ts';
 
 /**
- * The public object: every key is there, null where unset (TUNE-1). Times are Unix seconds. Files are
- * ours, and the fine-tuned model has the name by which calls and batches here reach it.
+ * The public object: every key is present, null where unset (TUNE-1). Times are Unix seconds. File IDs are ours, and
+ * the fine-tuned model has the name that calls and batches here use.
  */
 export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
   const { request } = job;
@@ -32,7 +32,10 @@ export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
   };
 }
 
-/** The name by which calls reach a model of the provider. Without a virtual key, each call must bring the caller's own key. */
+/**
+ * The name that calls use for a model of the provider. Without a virtual key, each call must bring the caller's own
+ * key.
+ */
 function nameHere({ request }: FineTuningJobRow, model: string): string {
   return request.virtual_key === undefined ? model : `@${request.virtual_key}/${model}`;
 }

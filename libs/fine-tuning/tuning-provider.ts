@@ -13,8 +13,9 @@ import { readProviderJob, type ProviderJob } from './read-provider-job.ts';
 export type FileToUpload = { filename: string; sizeBytes: number; open: () => Promise<Readable> };
 
 /**
- * The files and fine-tuning API of one target. Each method makes one call without retries, and throws GatewayError. The kind
- * of an error status tells refusals (`invalid_request` and others) from errors worth a retry, see `isRetryable`.
+ * The files and fine-tuning API of one target. Each method makes one call without retries, and throws GatewayError. The
+ * kind of an error status distinguishes refusals (`invalid_request` and others) from errors worth a retry, see
+ * `isRetryable`.
  */
 export type TuningProvider = {
   /** Resolves with the provider's id of the file. */

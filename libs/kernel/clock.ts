@@ -1,4 +1,7 @@
-/** Epoch milliseconds. Use the database's clock (database-clock.ts) for what is compared with times in the database. */
+/**
+ * Epoch milliseconds. Use the database's clock (database-clock.ts) for values that are compared with times in the
+ * database.
+ */
 export type Clock = { now(): number };
 
 export const systemClock: Clock = { now: () => Date.now() };

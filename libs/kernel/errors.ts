@@ -1,6 +1,6 @@
 /**
- * What went wrong, in terms of the domain. Only libs/http/answers/error-response.ts maps kinds to HTTP statuses, so that nothing
- * below it depends on them.
+ * The kind of problem, in terms of the domain. Only libs/http/answers/error-response.ts maps kinds to HTTP statuses, so
+ * that no code below it depends on them.
  */
 export type ErrorKind =
   | 'invalid_request'
@@ -13,23 +13,25 @@ export type ErrorKind =
   | 'unsupported_media_type'
   | 'rate_limited'
   | 'quota_exceeded'
-  /** A budget has not enough left for a call. */
+  /** A budget does not have enough left for a call. */
   | 'budget_exceeded'
   | 'unsupported_operation'
   | 'provider_failed'
   | 'provider_timeout'
-  /** Something that the call needs before the provider can be called (a referenced secret) is wrong where it is kept. */
+  /**
+   * Something that the call needs before the provider can be called (a referenced secret) is wrong in its own system.
+   */
   | 'dependency_failed'
   | 'storage_full'
   | 'unavailable'
-  /** A bug during a call that has to be recorded all the same: see `asGatewayError`. */
+  /** A bug during a call that has to be recorded nevertheless: see `asGatewayError`. */
   | 'internal';
 
 type ErrorDetails = { param?: string | null; retryAfterMs?: number; cause?: unknown; type?: string | null };
 
 /**
- * An error for the caller: `message` says what was wrong and what would be right, and never contains a secret. Anything
- * else that is thrown is a bug: it is answered with 500, and its text never leaves the process.
+ * An error for the caller: `message` explains what was wrong and what would be right, and never contains a secret. Any
+ * other error is a bug: it is answered with 500, and its text never leaves the process.
  */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError';
@@ -37,7 +39,7 @@ export class GatewayError extends Error {
   readonly code: string | null;
   readonly param: string | null;
   readonly retryAfterMs: number | undefined;
-  /** The error type that a provider gave; null to derive it from the kind. */
+  /** The error type from a provider; null to derive it from the kind. */
   readonly type: string | null;
 
   constructor(kind: ErrorKind, code: string | null, message: string, details: ErrorDetails = {}) {
@@ -51,8 +53,9 @@ export class GatewayError extends Error {
 }
 
 /**
- * The error that ended a call as a GatewayError: a bug becomes one of kind `internal`, with the bug as its cause. For code
- * that must record what a call has cost even if something failed after it. The caller gets the same answer as for the bug.
+ * Returns the error that ended a call as a GatewayError: a bug becomes one of kind `internal`, with the bug as its
+ * cause. For code that must record the cost of a call even if a later step failed. The caller gets the same answer as
+ * for the bug.
  */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 
-/** The most bytes of buffers that a process holds at once while it reads 160 MB and keeps nothing. */
+/** The maximum of buffer bytes in a process while it reads 160 MB and retains nothing. */
 async function buffersHeld(onChunk: string): Promise<number> {
   const script = `
     import { open } from 'node:fs/promises';

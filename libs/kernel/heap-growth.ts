@@ -13,14 +13,15 @@ let collect: Collect | null = null;
 let transferredBytes = 0;
 
 /**
- * Keeps the heap of this process and its threads close to the size of its live objects. Unlike --max-old-space-size this is
- * not a limit: a large answer still gets the memory it needs. Collects once, which pauses the process for about 30 ms.
+ * Limits the heap of this process and its threads to a size close to that of its live objects. Unlike
+ * --max-old-space-size this is not a hard limit: a large answer still gets the memory it needs. Collects once, which
+ * pauses the process for about 30 ms.
  */
 export function limitHeapGrowth(): void {
   // V8 reads this flag at every collection, so it takes effect although the heap already exists.
   setFlagsFromString(`--heap-growing-percent=${growthPercent}`);
-  // V8's first collection comes at about 110 MB, however little is live: by then an API under full load, with 45 MB live,
-  // held 350 MB of memory. So collect now, while there is little to scan.
+  // V8's first collection comes at about 110 MB, however little is live: by then an API under full load, with 45 MB
+  // live, had 350 MB of memory. The heap is therefore collected now, while there is little to scan.
   setFlagsFromString('--expose-gc');
   collect = runInNewContext('gc') as Collect;
   setFlagsFromString('--no-expose-gc');
@@ -29,9 +30,9 @@ export function limitHeapGrowth(): void {
 
 /**
  * Call this for every `sizeBytes` of a file that pass through this process. Data from a socket or a disk is in buffers
- * outside V8's heap. Code that only passes them on creates hardly any objects, so V8 has no reason to collect garbage: an
- * upload of 200 MB left 55 MB of dead buffers, and validating it left 30 MB. So the young generation is collected every
- * 4 MiB, which takes 1 to 2 ms.
+ * outside V8's heap. Code that only passes them on creates hardly any objects, so V8 has no reason to collect garbage:
+ * an upload of 200 MB left 55 MB of dead buffers, and validating it left 30 MB. The young generation is therefore
+ * collected every 4 MiB, which takes 1 to 2 ms.
  */
 export function countTransferred(sizeBytes: number): void {
   transferredBytes += sizeBytes;
@@ -40,7 +41,9 @@ export function countTransferred(sizeBytes: number): void {
   collect?.({ type: 'minor' });
 }
 
-/** Collects garbage in this thread now. Call it after work that left much of it, when the thread may be idle for long. */
+/**
+ * Collects garbage in this thread now. Call it after work that left much garbage, when the thread may be idle for long.
+ */
 export function collectGarbage(): void {
   collect?.({ type: 'major' });
 }

@@ -8,10 +8,13 @@ export function newId<Prefix extends IdPrefix>(prefix: Prefix): `${Prefix}${stri
   return `${prefix}${randomBytes(16).toString('hex')}`;
 }
 
-/** Whether a text has the form of an ID that `newId` makes for a record. No record may have such a slug. */
+/** Whether a text has the form of an ID that `newId` makes for a record. No record can have such a slug. */
 export const looksLikeId = (text: string): boolean => /^[a-z]+_[0-9a-f]{32}$/.test(text);
 
 const uuidShape = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i;
 
-/** The text where it is a UUID; otherwise null, which Postgres finds nothing by, instead of an error for the cast. */
+/**
+ * The text if it is a UUID; otherwise null, with which Postgres finds no row instead of reporting an error for the
+ * cast.
+ */
 export const uuidOrNull = (text: string): string | null => (uuidShape.test(text) ? text : null);

@@ -7,14 +7,14 @@ declare module 'zod' {
   interface GlobalMeta {
     /** The allowed values, in words. */
     range?: string;
-    /** What is used when the variable is absent, if its schema has no default that reads well. */
+    /** The text for the default if the schema has no default that reads well. */
     fallback?: string;
   }
 }
 
 /**
- * Reads the configuration of a process from the environment. Empty and blank strings count as absent.
- * Throws ConfigurationError that lists all problems at once, by variable name and without values, which may be secrets. A
+ * Reads the configuration of a process from the environment. Empty and blank strings count as absent. Throws
+ * ConfigurationError that lists all problems together, by variable name and without values, which may be secrets. A
  * main.ts prints it and exits with status 1.
  */
 export function readEnv<Schema extends z.ZodType>(
@@ -28,12 +28,14 @@ export function readEnv<Schema extends z.ZodType>(
   throw new ConfigurationError(`The configuration is invalid:\n${lines.join('\n')}`);
 }
 
-/** Variables with a secret, which `<name>_FILE` can name a file of, as orchestrators mount secrets. */
+/**
+ * Variables with a secret. `<name>_FILE` can name a file with the value, because orchestrators mount secrets as files.
+ */
 export const fileVariables = ['DATABASE_URL', 'SLUICE_MASTER_KEY'] as const;
 const fileBytesMax = 65_536;
 
 /**
- * The variables that are set, with those of files instead of the names of the files. Throws ConfigurationError for a file
+ * The variables that are set, with the content of files instead of their names. Throws ConfigurationError for a file
  * that cannot be read, and for a variable that is set in both ways.
  */
 export function readFileVariables(env: NodeJS.ProcessEnv): Record<string, string | undefined> {
@@ -75,8 +77,8 @@ export const readVariable = (name: string): string | undefined => process.env[na
 export const variableNames = (): string[] => Object.keys(process.env);
 
 /**
- * Adds the variables of a `.env` file in the current folder to those of the process, which win. Returns whether there is
- * such a file. Throws ConfigurationError if it cannot be read.
+ * Adds the variables of a `.env` file in the current folder to those of the process, which take precedence. Returns
+ * whether there is such a file. Throws ConfigurationError if it cannot be read.
  */
 export function readEnvFile(): boolean {
   try {

@@ -1,4 +1,4 @@
 import packageFile from '../../package.json' with { type: 'json' };
 
-/** The release, as package.json has it. Everything that names a version takes it from here. */
+/** The release, from package.json. All code that names a version uses this constant. */
 export const version: string = packageFile.version;

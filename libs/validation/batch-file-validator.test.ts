@@ -357,7 +357,7 @@ describe('lines that are costly to check', () => {
   test('a line that hangs its thread only costs that thread', async () => {
     const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 4_000, lineTimeoutMs: 1_500 };
     const killing = createBatchFileValidator({ threads: 1, limits });
-    await killing.validate(inputOf(lineOf('first'))); // Starts the thread.
+    await killing.validate(inputOf(lineOf('first'))); // This starts the thread.
     const result = await killing.validate(
       inputOf(`${lineOf('a')}\n\n${slowLine('b')}\n${lineOf('a')}\n${lineOf('d', { url: '/x' })}\n`),
     );

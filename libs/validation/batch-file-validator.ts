@@ -6,9 +6,9 @@ import { defaultLimits, type ValidationInput, type ValidationLimits, type Valida
 
 export type BatchFileValidator = {
   /**
-   * Checks an input file of a batch (LINE-3, LINE-4) in threads, streaming it: memory does not grow with the
-   * file but for its chunk table and hashes. What is wrong with the file is the result; throws only what `open`
-   * throws, the reason of an aborted `signal`, and GatewayError `unavailable` when no thread can do its work.
+   * Checks an input file of a batch (LINE-3, LINE-4) in threads, streaming it: memory does not grow with the file
+   * except for its chunk table and hashes. The problems of the file are the result. Throws only the errors of `open`,
+   * the reason of an aborted `signal`, and GatewayError `unavailable` when no thread can do its work.
    */
   validate(input: ValidationInput): Promise<ValidationResult>;
   /** Ends the threads. Running validations fail. */
@@ -21,15 +21,15 @@ type Options = {
   threadMemoryMb?: number;
   idleTimeoutMs?: number;
   limits?: Partial<ValidationLimits>;
-  /** Where the hashes of very large files are kept during the check. */
+  /** The folder for the hashes of very large files during the check. */
   temporaryDirectory?: string;
 };
 
 /** The threads start with the first file, are shared by all files, and end when idle. */
 export function createBatchFileValidator(options: Options = {}): BatchFileValidator {
   const threads = options.threads ?? threadsByDefault();
-  // The worst line of 4 MiB takes about 150 MB when parsed. The limit is far above that, because Node may end the whole
-  // process, not just the thread, when a thread's heap is full. Lines are limited by size and time instead.
+  // The worst line of 4 MiB takes about 150 MB when parsed. The limit is far above that, because Node sometimes ends
+  // the whole process, not just the thread, when a thread's heap is full. Lines are limited by size and time instead.
   const threadMemoryMb = options.threadMemoryMb ?? 512;
   // With less, V8 runs out of memory while it starts the thread and ends the process.
   if (threadMemoryMb < 256) throw new Error(`a validation thread needs at least 256 MB, not ${threadMemoryMb}`);

@@ -11,7 +11,7 @@ type Deps = {
   rules: SliceRules;
   sliceTimeoutMs: number;
   lineTimeoutMs: number;
-  /** How many lines may kill a thread before the check of the file ends. */
+  /** How many lines can kill a thread before the check of the file ends. */
   deadlyLinesMax: number;
   signal: AbortSignal;
 };
@@ -91,7 +91,7 @@ function deadlyLine(lengthBytes: number): SliceResult {
   return oneLine(lengthBytes, { code: 'invalid_request', message, param: 'body' });
 }
 
-/** Converts the result of a line that was checked by itself to its position in the slice. */
+/** Converts the result of a line that was checked separately to its position in the slice. */
 function movedTo(result: SliceResult, start: number, line: number): SliceResult {
   const [from = 0, to = 0] = result.ranges;
   return {

@@ -1,6 +1,6 @@
 /**
- * A part of a batch that one job runs: a byte range of the input file that begins and ends with a request, without the last
- * line feed. `firstLine` is the 1-based number of its first request; `lines` counts requests.
+ * A part of a batch that one job runs: a byte range of the input file that begins and ends with a request, without the
+ * last line feed. `firstLine` is the 1-based number of its first request; `lines` counts requests.
  */
 export type Chunk = { offset: number; length: number; firstLine: number; lines: number };
 
@@ -10,7 +10,7 @@ export function createChunkTable({ linesPerChunk, chunkBytesMax }: { linesPerChu
   let open: Chunk | undefined;
   let lineCount = 0;
   return {
-    /** `start` and `end`: byte offsets of the line in the file, its line feed left out. */
+    /** `start` and `end`: byte offsets of the line in the file, without its line feed. */
     add(start: number, end: number): void {
       lineCount += 1;
       if (open !== undefined && open.lines < linesPerChunk && end - open.offset <= chunkBytesMax) {

@@ -1,6 +1,9 @@
 const lineFeed = 0x0a;
 
-/** A part of a file, in order: whole lines, or one line that is longer than allowed, of which only the length is kept. */
+/**
+ * A part of a file, in order: whole lines, or one line that is longer than allowed, which is represented only by its
+ * length.
+ */
 export type FileSlice =
   | { kind: 'lines'; offset: number; bytes: Uint8Array }
   | { kind: 'long_line'; offset: number; lengthBytes: number };
@@ -17,15 +20,15 @@ type SliceOptions = {
 const allocateShared = (sizeBytes: number): Uint8Array => new Uint8Array(new SharedArrayBuffer(sizeBytes));
 
 /**
- * Cuts a stream of bytes into slices at line ends. It only searches for line feeds and creates no object per line. Holds at
- * most `sliceBytes + lineBytesMax` and one buffer of the source. The last slice may end without a line feed.
+ * Cuts a stream of bytes into slices at line ends. It only searches for line feeds and creates no object per line. Uses
+ * at most `sliceBytes + lineBytesMax` and one buffer of the source. The last slice can end without a line feed.
  */
 export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOptions): AsyncGenerator<FileSlice> {
   const { sliceBytes, lineBytesMax, allocate = allocateShared } = options;
   let pending: Buffer[] = [];
   let pendingBytes = 0;
-  let wholeBytes = 0; // of the pending ones, those up to the last line feed
-  let offset = 0; // of the first pending byte in the file
+  let wholeBytes = 0; // The pending bytes up to the last line feed.
+  let offset = 0; // The offset of the first pending byte in the file.
   let skipped: { offset: number; lengthBytes: number } | null = null;
 
   const take = (sizeBytes: number): FileSlice => {
@@ -48,7 +51,7 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
   };
 
   for await (const buffer of source) {
-    // A source may yield very large buffers. They are split to get slices of the usual size.
+    // A source can yield very large buffers. They are split to get slices of the usual size.
     for (let from = 0; from < buffer.length; from += sliceBytes) {
       let part = buffer.subarray(from, from + sliceBytes);
       if (skipped !== null) {
@@ -65,7 +68,7 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
       pendingBytes += part.length;
       const last = part.lastIndexOf(lineFeed);
       if (last >= 0) wholeBytes = pendingBytes - part.length + last + 1;
-      // One byte more than allowed may be the carriage return of a line with exactly the allowed length.
+      // The one additional byte can be the carriage return of a line with exactly the allowed length.
       const tooLong = pendingBytes - wholeBytes > lineBytesMax + 1;
       if (wholeBytes > 0 && (pendingBytes >= sliceBytes || tooLong)) yield take(wholeBytes);
       if (tooLong) {
@@ -79,7 +82,7 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
   else if (pendingBytes > 0) yield take(pendingBytes);
 }
 
-// What a slice may have beyond the limits: the rest of the source's buffer in which it became full.
+// The maximum by which a slice can exceed the limits: the rest of the source's buffer with which it became full.
 const overhangBytes = 256 * 1_024;
 // A small file is a single small slice. Allocating a full-sized buffer would take longer than checking it.
 const smallPart = 1 / 16;

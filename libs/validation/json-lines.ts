@@ -4,12 +4,12 @@ const space = 0x20;
 const tab = 0x09;
 
 /**
- * Calls `onLine` for each line of `bytes`, which begins at the start of a line, with the line's range without its line feed
- * (a carriage return before it is JSON whitespace and stays) and whether it is blank. What follows the last line feed is a
- * line if it is not empty. Returns the number of lines, including blank ones.
+ * Calls `onLine` for each line of `bytes`, which begins at the start of a line, with the line's range without its line
+ * feed (a carriage return before it is JSON whitespace and stays) and whether it is blank. The bytes after the last
+ * line feed are a line if there are any. Returns the number of lines, including blank ones.
  *
- * This is the definition of a line in all of Sluice: a line ends at LF only, and a line of only spaces, tabs and CR is blank.
- * Blank lines are not requests, but they count in the line numbers of errors.
+ * This is the definition of a line in all of Sluice: a line ends at LF only, and a line of only spaces, tabs and CR is
+ * blank. Blank lines are not requests, but they count in the line numbers of errors.
  */
 export function forEachLine(bytes: Buffer, onLine: (start: number, end: number, blank: boolean) => void): number {
   let lines = 0;
@@ -53,15 +53,15 @@ export function splitChunk(bytes: Buffer, firstLine: number): RequestLine[] {
 }
 
 /**
- * Reads a file once and yields the lines that begin at these byte offsets (ascending), without their line feeds. Holds one
- * line and one buffer of the source.
+ * Reads a file once and yields the lines that begin at these byte offsets (ascending), without their line feeds. Uses
+ * memory for one line and one buffer of the source.
  */
 export async function* readLinesAt(
   source: AsyncIterable<Buffer>,
   offsets: readonly number[],
 ): AsyncGenerator<{ offset: number; bytes: Buffer }> {
   const wanted = [...offsets];
-  let parts: Buffer[] = []; // of the first wanted line
+  let parts: Buffer[] = []; // The pieces of the first wanted line.
   let position = 0;
   for await (const buffer of source) {
     for (let offset = wanted[0]; offset !== undefined && offset < position + buffer.length; offset = wanted[0]) {

@@ -11,8 +11,8 @@ export type SlicePoolOptions = {
 
 export type SlicePool = {
   /**
-   * Checks a slice in a thread. Waits for a free one, taking turns with other files. Returns null when the thread died or was
-   * killed after `timeoutMs`. Throws the reason of `signal` when that aborts.
+   * Checks a slice in a thread. Waits for a free one, taking turns with other files. Returns null when the thread died
+   * or was killed after `timeoutMs`. Throws the reason of `signal` when that aborts.
    */
   run(task: SliceTask, timeoutMs: number, signal?: AbortSignal): Promise<SliceResult | null>;
   stop(): Promise<void>;

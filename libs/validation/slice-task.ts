@@ -4,28 +4,28 @@ import type { LineRules } from './lines/check-line.ts';
 export type SliceTask = {
   bytes: Uint8Array;
   rules: SliceRules;
-  /** Also return the custom ids as text (for messages about a few lines). */
+  /** Also return the custom IDs as text (for messages about a few lines). */
   withCustomIds: boolean;
 };
 
 export type SliceRules = LineRules & {
   lineBytesMax: number;
-  /** Errors reported per slice. The rest is only counted. */
+  /** The maximum of reported errors per slice. The rest is only counted. */
   errorsMax: number;
 };
 
 /** An error of a line; `line` counts the slice's lines from 0, blank ones included. */
 export type SliceError = { line: number; code: string; message: string; param: string | null };
 
-/** An estimate of what the lines of one model will use. */
+/** An estimate of the usage of the lines of one model. */
 export type ModelUsage = {
-  /** As the lines name it; null: without one, or made of a prompt. */
+  /** The name in the lines; null: they name no model, or use a prompt. */
   model: string | null;
   lines: number;
   inputTokens: number;
-  /** Of the lines that set a maximum. */
+  /** The sum for the lines that set a maximum. */
   outputTokensMax: number;
-  /** Lines that set none, or whose request is not known before they are called. */
+  /** Lines that set no maximum, or whose request is not known before they are called. */
   unboundedLines: number;
 };
 
@@ -39,11 +39,11 @@ export type SliceResult = {
   digests: Uint32Array;
   errors: SliceError[];
   errorCount: number;
-  /** The model of all lines. Null when they have none or differ. */
+  /** The model of all lines. null when they have none or differ. */
   model: string | null;
-  /** Names of the prompts that lines are made of, each once. */
+  /** The names of the prompts that lines use, each once. */
   prompts: string[];
-  /** What its lines will use by model, if that was asked for. */
+  /** The estimated usage of its lines by model, if that was requested. */
   usage: ModelUsage[];
   /** JSON Schemas whose compilation was stopped. */
   timeouts: number;

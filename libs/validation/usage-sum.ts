@@ -1,10 +1,10 @@
 import type { LineVerdict } from './lines/check-line.ts';
 import type { ModelUsage } from './slice-task.ts';
 
-/** Of more models than this, the further ones are one entry without a name. */
+/** Beyond this many models, the others are combined in one entry without a name. */
 const modelsMax = 100;
 
-/** Adds up what lines will use, by model. */
+/** Adds up the expected usage of lines, by model. */
 export function createUsageSum() {
   const byModel = new Map<string | null, ModelUsage>();
   const of = (model: string | null): ModelUsage => {

@@ -25,7 +25,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
   const { pool, limits } = deps;
   const { endpoint, hasDefaultTarget, virtualKeys, unable, prompts, estimatesUsage } = input;
   const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable, prompts, estimatesUsage };
-  const ended = new AbortController(); // stops slices still in flight when the check ends early
+  const ended = new AbortController(); // This stops running slices when the check ends early.
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;
   const check = createSliceChecker({
@@ -69,7 +69,9 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
 const endOf = (slice: FileSlice): number =>
   slice.offset + (slice.kind === 'lines' ? slice.bytes.length : slice.lengthBytes);
 
-/** Different prompts that the lines of a file may name: their versions are kept with the batch. */
+/**
+ * The maximum of different prompts that the lines of a file can name, because their versions are stored with the batch.
+ */
 const promptsMax = 100;
 
 const tooManyPrompts: BatchError = {
@@ -155,14 +157,17 @@ function hasDigest(digests: Uint32Array, at: number): boolean {
   return digests[at] !== 0 || digests[at + 1] !== 0 || digests[at + 2] !== 0 || digests[at + 3] !== 0;
 }
 
-/** Detected by the byte order mark, or by a zero byte: ASCII in UTF-16 has one in each character, and JSON in UTF-8 never. */
+/**
+ * Detected by the byte order mark, or by a zero byte: ASCII in UTF-16 has one in each character, but JSON in UTF-8
+ * never contains one.
+ */
 function isUtf16([first, second]: Uint8Array): boolean {
   return (first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff) || first === 0 || second === 0;
 }
 
 /**
- * Whether the file is one JSON array: it begins with `[`, which is not closed in the same line, or that line is the whole
- * file. Otherwise each line of such a file would be reported as an error.
+ * Whether the file is one JSON array: it begins with `[`, which is not closed in the same line, or that line is the
+ * whole file. Otherwise each line of such a file would be reported as an error.
  */
 function isArray(bytes: Uint8Array): boolean {
   const first = bytes.findIndex((byte) => !ignored.has(byte));
@@ -178,7 +183,7 @@ const ignored: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb
 
 type ReadDeps = { pool: SlicePool; rules: SliceRules; sliceTimeoutMs: number; signal: AbortSignal };
 
-/** The custom_ids of the lines at these offsets, by offset. Parsed in a thread, because a line may be large. */
+/** The custom_ids of the lines at these offsets, by offset. Parsed in a thread, because a line can be large. */
 async function readCustomIds(
   { open }: ValidationInput,
   lines: DuplicateLine[],
@@ -196,8 +201,8 @@ async function readCustomIds(
 }
 
 /**
- * Runs `work` for each item, at most `inFlight` at once, and yields the results in the order of the items. The source is only
- * read as results are consumed. The first failure ends it.
+ * Runs `work` for each item, at most `inFlight` concurrently, and yields the results in the order of the items. The
+ * source is only read as results are consumed. The first failure ends it.
  */
 async function* inOrder<Item, Result>(
   source: AsyncIterable<Item>,
@@ -207,7 +212,7 @@ async function* inOrder<Item, Result>(
   const running: Promise<Result>[] = [];
   for await (const item of source) {
     const result = work(item);
-    // It may fail while an earlier one is awaited. The later await still throws the error.
+    // It can fail while an earlier one is awaited. The later await still throws the error.
     result.catch(() => undefined);
     running.push(result);
     const oldest = running.length >= inFlight ? running.shift() : undefined;

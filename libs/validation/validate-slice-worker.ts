@@ -10,7 +10,10 @@ import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type 
 // A lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow the whole process.
 if (process.platform === 'linux' && !isMainThread) setPriority(0, 10);
 
-/** Runs in a piscina thread: checks every line of a slice. A bad line does not throw, but may get the thread killed. */
+/**
+ * Runs in a piscina thread: checks every line of a slice. An invalid line does not throw, but can get the thread
+ * killed.
+ */
 export default function validateSlice({ bytes: shared, rules, withCustomIds }: SliceTask): SliceResult {
   const bytes = Buffer.from(shared.buffer, shared.byteOffset, shared.byteLength);
   const allUtf8 = isUtf8(bytes);

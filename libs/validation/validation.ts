@@ -4,27 +4,29 @@ import type { ModelUsage } from './slice-task.ts';
 import type { Chunk } from './chunk-table.ts';
 
 export type ValidationLimits = {
-  /** One line of a file, without its line end. */
+  /** The maximum size of one line, without its line end. */
   lineBytesMax: number;
-  /** Nesting of arrays and objects in a line. Providers have lower limits. */
+  /** The maximum nesting of arrays and objects in a line. Providers have lower limits. */
   depthMax: number;
-  /** Length of a custom_id, in UTF-16 units. */
+  /** The maximum length of a custom_id, in UTF-16 units. */
   customIdLengthMax: number;
-  /** A JSON Schema in `response_format`, as JSON. */
+  /** The maximum size of a JSON Schema in `response_format`, as JSON. */
   schemaBytesMax: number;
-  /** How long such a schema may take to compile. */
+  /** How long such a schema can take to compile. */
   schemaTimeoutMs: number;
-  /** Bytes given to a thread at once: large enough to make the handover cheap, small enough to use all threads. */
+  /** The bytes of one slice for a thread: large enough to make the handover cheap, small enough to use all threads. */
   sliceBytes: number;
   /** Time for a slice, after which its thread is killed and its lines are checked one by one. */
   sliceTimeoutMs: number;
   /** Time for one line when lines are checked one by one. */
   lineTimeoutMs: number;
-  /** Errors reported. The rest is only counted. */
+  /** The maximum of reported errors. The rest is only counted. */
   errorsMax: number;
-  /** Schemas that time out plus lines that kill a thread, per file. Each costs a core a second or more. */
+  /**
+   * The maximum of schemas that time out plus lines that kill a thread, per file. Each costs a core a second or more.
+   */
   costlyLinesMax: number;
-  /** Hashes of custom_ids kept in memory for one file, about 24 bytes each. More are written to temporary files. */
+  /** Hashes of custom_ids in memory for one file, about 24 bytes each. More are written to temporary files. */
   digestsInMemoryMax: number;
 };
 
@@ -48,18 +50,18 @@ export type ValidationInput = {
   endpoint: BatchEndpoint;
   /** Without a default target every line must have `model: "@virtual-key/model"`. */
   hasDefaultTarget: boolean;
-  /** Slugs of the virtual keys that a line's model may name; null allows any. */
+  /** Slugs of the virtual keys that a line's model can name; null allows any. */
   virtualKeys: ReadonlySet<string> | null;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
-  /** Prompts that a line may be made of, by slug and id. Absent: lines name none. */
+  /** Prompts that a line can use, by slug and ID. Absent: lines cannot use prompts. */
   prompts?: ReadonlyMap<string, KnownPrompt>;
-  /** Requests in the file; null for no limit. */
+  /** The maximum of requests in the file; null for no limit. */
   linesMax: number | null;
   linesPerChunk: number;
-  /** Bytes of a chunk. A chunk of a single line may have more. */
+  /** The maximum bytes of a chunk. A chunk of a single line can be larger. */
   chunkBytesMax: number;
-  /** Whether the result has an estimate of what the lines will use. */
+  /** Whether the result has an estimate of the lines' usage. */
   estimatesUsage?: boolean;
   /** When this aborts, the check ends with the lines that it has read. */
   enough?: AbortSignal;
@@ -68,11 +70,11 @@ export type ValidationInput = {
 };
 
 /**
- * `lineCount` counts requests (lines that are not blank), in an invalid file those counted until the check ended. `model` is
- * the model of all lines, null when they differ; `prompts` are the names of those that lines are made of. `isWhole` is false
- * if `enough` ended the check before the end of the file; `usage` is only there if it was asked for.
- * Errors have the 1-based line of the file (blank lines count), or null for the file as a whole. They are sorted by line. If
- * there are more than are reported, the last item says how many.
+ * `lineCount` counts requests (lines that are not blank), in an invalid file those counted until the check ended.
+ * `model` is the model of all lines, null when they differ; `prompts` are the names of those that lines use. `isWhole`
+ * is false if `enough` ended the check before the end of the file; `usage` is only present if it was requested. Errors
+ * have the 1-based line of the file (blank lines count), or null for the file as a whole. They are sorted by line. If
+ * there are more than are reported, the last item contains their number.
  */
 export type ValidationResult =
   | (Checked & { valid: true; chunks: Chunk[]; model: string | null; prompts: string[] })

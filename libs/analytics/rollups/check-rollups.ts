@@ -15,23 +15,24 @@ import { bucketIn, readRollupState, recordedIn, reportChange, rollUp } from './r
 import { mergeRanges, type TimeRange } from '../time-ranges.ts';
 
 export type CheckedDay = {
-  /** `YYYY-MM-DD`. */
+  /** In the form `YYYY-MM-DD`. */
   day: string;
   /** Rows of the rollups that were compared. */
   rows: number;
-  /** Of the log and of the rollups, those without an equal one in the other. */
+  /** Rows of the log and of the rollups that have no equal row in the other. */
   different: number;
 };
 
 export type RollupCheck = {
   days: CheckedDay[];
   different: number;
-  /** Changes that are still to be rolled up. */ waiting: number;
+  /** Changes that still have to be rolled up. */ waiting: number;
 };
 
 /**
- * Computes the rollups of every day that the log has again, and compares them with those that are there. Minutes that wait
- * to be rolled up are left out, with their hours and days. One READ ONLY REPEATABLE READ transaction, a day at a time.
+ * Computes the rollups of every day in the log again, and compares them with the stored ones. Minutes that wait to be
+ * rolled up are left out, together with their hours and days. Uses one READ ONLY REPEATABLE READ transaction, one day
+ * after the other.
  */
 export async function checkRollups(db: Kysely<Database>, onDay: (day: string) => void): Promise<RollupCheck> {
   const transaction = db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only');
@@ -77,14 +78,14 @@ export async function checkRollups(db: Kysely<Database>, onDay: (day: string) =>
   });
 }
 
-/** Compares the rows of a cube and grain with what the log says, as far as they are complete. */
+/** Compares the rows of a cube and grain with the log, as far as they are complete. */
 async function compare(
   tx: Kysely<Database>,
   cube: Cube,
   grain: Grain,
   range: TimeRange,
 ): Promise<{ rows: number; different: number }> {
-  // Calls of before a key had rollups may be in them or not: nobody reads them.
+  // Rollups of a key may or may not include calls from before it was admitted, but these are never read.
   const ofKey = sql`exists (
     select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
       and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;
@@ -106,7 +107,7 @@ async function compare(
   return rows[0] ?? { rows: 0, different: 0 };
 }
 
-/** What of a range lies in none of `others`, which are merged. */
+/** The parts of a range that are in none of `others`, which are merged. */
 function without(range: TimeRange, others: readonly TimeRange[]): TimeRange[] {
   const parts: TimeRange[] = [];
   let { from } = range;
@@ -118,8 +119,8 @@ function without(range: TimeRange, others: readonly TimeRange[]): TimeRange[] {
 }
 
 /**
- * Rolls up all days of the log again, beside the workers; returns the number of minutes that this process did. Rollups of
- * days that the log does not have any more stay as they are.
+ * Rolls up all days of the log again, in parallel with the workers; returns the number of minutes that this process
+ * did. Rollups of days that are no longer in the log stay unchanged.
  */
 export async function rebuildRollups(
   db: Kysely<Database>,

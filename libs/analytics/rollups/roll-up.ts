@@ -26,19 +26,22 @@ type RollUpResult = {
   hasMore: boolean;
 };
 
-/** Changes that one pass takes: those of some seconds of several busy processes. */
+/** The maximum of changes in one pass: those of several busy processes in some seconds. */
 const changesMax = 2_000;
-/** An hour is rolled up this long after its end, when nearly all of its rows are there. Later ones change it again. */
+/** An hour is rolled up this long after its end, when nearly all of its rows exist. Later rows change it again. */
 const hourDelayMs = 60_000;
-/** Hours and days that one pass closes after a standstill, and hours of ten minutes. */
+/**
+ * The maximum of hours and days that one pass closes after a standstill, and of hours whose ten-minute buckets it
+ * closes.
+ */
 const closedMax = 24;
 
 /**
- * Brings the rollups up to date with rows of the request log that were written since. The minutes of new rows are computed
- * again from all of their rows, so it makes no difference how often that happens, in which order rows came, or what was
- * killed when. One transaction: it deletes the reports of changes, writes the minutes, and the hours and days that have
- * ended and have other minutes now. The lock on `rollup_state` is the lease: one process at a time, and it ends with the
- * session of a killed one. `minutesMax` bounds the work of a pass; the newest minutes come first.
+ * Updates the rollups with rows of the request log that were written since the last pass. The minutes of new rows are
+ * computed again from all of their rows, so the result does not depend on the number of passes, the order of rows, or
+ * crashes. One transaction deletes the reports of changes, writes the minutes, and writes the hours and days that have
+ * ended and whose minutes changed. The lock on `rollup_state` is the lease: only one process can hold it, and it ends
+ * with the session of a killed one. `minutesMax` limits the work of a pass; the newest minutes come first.
  */
 export async function rollUp(
   db: Kysely<Database>,
@@ -53,7 +56,8 @@ export async function rollUp(
       returning first_at, last_at`.execute(tx);
     const keptFromMs = await logKeptFrom(tx, nowMs - logRetentionMs);
     const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
-    // Of hours without minutes, all minutes are needed to make the hour: those are taken one at a time, after all others.
+    // If the minutes of an hour were deleted, all of them are needed to make the hour. Such hours are processed one at
+    // a time, after all others.
     const { minutesFrom } = state;
     const recent = changed.map(({ from, to }) => ({ from: Math.max(from, minutesFrom), to }));
     const old = changed
@@ -82,8 +86,8 @@ export async function rollUp(
 }
 
 /**
- * Since when the log is complete (epoch milliseconds). Of days before the retention's end a late row may have made a new
- * partition; what that one lacks, rollups keep.
+ * Since when the log is complete (epoch milliseconds). A late row can create a new partition for a day before the end
+ * of retention. The rollups still contain the calls that are missing there.
  */
 export async function logKeptFrom(db: Kysely<Database>, retainedFromMs: number): Promise<number> {
   const [oldest] = await listLogDays(db);
@@ -91,7 +95,7 @@ export async function logKeptFrom(db: Kysely<Database>, retainedFromMs: number):
   return Math.max(Date.parse(oldest.day), Math.floor(retainedFromMs / grainMs.day) * grainMs.day);
 }
 
-/** Whether a pass has anything to do; costs no transaction id, so that every worker may ask all the time. */
+/** Whether a pass has anything to do. It uses no transaction ID, so every worker can call it all the time. */
 export async function hasWork(db: Kysely<Database>): Promise<boolean> {
   const { rows } = await sql<{ has_work: boolean }>`
     select exists (select from request_log_change)
@@ -101,7 +105,7 @@ export async function hasWork(db: Kysely<Database>): Promise<boolean> {
   return rows[0]?.has_work === true;
 }
 
-/** Has the minutes of a time rolled up again, both bounds included (epoch milliseconds). */
+/** Causes the minutes of a time to be rolled up again, both bounds included (epoch milliseconds). */
 export async function reportChange(db: Kysely<Database>, firstMs: number, lastMs: number): Promise<void> {
   await db
     .insertInto('request_log_change')
@@ -119,7 +123,7 @@ export type RollupState = {
   tensUntil: number;
 };
 
-/** How far the rollups are, in epoch milliseconds. */
+/** The progress of the rollups, in epoch milliseconds. */
 export async function readRollupState(
   db: Kysely<Database>,
   lock: RawBuilder<unknown> = sql``,
@@ -138,7 +142,7 @@ const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, s
 const epochMs = (column: string): RawBuilder<unknown> =>
   sql`greatest(extract(epoch from ${sql.ref(column)}), 0)::float8 * 1000`;
 
-/** A change as whole minutes, without what was dropped from the log and what clocks that are far ahead have made up. */
+/** A change as whole minutes, without times that were dropped from the log or that clocks far ahead produced. */
 function minutesOf(
   { first_at, last_at }: { first_at: Date; last_at: Date },
   keptFromMs: number,
@@ -149,7 +153,7 @@ function minutesOf(
   return widen({ from, to: Math.max(from, to) }, grainMs.minute);
 }
 
-/** The range of whole buckets that a range lies in. */
+/** The range of whole buckets that contains a range. */
 const widen = ({ from, to }: TimeRange, bucketMs: number): TimeRange => ({
   from: Math.floor(from / bucketMs) * bucketMs,
   to: Math.ceil(to / bucketMs) * bucketMs,
@@ -157,21 +161,25 @@ const widen = ({ from, to }: TimeRange, bucketMs: number): TimeRange => ({
 
 const lengthOf = (ranges: readonly TimeRange[]): number => ranges.reduce((sum, { from, to }) => sum + to - from, 0);
 
-/** The buckets to write: of changed minutes, those that were closed already, and those that are closed now. */
+/** The buckets to write: those of changed minutes that were closed already, and those that are closed now. */
 const rangesToWrite = (minutes: readonly TimeRange[], grain: Grain, closed: number, end: number): TimeRange[] =>
   mergeRanges([
     ...minutes.map((range) => widen(range, grainMs[grain])).map(({ from, to }) => ({ from, to: Math.min(to, closed) })),
     { from: closed, to: end },
   ]);
 
-/** Until when ten minutes, hours and days are closed by a time. None is closed before those that it is made from. */
+/**
+ * The times until which ten minutes, hours and days are closed. No bucket is closed before those that it is made from.
+ */
 function closedUntil(state: RollupState, nowMs: number): { tens: number; hours: number; days: number } {
   const tens = closeUntil(state.tensUntil, nowMs, 'ten_minutes');
   const hours = closeUntil(state.hoursUntil, Math.min(nowMs, tens), 'hour');
   return { tens, hours, days: closeUntil(state.daysUntil, hours, 'day') };
 }
 
-/** The end of the buckets that have ended by `nowMs`, at most `closedMax` of them (of ten minutes: of as many hours). */
+/**
+ * The end of the buckets that have ended by `nowMs`, at most `closedMax` of them (for ten minutes: in as many hours).
+ */
 function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
   const lengthMs = grainMs[grain];
   const most = closedMax * Math.max(lengthMs, grainMs.hour);
@@ -196,7 +204,10 @@ async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): P
   }
 }
 
-/** Divides ranges of whole buckets into pieces of an hour, or of one longer bucket: a statement takes memory for its rows. */
+/**
+ * Divides ranges of whole buckets into pieces of an hour, or of one longer bucket, because a statement needs memory for
+ * its rows.
+ */
 function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
   const pieceMs = Math.max(grainMs[grain], grainMs.hour);
   const pieces: TimeRange[][] = [];

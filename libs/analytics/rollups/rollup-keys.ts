@@ -3,18 +3,20 @@ import type { Database } from '#libs/database/schema.ts';
 import { utcDay } from '#libs/request-log/row/log-id.ts';
 import { grainMs, userKey } from '../aggregate-calls.ts';
 
-/** The metadata keys of a workspace that have rollups, besides `_user`: those that its calls had first. */
+/**
+ * The maximum of metadata keys for which a workspace has rollups, in addition to `_user`: the first that its calls had.
+ */
 export const rollupKeysMax = 8;
 const keyLengthMax = 128;
-/** A key that no call had for so long makes room for another one. */
+/** A key that no call had for this long makes room for another one. */
 const unseenMs = 30 * grainMs.day;
-/** The key of a row that says that a key was refused. */
+/** The key of a row which records that a key was refused. */
 const refusedKey = '';
 
 /**
- * Gives rollups to the metadata keys of the calls that `where` selects, as far as their workspaces have room; the keys of
- * most calls come first. Until a workspace has refused a key, no call had one without being rolled up by it. After that, what
- * earlier calls had is not known, and a key has rollups from the next hour on.
+ * Admits the metadata keys of the calls that `where` selects to rollups, as far as their workspaces have room; the most
+ * frequent keys come first. Until a workspace has refused a key, rollups contain every call with any of its keys. After
+ * that, earlier calls are not known, and a key has rollups from the next hour on.
  */
 export async function admitKeys(tx: Kysely<Database>, where: RawBuilder<unknown>, nowMs: number): Promise<void> {
   const today = utcDay(nowMs);
@@ -51,7 +53,10 @@ export async function admitKeys(tx: Kysely<Database>, where: RawBuilder<unknown>
     on conflict do nothing`.execute(tx);
 }
 
-/** Since when (epoch milliseconds) calls of a workspace are rolled up by metadata keys, which have no rollups where absent. */
+/**
+ * The times (epoch milliseconds) since which calls of a workspace are rolled up by each metadata key. Other keys have
+ * no rollups.
+ */
 export async function readRollupKeys(
   db: Kysely<Database>,
   workspaceId: string | null,
@@ -62,7 +67,7 @@ export async function readRollupKeys(
   return new Map([...rows.map(({ key, fromMs }) => [key, fromMs] as const), [userKey, 0]]);
 }
 
-/** Makes room for other keys where some are not used any more. What is left of them in rollups is not read again. */
+/** Removes keys that are no longer used, so that others can be admitted. Their remaining rollups are not read again. */
 export async function forgetUnusedKeys(db: Kysely<Database>, nowMs: number): Promise<void> {
   await sql`
     with forgotten as (

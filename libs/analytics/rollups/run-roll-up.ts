@@ -5,19 +5,19 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { hasWork, rollUp } from './roll-up.ts';
 
-/** A pass rests four times as long as it took, so that it never takes more than a fifth of a processor. */
+/** After a pass, the process rests four times as long, so that passes never take more than a fifth of a processor. */
 const restFactor = 4;
 
 /**
- * Rolls up the request log in every worker: each pass is made by the one that gets the lease. Changes of the last seconds
- * are taken together, because a minute is computed again from all of its rows.
+ * Rolls up the request log in every worker: each pass is made by the one that gets the lease. Changes of the last
+ * seconds are processed together, because a minute is computed again from all of its rows.
  */
 export function createRollUpRunner(deps: {
   db: Kysely<Database>;
   /** The clock of the database. */
   now: () => number;
   logRetentionMs: number;
-  /** Between two passes. */
+  /** The time between two passes. */
   intervalMs: number;
   logger: Logger;
 }): BackgroundLoop {
@@ -35,7 +35,7 @@ export function createRollUpRunner(deps: {
 }
 
 export type RollupLag = { changes: number; seconds: number };
-/** More reports are not counted. */
+/** Further reports are not counted. */
 const changesCountedMax = 10_000;
 
 /** Reports of changes that wait to be rolled up, and the seconds since the last pass if there are any. */

@@ -3,15 +3,18 @@ import type { Database } from '#libs/database/schema.ts';
 import { cubesOf, grainMs, type Grain } from '../aggregate-calls.ts';
 import { forgetUnusedKeys } from './rollup-keys.ts';
 
-/** How long buckets of each grain are kept, and feedback, in milliseconds. Ten minutes are kept as long as the log. */
+/**
+ * How long buckets of each grain, and feedback, are retained, in milliseconds. Ten minutes are retained as long as the
+ * log.
+ */
 export type RollupRetention = Readonly<Record<Exclude<Grain, 'ten_minutes'>, number>>;
 
 const chunkRows = 5_000;
 
 /**
- * Deletes what is older than its retention, a few thousand rows at a time. Hours are kept at least as long as the request
- * log, because a late row changes its day, which is made from hours; minutes are made again from the log. Queries stop
- * reading old buckets before the first of them is deleted.
+ * Deletes expired buckets and feedback, a few thousand rows at a time. Hours are retained at least as long as the
+ * request log, because a late row changes its day, which is made from hours; minutes are made again from the log.
+ * Queries stop reading old buckets before the first of them is deleted.
  */
 export async function sweepRollups(
   db: Kysely<Database>,
@@ -25,7 +28,7 @@ export async function sweepRollups(
     hour: beginOf(Math.max(retention.hour, logRetentionMs + grainMs.day), grainMs.day),
     day: beginOf(retention.day, grainMs.day),
   };
-  // Nothing is deleted that the next coarser grain is still to be made from.
+  // Buckets from which the next coarser grain must still be made are not deleted.
   const { rows } = await sql<Record<Grain, Date>>`
     update rollup_state set minutes_from = greatest(minutes_from, least(${keptFrom.minute}, hours_until)),
       tens_from = greatest(tens_from, least(${keptFrom.tens}, hours_until)),

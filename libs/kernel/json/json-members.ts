@@ -14,8 +14,8 @@ export type MemberEdits = Readonly<Record<string, string | undefined>>;
 
 export type MemberLimits = { depthMax: number; membersMax: number };
 
-// No lower than the limits for request bodies (64 levels, 100,000 members), so that an edit never rejects what would be
-// sent unedited. The scan does not recurse, so depth is cheap.
+// No lower than the limits for request bodies (64 levels, 100,000 members), so that an edit never rejects a body that
+// would be sent unedited. The scan does not recurse, so depth is cheap.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 
 /**
@@ -53,9 +53,9 @@ export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimi
 }
 
 /**
- * Edits top-level members of a JSON object in its bytes: existing members (every duplicate) get the new raw value, missing
- * ones are appended, and `undefined` removes. All other bytes stay as they are: order, whitespace, big integers and unknown
- * members survive. The raw values must be valid JSON. Throws like `scanMembers`.
+ * Edits top-level members of a JSON object in its bytes: existing members (every duplicate) get the new raw value,
+ * missing ones are appended, and `undefined` removes. All other bytes stay unchanged: order, whitespace, big integers
+ * and unknown members survive. The raw values must be valid JSON. Throws like `scanMembers`.
  */
 export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: MemberLimits): Buffer {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
@@ -64,7 +64,7 @@ export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: Mem
   if (changes.size === 0) return bytes;
   const absent = new Set(changes.keys());
   const pieces: Uint8Array[] = [];
-  let from = 0; // first byte not yet copied
+  let from = 0; // The first byte that is not yet copied.
   let kept = 0;
   for (const [index, member] of members.entries()) {
     absent.delete(member.name);
@@ -79,7 +79,7 @@ export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: Mem
       from = member.valueEnd;
       continue;
     }
-    // One comma is removed with the member: the one before it, or the one after it if no member is kept before.
+    // One comma is removed with the member: the previous one, or the next one if no earlier member remains.
     const next = members[index + 1];
     const before = members[index - 1];
     if (kept === 0) {

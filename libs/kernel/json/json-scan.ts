@@ -16,7 +16,7 @@ export const jsonBytes = {
 } as const;
 const { quote, backslash } = jsonBytes;
 
-/** The bytes that `nextMark` stops at: structure, and what makes a number a fraction. */
+/** The bytes at which `nextMark` stops: structure, and the characters of fractions. */
 const isMark = new Uint8Array(256);
 for (const mark of '",:[]{}.eE') isMark[mark.charCodeAt(0)] = 1;
 
@@ -43,7 +43,9 @@ export function skipSpace(bytes: Buffer, from: number): number {
   return at;
 }
 
-/** Shorter strings are skipped byte by byte. The runtime's search is much faster, but starting it costs as much as this. */
+/**
+ * Shorter strings are skipped byte by byte. The runtime's search is much faster, but starting it costs as much as this.
+ */
 const nearBytes = 64;
 
 /** Index of the closing quote of the string that starts at `start`, or the length of the bytes if there is none. */
@@ -62,7 +64,8 @@ export function endOfString(bytes: Buffer, start: number): number {
     let slashes = 0;
     while (end - 1 - slashes >= at && bytes[end - 1 - slashes] === backslash) slashes += 1;
     if (slashes % 2 === 0) return end;
-    // A string with one escaped quote may have millions, and a search for each would take ten times as long as this loop.
+    // A string with one escaped quote can have millions, and a search for each would take ten times as long as this
+    // loop.
     at = end + 1;
   }
 }

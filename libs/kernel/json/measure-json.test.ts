@@ -75,7 +75,7 @@ function parseCost(bytes: Buffer): number {
   const text = bytes.toString();
   const value = JSON.parse(text) as unknown;
   const after = takenBytes();
-  expect([text, value]).toHaveLength(2); // both were alive until here
+  expect([text, value]).toHaveLength(2); // Both were alive until here.
   return after - before;
 }
 
@@ -130,7 +130,7 @@ test.each<[string, Buffer, number]>([
   ['tools', listOf((index) => JSON.stringify({ ...tool, index })), 3.5],
 ])('the estimate of the memory for parsing is close: %s', (_name, bytes, overMax) => {
   const { textBytes, valueBytes } = measureJson(bytes, wide);
-  // Garbage of other tests in the process may be collected meanwhile, so a single measurement can be wrong.
+  // Garbage of other tests in the process can be collected meanwhile, so a single measurement can be wrong.
   const costs = Array.from({ length: 5 }, () => parseCost(bytes)).toSorted((a, b) => a - b);
   const ratio = (textBytes + valueBytes) / (costs[2] as number);
   expect(ratio).toBeGreaterThan(1 / 1.3);

@@ -4,13 +4,18 @@ import { endOfString, jsonBytes, nextMark } from './json-scan.ts';
 const { closeBrace, closeBracket, colon, comma, openBrace, openBracket, quote } = jsonBytes;
 
 export type JsonMeasure = {
-  /** The first limit that the text exceeds. It is read no further then, and the other figures are for what was read. */
+  /**
+   * The first limit that the text exceeds. The rest of the text is not read in that case, and the other figures cover
+   * only the part before.
+   */
   excess: 'depth' | 'members' | 'bytes' | 'work' | null;
   /** The deepest nesting of objects and arrays. */
   depth: number;
   /** Members of all objects together. */
   members: number;
-  /** All values: objects, arrays, strings, numbers, literals. An upper bound, as an empty object or array counts as two. */
+  /**
+   * All values: objects, arrays, strings, numbers, literals. An upper bound, as an empty object or array counts as two.
+   */
   values: number;
   /** Memory of the text as a JavaScript string, needed while it is parsed. */
   textBytes: number;
@@ -18,9 +23,9 @@ export type JsonMeasure = {
   valueBytes: number;
 };
 
-// The size of values in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node 24
-// (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less. Objects whose
-// keys all differ take somewhat more, because each has a shape or dictionary of its own.
+// The size of values in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node
+// 24 (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less.
+// Objects whose keys all differ take somewhat more, because each has a separate shape or dictionary.
 const objectBytes = 64;
 const arrayBytes = 48;
 const memberBytes = 80;
@@ -41,13 +46,17 @@ export type JsonLimits = {
   workMax?: number;
 };
 
-/** An object or array takes as long as five numbers, and a member as seven, because its name may be new each time. */
+/**
+ * An object or array takes as long as five numbers, and a member as long as seven, because its name can be new each
+ * time.
+ */
 const workOf = (commas: number, containers: number, members: number): number => commas + 5 * containers + 6 * members;
 
 /**
- * Measures JSON bytes before they are parsed, in one pass and without recursion: nesting, members, values, and the memory
- * that `toString` and `JSON.parse` will take. The estimate of memory is at most about a third too low for any bytes, and at
- * most about three times too high for ordinary chats. Bytes that are not JSON are not rejected here but by the parser.
+ * Measures JSON bytes before they are parsed, in one pass and without recursion: nesting, members, values, and the
+ * memory that `toString` and `JSON.parse` will take. The estimate of memory is at most about a third too low for any
+ * bytes, and at most about three times too high for ordinary chats. Bytes that are not valid JSON are rejected by the
+ * parser, not here.
  */
 export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   const { length } = bytes;

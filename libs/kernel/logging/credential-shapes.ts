@@ -1,8 +1,8 @@
 // Formats of credentials, as their issuers publish them: the issuers are those that gitleaks' default rules know. Each
-// pattern is RE2-compatible apart from its look-around and runs in linear time: what follows a prefix is one class of
-// characters, and where more must follow, a match cannot begin again within that class.
+// pattern is RE2-compatible apart from its look-around and runs in linear time: a prefix is followed by one class of
+// characters, and if more must follow, a match cannot begin again within that class.
 
-/** Prefixes that are followed by letters, digits, `_` and `-`: at least as many as the number. */
+/** Prefixes that are followed by at least the given number of letters, digits, `_` and `-`. */
 const prefixed: readonly (readonly [characters: number, prefixes: string])[] = [
   // Language models: OpenAI, Anthropic, Stripe (sk, rk, pk), Groq, xAI, Perplexity, Hugging Face, Replicate, Sluice.
   [8, '(?:sk|rk|pk|gsk|xai|glw|slk)[-_]|pplx-|whsec_'],
@@ -36,7 +36,7 @@ const prefixed: readonly (readonly [characters: number, prefixes: string])[] = [
 /** A credential never directly follows one of its own characters, so `task-` is not `sk-`. */
 const start = '(?<![A-Za-z0-9])';
 
-/** Text that a separate group matches before the credential is kept. */
+/** Text that a separate group matches before the credential remains. */
 export const credentialShapes: readonly RegExp[] = [
   new RegExp(
     `${start}(?:${prefixed.map(([characters, prefixes]) => `(?:${prefixes})[A-Za-z0-9_-]{${characters},}`).join('|')})(?:\\.[A-Za-z0-9_-]{8,})*`,
@@ -62,7 +62,7 @@ export const credentialShapes: readonly RegExp[] = [
   /(\.(?:webhook\.office|logic\.azure)\.com\/)[^\s"'?]+/g,
 ];
 
-/** `api_key = value`, in whatever spelling; the value is a credential if it looks random. */
+/** `api_key = value`, in any spelling; the value is a credential if it looks random. */
 export const assignment =
   /(?<![a-z])((?:api|access|auth|private|secret|encryption|signing|account|client)[ _-]?(?:key|token|secret)|apikey|passw(?:or)?d|passphrase|secret|token|credentials?)((?:[_-]\w{0,20})?["'`]?\s{0,3}(?:=>|:=|[=:])\s{0,3}["'`]?)([\w+/.~=-]{10,200})/gi;
 
@@ -70,11 +70,11 @@ export const assignment =
 const credentialName =
   /(?:apikey|accesskey|secretkey|privatekey|secret|password|passwd|passphrase|authorization|token|bearer|credentials?|cookie|signature)$/;
 
-/** Whether a member or parameter holds a credential by its name, in any spelling (`apiKey`, `x-api-key`). */
+/** Whether the name of a member or parameter is that of a credential, in any spelling (`apiKey`, `x-api-key`). */
 export const hasCredentialName = (name: string): boolean =>
   credentialName.test(name.toLowerCase().replaceAll(/[-_.]/g, ''));
 
-/** Letters and digits that are as mixed as in a random text: about 3.5 bits for each character. */
+/** Whether letters and digits are as mixed as in a random text: about 3.5 bits for each character. */
 export function looksRandom(value: string): boolean {
   if (value.length < 10 || !/\d/.test(value) || !/[a-z]/i.test(value)) return false;
   const counts = new Map<string, number>();

@@ -4,25 +4,25 @@ import type { DestinationStream } from 'pino';
 type Options = {
   /** Default 1, stdout. */
   fd?: number;
-  /** Characters that may wait for a slow reader. Lines beyond that are dropped and counted. Default 8 Mi. */
+  /** Characters that can wait for a slow reader. Lines beyond that are dropped and counted. Default 8 Mi. */
   pendingMax?: number;
 };
 
 const retryMs = 50;
 /** Time between two writes. Each wakes a thread: one write per turn took 3 % of an API under full load. */
 const gatherMs = 20;
-/** Tries at the end of the process, 50 ms apart: longer than any live reader needs to make room. */
+/** Attempts at the end of the process, 50 ms apart: longer than any live reader needs to make room. */
 const lastTriesMax = 20;
 
 /**
- * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and under
- * load all lines of 20 ms.
- * A line that is followed by process.exit is still written, but a write that is under way at that moment may come later or
- * not at all: a process that ends in order calls `flush` and waits for its callback, which comes when nothing is left to
- * write. A reader that has died or hangs, or a full disk, costs log lines but never the process. How many lines were dropped is logged as soon as there is room again.
+ * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and
+ * under load all lines of 20 ms. A line that is followed by process.exit is still written, but a write that is running
+ * at that moment may come later or not at all. A process that ends in order calls `flush` and waits for its callback,
+ * which comes when all lines are written. A reader that has died or hangs, or a full disk, loses log lines but never
+ * ends the process. The number of dropped lines is logged as soon as there is room again.
  *
- * (pino's own destination, sonic-boom 4.2.1, repeats a failing write for ever when the process ends, so that it never ends.
- * It does not limit what waits, and it ends the process when the disk behind stdout is full.)
+ * (pino's own destination, sonic-boom 4.2.1, repeats a failing write forever when the process ends, so that it never
+ * ends. It does not limit the waiting lines, and it ends the process when the disk behind stdout is full.)
  */
 export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream & {
   flush: (callback: () => void) => void;
@@ -33,7 +33,7 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
   let isGone = false;
   let isWriting = false;
   let writtenAtMs = Number.NEGATIVE_INFINITY;
-  /** What a reader that hangs has not taken yet. */
+  /** The part that a hanging reader has not read yet. */
   let waiting: Buffer | undefined;
   let onFlushed: (() => void)[] = [];
 

@@ -6,9 +6,9 @@ import { version } from '../version.ts';
 export type Logger = PinoLogger;
 
 /**
- * JSON lines on stdout. One line per request or job at its end, data in fields, no bodies and no prompts.
- * Fields with the name of a secret are redacted, however deep they lie; error texts are scrubbed by shape, because a
- * library's message may quote a URL or a header.
+ * JSON lines on stdout. One line per request or job at its end, data in fields, no bodies and no prompts. Fields with
+ * the name of a secret are redacted at any depth. Error texts are scrubbed by shape, because a library's message can
+ * quote a URL or a header.
  */
 export function createLogger(
   options: { name: string; level: string },
@@ -78,7 +78,7 @@ function censorValue(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value;
   if (depth === depthMax) return '[too deep]';
   if (Array.isArray(value)) return value.map((item) => censorValue(item, depth + 1));
-  // Values with a JSON form of their own (a Date, a Secret, a URL) are not taken apart.
+  // Values with their own JSON form (a Date, a Secret, a URL) are not inspected.
   if ('toJSON' in value) return value;
   return censor(value, depth + 1);
 }

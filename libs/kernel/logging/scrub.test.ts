@@ -19,7 +19,7 @@ test.each([
   expect(scrub(text)).toBe(clean);
 });
 
-/** Letters and digits as random as those of a credential, and not one that a scanner of secrets would report. */
+/** Letters and digits as random as those of a credential, which a secret scanner would still not report. */
 const random = (length: number): string => 'aB3dE6gH9jK2mN5pQ8sT1vW4xY7z'.repeat(10).slice(0, length);
 const hex = (length: number): string => '0a1b2c3d4e5f6789'.repeat(10).slice(0, length);
 

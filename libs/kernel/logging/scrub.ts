@@ -1,8 +1,8 @@
 import { assignment, credentialShapes, looksRandom } from './credential-shapes.ts';
 
 /**
- * Makes text from outside (a provider's error, a failed URL) safe to show (SEC-4): replaces whatever looks like a credential and the
- * `known` secrets, and cuts the text at `lengthMax` characters.
+ * Makes external text (a provider's error, a failed URL) safe to show (SEC-4): replaces everything that looks like a
+ * credential and the `known` secrets, and cuts the text at `lengthMax` characters.
  */
 export function scrub(text: string, known: readonly string[] = [], lengthMax = 2_000): string {
   let clean = text;
@@ -15,6 +15,6 @@ export function scrub(text: string, known: readonly string[] = [], lengthMax = 2
   clean = clean.replace(assignment, (match, name: string, between: string, value: string) =>
     looksRandom(value) ? `${name}${between}[redacted]` : match,
   );
-  // The cut may leave half a surrogate pair, which jsonb rejects.
+  // The cut can leave half a surrogate pair, which jsonb rejects.
   return clean.length > lengthMax ? `${clean.slice(0, lengthMax).toWellFormed()}…` : clean;
 }

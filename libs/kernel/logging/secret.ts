@@ -2,7 +2,7 @@ import { inspect } from 'node:util';
 
 /**
  * A secret value that cannot be printed by accident: JSON, template strings and inspection all show `[redacted]`.
- * `reveal()` is the only way out and is called where the value is put on the wire or encrypted, nowhere else.
+ * `reveal()` is the only way to read it and is called only where the value is sent or encrypted.
  */
 export class Secret {
   readonly #value: string;
@@ -15,7 +15,9 @@ export class Secret {
     return this.#value;
   }
 
-  /** The last four characters, so that people can tell keys apart. Empty when the value is too short to reveal four. */
+  /**
+   * The last four characters, so that people can distinguish keys. Empty when the value is too short to reveal four.
+   */
   lastFour(): string {
     return this.#value.length >= 12 ? this.#value.slice(-4) : '';
   }

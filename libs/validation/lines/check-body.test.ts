@@ -72,7 +72,7 @@ const whole: Record<Endpoint, Tree> = {
 };
 const needed = ['model', 'messages', 'prompt', 'input'];
 
-// Values of every type and around every bound.
+// Values of every type and around every limit.
 const odd = fc.oneof(
   fc.constantFrom<unknown>(null, true, false, '', 'x', 'auto', 'none', 'float', 'user', 'text', 'function', 'a b', 'ü'),
   fc.constantFrom<unknown>(0, 1, 2, 3, 5, 6, 20, 21, 100, 101, 128, 129, -1, -2, -2.1, -101, 0.5, 1.5, 100.5, 2 ** 53),
@@ -184,7 +184,7 @@ const inputs = { messages: [{ role: 'user', content: 'x' }], prompt: 'x', input:
 const forwarded = ['/v1/responses', '/v1/moderations', '/v1/images/generations'] as const;
 const boundsOf: [BatchEndpoint, name: string, min: number][] = [
   ...['max_tokens', 'max_completion_tokens', 'n'].map((name) => ['/v1/chat/completions', name, 1] as never),
-  // As in OpenAI's reference: 0 asks for the probabilities of the prompt alone.
+  // As in OpenAI's reference, 0 asks for the probabilities of the prompt alone.
   ...['max_tokens', 'best_of'].map((name) => ['/v1/completions', name, 0] as never),
   ['/v1/completions', 'n', 1],
   ...forwarded.flatMap((endpoint) => outputBoundNames.map((name) => [endpoint, name, 1] as never)),

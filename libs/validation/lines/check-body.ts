@@ -14,7 +14,7 @@ import { shortenBody } from './shorten-body.ts';
 
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
-// These bodies are forwarded as they are. The provider checks the rest.
+// These bodies are forwarded unchanged. The provider checks the rest.
 const relayed: BodyContract = { schema: z.looseObject({ model: z.string(), ...outputBounds }), breach: () => null };
 
 const contracts: Record<BatchEndpoint, BodyContract> = {
@@ -38,17 +38,17 @@ function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
 }
 
 /**
- * What is wrong with a request body, or null: the same verdict and message as on the live route, with every param under
+ * The problem of a request body, or null: the same verdict and message as on the live route, with every param under
  * `body`. The JSON Schema generated from the route's schema checks the structure. If it rejects a body, the route's own
- * schema gives the message (and if that one accepts the body, it is valid).
+ * schema provides the message (and if that one accepts the body, it is valid).
  */
 export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | null {
   return findProblem(endpoint, body, 'body');
 }
 
 /**
- * The check for the bodies of a live route. Throws what `parseWith` of the route's schema would throw, but takes a quarter of
- * its time for a valid body and makes no copy. The schema is compiled when the check is created.
+ * The check for the bodies of a live route. Throws the same errors as `parseWith` of the route's schema, but takes a
+ * quarter of its time for a valid body and makes no copy. The schema is compiled when the check is created.
  */
 export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => void {
   validatorFor(endpoint);

@@ -16,33 +16,33 @@ export type LineRules = SchemaLimits & {
   endpoint: BatchEndpoint;
   /** Without a default target, every line must name its own: `model: "@virtual-key/model"`. */
   hasDefaultTarget: boolean;
-  /** Slugs of the virtual keys that a model may name; null allows any. */
+  /** Slugs of the virtual keys that a model can name; null allows any. */
   virtualKeys: ReadonlySet<string> | null;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
-  /** Prompts that a line may be made of, by slug and id. Absent: lines name none. */
+  /** Prompts that a line can use, by slug and ID. Absent: lines cannot use prompts. */
   prompts?: ReadonlyMap<string, KnownPrompt> | undefined;
   customIdLengthMax: number;
-  /** Nesting of arrays and objects. */
+  /** The maximum nesting of arrays and objects. */
   depthMax: number;
-  /** Whether to estimate what good lines will use. */
+  /** Whether to estimate the usage of valid lines. */
   estimatesUsage?: boolean | undefined;
 };
 
 export type LineVerdict = {
   customId: string | null;
   model: string | null;
-  /** The name of the prompt that the line is made of. */
+  /** The name of the prompt that the line uses. */
   prompt?: string | undefined;
   problem: Problem | null;
   timedOut: boolean;
-  /** Of a line without a problem, if it was asked for; not of one that is made of a prompt. */
+  /** Only for a line without a problem, if an estimate was requested, and not for one that uses a prompt. */
   estimate?: UsageEstimate | undefined;
 };
 
 const notJson = 'This line is not parseable as valid JSON.';
 
-/** The problem of a line that is not JSON. `reason` is a sentence with details. */
+/** The problem of a line that is not valid JSON. `reason` is a sentence with details. */
 export function unreadable(reason = ''): Problem {
   return { code: 'invalid_json_line', message: reason === '' ? notJson : `${notJson} ${reason}`, param: null };
 }
@@ -120,7 +120,7 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
     const problem = checkStream(body, endpoint) ?? checkPromptLine(body, { endpoint, prompts });
     return { ...verdict(problem), prompt: problem === null ? (body['prompt_id'] as string) : undefined };
   }
-  // A line with a bound below 1 fails alone, when it would be called, as at OpenAI.
+  // A line with a bound below 1 fails individually when it is called, like at OpenAI.
   const problem =
     checkRequired(body, endpoint) ?? checkBody(endpoint, withoutLowBounds(body)) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
@@ -175,7 +175,7 @@ function checkCustomId(customId: string, lengthMax: number): Problem | null {
     const message = `Invalid 'custom_id': string too long. Expected a string with maximum length ${lengthMax}, but got a string with length ${customId.length} instead.`;
     return { code: 'string_above_max_length', message, param };
   }
-  // It is written into result rows and shown in logs.
+  // The custom_id is written into result rows and shown in logs.
   if (isStorable(customId)) return null;
   const message = `Invalid 'custom_id': expected well-formed Unicode text without the character U+0000.`;
   return { code: 'invalid_value', message, param };

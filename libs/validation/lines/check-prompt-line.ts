@@ -1,23 +1,23 @@
 import { kindOf, type Problem } from '#libs/contracts/calls/describe-issue.ts';
 
-/** What is known of a prompt before its lines are called. */
+/** The data of a prompt that is known before its lines are called. */
 export type KnownPrompt = {
   lastVersion: number;
   /** Names of the labels that its versions have. */
   labels: readonly string[];
-  /** Of the version in use. */
+  /** The operation of the version in use. */
   operation: 'chat' | 'completions';
 };
 
 const endpoints = { chat: '/v1/chat/completions', completions: '/v1/completions' } as const;
 
-/** Whether a line's body is made of a stored prompt: `{prompt_id, variables, …}`. */
+/** Whether a line's body uses a stored prompt: `{prompt_id, variables, …}`. */
 export const namesPrompt = (body: Record<string, unknown>, endpoint: string): boolean =>
   body['prompt_id'] !== undefined && Object.values<string>(endpoints).includes(endpoint);
 
 /**
- * What is wrong with the body of such a line, as far as it is known before the prompt is rendered: its name, version and
- * label, and which endpoint it is for. `prompts` are those of the workspace, by slug and id.
+ * The problem of the body of such a line, as far as it is known before the prompt is rendered: its name, version and
+ * label, and which endpoint it is for. `prompts` are those of the workspace, by slug and ID.
  */
 export function checkPromptLine(
   body: Record<string, unknown>,

@@ -6,13 +6,13 @@ import { LRUCache } from 'lru-cache';
 import type { Problem } from '#libs/contracts/calls/describe-issue.ts';
 
 export type SchemaLimits = {
-  /** Size of a schema as JSON. */
+  /** The maximum size of a schema as JSON. */
   schemaBytesMax: number;
-  /** How long one may take to compile. */
+  /** How long one schema can take to compile. */
   schemaTimeoutMs: number;
 };
 
-/** `timedOut` is part of the verdict because a file may only have a few schemas that time out. */
+/** `timedOut` is part of the verdict because a file can only have a few schemas that time out. */
 export type SchemaVerdict = { problem: Problem | null; timedOut: boolean };
 
 const param = 'body.response_format';
@@ -22,9 +22,9 @@ const refused = (message: string, timedOut = false): SchemaVerdict => ({
   timedOut,
 });
 
-// `allErrors` keeps the generated code flat (nested, 2,000 properties overflow the stack); references are compiled
-// once instead of inlined, so that a large definition used a thousand times is not a thousand times as large; and no
-// loader is given, so a reference to another document is an error, never a fetch (SEC-6).
+// `allErrors` keeps the generated code flat (nested code for 2,000 properties overflows the stack). References are
+// compiled once instead of inlined, so that a large definition used a thousand times is not a thousand times as large.
+// Without a loader, a reference to another document is an error, never a fetch (SEC-6).
 const ajvOptions: Options = {
   strict: false,
   allErrors: true,
@@ -36,7 +36,7 @@ const ajvOptions: Options = {
 };
 
 const verdictsMax = 4_096;
-// Ajv keeps the code and names of everything it compiled. A new pair from time to time keeps the thread's memory flat.
+// Ajv never frees the code and names of compiled schemas. A new pair at intervals limits the thread's memory.
 const compilesPerPair = 200;
 
 type Compilers = { draft7: Ajv; draft2020: Ajv; compiled: number };
@@ -52,7 +52,7 @@ function createCompilers(): Compilers {
   return compilers;
 }
 
-/** Ajv registers the ids and anchors in a schema permanently. A schema that has any gets a pair of its own. */
+/** Ajv registers the IDs and anchors in a schema permanently. A schema that has any gets a separate pair. */
 function compilersFor(text: string): Compilers {
   if (/"\$(?:id|anchor|dynamicAnchor)"/.test(text)) return createCompilers();
   if (shared === undefined || shared.compiled >= compilesPerPair) shared = createCompilers();
@@ -71,13 +71,13 @@ function compile(schema: object, compilers: Compilers): void {
   }
 }
 
-// node:vm can stop a script, and whatever it calls, after a timeout without ending the thread.
+// node:vm can stop a script, including the functions that it calls, after a timeout without ending the thread.
 let job: () => void = () => undefined;
 const jobName = 'sluice.compile-schema';
 const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
 Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
 
-/** Runs `work` for at most `timeoutMs`. Returns false when it was stopped. Throws what `work` throws. */
+/** Runs `work` for at most `timeoutMs`. Returns false when it was stopped. Throws the errors of `work`. */
 function runWithin(work: () => void, timeoutMs: number): boolean {
   job = work;
   try {
@@ -92,15 +92,16 @@ function runWithin(work: () => void, timeoutMs: number): boolean {
 const attemptsMax = 4;
 
 /**
- * Whether the schema compiles in time. The limit is wall time and the thread has a low priority, so on a busy machine a small
- * schema may be stopped that has hardly run. Unless the thread used half the time, it is tried again with twice the time.
+ * Whether the schema compiles in time. The limit is wall time and the thread has a low priority, so on a busy machine a
+ * small schema can be stopped that has hardly run. Unless the thread used half the time, it is tried again with twice
+ * the time.
  */
 function finishesInTime(schema: object, text: string, timeoutMs: number): boolean {
   for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
     const compilers = compilersFor(text);
     const before = process.threadCpuUsage();
     if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
-    shared = undefined; // it may be in an inconsistent state
+    shared = undefined; // It may be in an inconsistent state.
     const { user, system } = process.threadCpuUsage(before);
     if ((user + system) / 1_000 >= timeoutMs / 2) return false;
   }
@@ -122,9 +123,9 @@ function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdic
 }
 
 /**
- * Checks that `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7 if
- * `$schema` names draft 4 to 7), is not too large, and refers to nothing outside itself. Call it in a thread only, because
- * compiling runs a code generator on the user's schema. Verdicts are cached by the schema's hash.
+ * Checks that `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7
+ * if `$schema` names draft 4 to 7), is not too large, and contains no external references. Call it in a thread only,
+ * because compiling runs a code generator on the user's schema. Verdicts are cached by the schema's hash.
  */
 export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaVerdict {
   const format = (body as { response_format?: { json_schema?: { schema?: unknown } } | null }).response_format;

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { createDigestSet } from './digest-set.ts';
 
 test('it agrees with a set of strings, even when slots collide', () => {
-  // Few different words, so that many digests share a shard and slot.
+  // There are few different words, so that many digests share a shard and slot.
   const word = fc.constantFrom(0, 1, 2, 256, 2 ** 31, 2 ** 32 - 1);
   const digest = fc.tuple(word, word, word, word).filter((words) => words.some((value) => value !== 0));
   fc.assert(

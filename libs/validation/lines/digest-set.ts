@@ -8,7 +8,10 @@ const capacityInitial = 8;
  * has 256 shards that grow one by one, because growing one table of millions would block the event loop for a second.
  */
 export type DigestSet = {
-  /** Adds the digest at word `at` of `digests`. False when it was there already. Throws for a digest of all zeros. */
+  /**
+   * Adds the digest at word `at` of `digests`. Returns false when the set already contains it. Throws for a digest of
+   * all zeros.
+   */
   add(digests: Uint32Array, at: number): boolean;
   has(digests: Uint32Array, at: number): boolean;
   readonly size: number;

@@ -25,15 +25,15 @@ export type DuplicateFinder = {
 type Options = {
   /** Digests kept in memory (about 24 bytes each). Later ones are partitioned into files. */
   inMemoryMax: number;
-  /** Where the temporary folder is created. */
+  /** The folder in which the temporary folder is created. */
   directory: string;
   /** How many duplicates are returned with their lines. All are counted. */
   firstMax: number;
 };
 
 /**
- * Finds repeated digests in bounded memory. The first `inMemoryMax` digests are kept in a set. Later ones are looked up in it
- * and, if they are new, appended to one of 64 files by prefix. At the end each file is searched by itself.
+ * Finds repeated digests in bounded memory. The first `inMemoryMax` digests are stored in a set. Later ones are looked
+ * up in it and, if they are new, appended to one of 64 files by prefix. At the end each file is searched separately.
  */
 export function createDuplicateFinder({ inMemoryMax, directory, firstMax }: Options): DuplicateFinder {
   const known = createDigestSet();
@@ -103,7 +103,7 @@ function createPartition(): Partition {
   let file: Awaited<ReturnType<typeof open>> | undefined;
   return {
     append(digest, line, offset) {
-      // One slice may add more than fits the buffer before the next flush.
+      // One slice can add more than fits the buffer before the next flush.
       if (used === buffer.length) buffer = Buffer.concat([buffer, Buffer.alloc(buffer.length)]);
       for (let word = 0; word < wordsPerDigest; word += 1) buffer.writeUInt32LE(digest[word] ?? 0, used + 4 * word);
       buffer.writeDoubleLE(line, used + 16);

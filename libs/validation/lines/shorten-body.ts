@@ -5,9 +5,9 @@ const keptMin = 2_100;
 const reportedOnce: ReadonlySet<string> = new Set(['input', 'prompt']);
 
 /**
- * A copy of a rejected body with its long lists shortened, for the error message: the contract collects every problem of
- * every element, which takes a second for 99,000 bad ones. `at` is a JSON pointer to the first problem, which is kept.
- * Returns the body itself when nothing is long. The depth of the body must be bounded.
+ * A copy of a rejected body with its long lists shortened, for the error message: the contract collects every problem
+ * of every element, which takes a second for 99,000 invalid ones. `at` is a JSON pointer to the first problem, which
+ * remains in the copy. Returns the body itself when nothing is long. The depth of the body must be bounded.
  */
 export function shortenBody(body: unknown, at: string): unknown {
   const path = at
@@ -38,10 +38,10 @@ function shorten(value: unknown, kept: number): unknown {
   return short.every(([, member], index) => member === entries[index]?.[1]) ? value : Object.fromEntries(short);
 }
 
-/** The one object whose member names the caller chooses and whose values the contract checks. */
+/** The only object whose member names are chosen by the caller and whose values are checked by the contract. */
 const biasName = 'logit_bias';
 
-/** A part of a map that includes its member `key`. Null when it is not a map, or short. */
+/** A part of a map that includes its member `key`. null when it is not a map, or short. */
 function shortenMap(map: unknown, key: string): object | null {
   if (typeof map !== 'object' || map === null || Array.isArray(map)) return null;
   const entries = Object.entries(map);
