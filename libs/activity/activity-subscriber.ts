@@ -12,7 +12,7 @@ export const activitySubscriber: Subscriber = {
   },
 };
 
-/** The events of refused requests, and how those were answered. */
+/** The events of refused requests, with the statuses that were answered. */
 const refusals: Readonly<Record<string, number>> = {
   'api_key.request_refused': 403,
   'user.request_refused': 403,
@@ -23,8 +23,8 @@ const refusals: Readonly<Record<string, number>> = {
 type Refusal = { method: string; route: string; addresses: string[] };
 
 /**
- * Returns the row of an event; null for what a worker does by itself, such as settling lines. Nobody requested that,
- * and a large batch has thousands of such events.
+ * Returns the row of an event; null for events that a worker causes without a request, such as settling lines. A large
+ * batch has thousands of such events.
  */
 function toActivity(event: PositionedEvent): ActivityTable | null {
   const { type, eventId, streamId, recordedAt, metadata } = event;

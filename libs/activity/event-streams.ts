@@ -6,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
-/** What one open stream listens to. */
+/** The watch of one open stream. */
 export type EventWatch = {
   /**
    * Resolves when the workspace has new events or calls since the last time, when a key or session of any workspace has changed, and
@@ -38,8 +38,8 @@ type Listener = {
 const eventsPerPoll = 1_000;
 
 /**
- * Tells open streams when their workspaces have something new. One small query for all of them looks at the end of the log
- * twice a second, and another one at the request log once a second, and neither while no stream is open.
+ * Notifies open streams of changes in their workspaces. One small query for all of them reads the end of the log twice
+ * a second, and another one the request log once a second. Neither runs while no stream is open.
  */
 export function createEventStreams(deps: {
   db: Kysely<Database>;
@@ -111,7 +111,7 @@ export function createEventStreams(deps: {
       const ofKey = ofWorkspace.filter((listener) => listener.keyId === keyId).length;
       if (listeners.size >= streamsMax || ofWorkspace.length >= workspaceStreamsMax) throw tooManyStreams();
       if (ofKey >= keyStreamsMax) throw tooManyStreams(ofKey);
-      // True at first: what came between opening the stream and the first poll must be read too.
+      // True at first, because events between opening the stream and the first poll must be read too.
       const listener: Listener = {
         workspaceId,
         keyId,

@@ -24,7 +24,7 @@ const filteredColumns = [
   'address',
 ] as const;
 
-/** `data` is the event's as JSON; null where the rows before have as many bytes as a page may have. */
+/** `data` is the event's as JSON; null if the previous rows have reached the maximum size of a page. */
 export type ActivityRow = ActivityTable & { data: string | null };
 
 /** The maximum of `total`. Counting further would read as many rows for each page. */
@@ -66,8 +66,8 @@ export async function listActivity(
 }
 
 /**
- * The data of events, in this order, until they have `bytesMax`. Some events of a workspace's activity are the
- * organisation's, such as that a user joined the workspace.
+ * The data of events, in this order, up to `bytesMax`. Some events of a workspace's activity belong to the
+ * organisation, such as that a user joined the workspace.
  */
 async function readData(
   db: Kysely<Database>,

@@ -4,8 +4,8 @@ import type { Readable } from 'node:stream';
 export type StoredBlob = { readonly blob: string; readonly sizeBytes: number; readonly sha256: string };
 
 /**
- * One blob being written. It becomes visible when `commit` resolves, and is durable then. A failed write has removed its
- * remains. So does `abort`, which may be called at any time and repeatedly; after `commit` it does nothing.
+ * One blob being written. It becomes visible and durable when `commit` resolves. A failed write has removed its
+ * remains, and so does `abort`, which can be called at any time and repeatedly; after `commit` it has no effect.
  */
 export type BlobWriter = {
   /** Resolves when the store accepts more. One call at a time. Throws storage_full or payload_too_large. */
@@ -18,7 +18,7 @@ export type BlobWriter = {
 export type PutOptions = {
   sizeBytesMax?: number;
   signal?: AbortSignal;
-  /** Fails with storage_full if the store would have less free space than it keeps for results. */
+  /** Fails with storage_full if the store would have less free space than it reserves for results. */
   leavesReserve?: boolean;
 };
 
@@ -51,7 +51,7 @@ export interface BlobStore {
   /** Exactly `length` bytes from `offset`; fewer than that is an error. */
   readRange(blob: string, offset: number, length: number): Promise<Buffer>;
   remove(blob: string): Promise<void>;
-  /** Null for a blob that is not there. */
+  /** null for a blob that does not exist. */
   sizeOf(blob: string): Promise<number | null>;
   /** Every visible blob, in any order. */
   list(): AsyncIterable<BlobEntry>;

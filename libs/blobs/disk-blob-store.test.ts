@@ -102,7 +102,7 @@ test('a file-size limit is storage_full and leaves nothing behind', async () => 
 
 const [mountCommand, unmountCommand] = ['mount', 'umount'] as const;
 
-/** Makes the folder a file system of 2 MiB; false where this process may not mount one. */
+/** Turns the folder into a file system of 2 MiB; false if this process has no right to mount one. */
 function mountSmall(folder: string): boolean {
   try {
     execFileSync(mountCommand, ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder], { stdio: 'ignore' });

@@ -13,8 +13,8 @@ const partialSuffix = '.partial';
 const readChunkBytes = 262_144;
 
 /**
- * Blobs as files below `folder`, in two levels of 256 folders (a million blobs make 16 files per folder). Several processes
- * may share the folder. Creates it if needed; throws if it is not writable.
+ * Blobs as files below `folder`, in two levels of 256 folders (a million blobs make 16 files per folder). Several
+ * processes can share the folder. Creates it if needed; throws if it is not writable.
  */
 export async function createDiskBlobStore(options: {
   folder: string;
@@ -120,10 +120,10 @@ export async function createDiskBlobStore(options: {
   return store;
 }
 
-/** Bytes that may be written before free space is checked again. */
+/** The maximum of written bytes before free space is checked again. */
 const askedEveryBytes = 16 * 1_048_576;
 
-/** Throws storage_full while some space is left: it is reserved for batches that are already running. */
+/** Throws storage_full while some space is left, because the rest is reserved for batches that are already running. */
 async function assertFree(folder: string, reservedBytes: number): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   if (bavail * bsize >= reservedBytes) return;
@@ -143,8 +143,8 @@ async function readExactly(handle: FileHandle, offset: number, length: number): 
 }
 
 /**
- * The current time of the file system, for the age of its files. A process whose own clock is ahead would otherwise sweep
- * files that were just uploaded.
+ * The current time of the file system, for the age of its files. A process whose own clock is ahead would otherwise
+ * sweep files that were just uploaded.
  */
 async function timeOf(root: string): Promise<number> {
   const path = join(root, `time.${randomBytes(8).toString('hex')}${partialSuffix}`);
@@ -186,12 +186,12 @@ async function describe(path: string): Promise<BlobEntry | null> {
     const { size, mtimeMs } = await stat(path);
     return { blob: path.slice(path.lastIndexOf('/') + 1), sizeBytes: size, modifiedMs: mtimeMs };
   } catch (error) {
-    ignoreMissing(error); // removed since it was listed
+    ignoreMissing(error); // It was removed since it was listed.
     return null;
   }
 }
 
-/** Reads the id of the store or creates one. If several processes start at once, one wins and all read the same id. */
+/** Reads the ID of the store or creates one. If several processes start together, one wins and all read the same ID. */
 async function loadStoreId(root: string): Promise<string> {
   const path = join(root, 'store-id');
   const known = await readFile(path, 'utf8').catch((error: unknown) => {
@@ -204,7 +204,7 @@ async function loadStoreId(root: string): Promise<string> {
   try {
     await handle.writeFile(`store_${randomBytes(16).toString('hex')}\n`);
     await handle.sync();
-    // link and not rename, because it fails if another process was first.
+    // Uses link instead of rename, because link fails if another process was first.
     await link(partialPath, path);
     await syncFolder(root);
   } catch (error) {

@@ -31,9 +31,9 @@ export async function openDiskBlobWriter(target: {
     if (state === 'closed' || state === 'committed') return;
     state = 'closed';
     pending = [];
-    await handle.close().catch(() => {}); // an error of close would hide the one that led here
+    await handle.close().catch(() => {}); // An error of close would hide the original one.
     await unlink(partialPath).catch(ignoreMissing);
-    await unlink(finalPath).catch(ignoreMissing); // there only when the fsync of the folder is what failed
+    await unlink(finalPath).catch(ignoreMissing); // It only exists if the fsync of the folder failed.
   };
   const flush = async (): Promise<void> => {
     const bytes = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending, pendingBytes);
@@ -88,7 +88,7 @@ async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   }
 }
 
-/** Makes the names in a folder durable. A rename without this may be lost in a power failure. */
+/** Makes the names in a folder durable. A rename without this can be lost in a power failure. */
 export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {

@@ -3,8 +3,8 @@ import type { BlobStore, SweepOptions } from './blob-store.ts';
 const namesPerQuestion = 500;
 
 /**
- * Removes the blobs older than `olderThanMs` that `findReferenced` does not return, and returns their number. It asks for
- * many names at once, so that a store of a million files costs two thousand queries.
+ * Removes the blobs older than `olderThanMs` that `findReferenced` does not return, and returns their number. It checks
+ * many names per query, so that a store of a million files costs two thousand queries.
  */
 export async function sweepBlobs(
   store: Pick<BlobStore, 'list' | 'remove'>,

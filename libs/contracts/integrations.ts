@@ -7,7 +7,7 @@ import { anyObject, text } from './scalars.ts';
 import { SecretMappingObject, secretMappings } from './secret-references.ts';
 import { credentialText, providerConfiguration } from './virtual-keys.ts';
 
-// An integration holds the credential of a provider for the organisation; a provider is a workspace's use of it.
+// An integration contains the credential of a provider for the organisation. A provider is a workspace's use of it.
 
 export const integrationLimits = { modelsMax: 1_000, workspacesMax: 1_000, atOnceMax: 500 };
 
@@ -30,7 +30,7 @@ export const integrationFields = {
   default_provider_slug: slug().optional(),
 };
 
-/** A point of a price: cents a token, alone or as `{price}`. */
+/** A part of a price: cents per token, alone or as `{price}`. */
 const price = () => z.union([z.strictObject({ price: amount() }).transform(({ price: cents }) => cents), amount()]);
 
 const pricingConfig = () =>
@@ -53,13 +53,13 @@ const integrationModel = () =>
     enabled: z.boolean(),
     is_custom: z.boolean().nullish(),
     is_finetune: z.boolean().nullish(),
-    /** What a fine-tuned model costs, where it has no price of its own. */
+    /** The base model, whose price applies to a fine-tuned model without its own. */
     base_model_slug: modelName().nullish(),
     pricing_config: pricingConfig().nullish(),
   });
 export type IntegrationModel = z.output<ReturnType<typeof integrationModel>>;
 
-/** Body of PUT /integrations/{slug}/models: models that it does not name stay as they are. */
+/** Body of PUT /integrations/{slug}/models. Models that it does not name stay unchanged. */
 export const SetModelsRequest = z.strictObject({
   models: z.array(integrationModel()).max(integrationLimits.atOnceMax).default([]),
   allow_all_models: z.boolean().optional(),
@@ -71,7 +71,7 @@ const access = {
   rate_limits: rateLimits().nullish(),
 };
 
-/** Body of PUT /integrations/{slug}/workspaces: workspaces that it does not name stay as they are. */
+/** Body of PUT /integrations/{slug}/workspaces. Workspaces that it does not name stay unchanged. */
 export const SetWorkspacesRequest = z.strictObject({
   workspaces: z
     .array(
@@ -155,10 +155,10 @@ export const providerFields = {
   expires_at: timestamp().nullish(),
 };
 
-/** What PUT takes beside them: a budget starts again at 0. */
+/** Additional members of PUT: the use of a budget restarts at 0. */
 export const providerUpdateFields = { reset_usage: z.boolean().optional() };
 
-/** A provider as it is answered. */
+/** A provider in answers. */
 export const ProviderObject = z.object({
   id: z.string(),
   object: z.literal('provider'),

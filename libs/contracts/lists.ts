@@ -1,21 +1,24 @@
 import { z } from 'zod';
 import { integer, text } from './scalars.ts';
 
-/** Text that is a whole number as that number, for query strings and form fields; anything else as it is. */
+/**
+ * Converts text that is a whole number to that number, for query strings and form fields; returns anything else
+ * unchanged.
+ */
 export const wholeNumberText = (value: unknown): unknown =>
   typeof value === 'string' && /^-?\d{1,15}$/.test(value) ? Number(value) : value;
 
-/** A whole number of a query string; text that is not one is left for the integer's own message. */
+/** A whole number of a query string. Other text is left to the integer's own message. */
 export const queryInteger = (bounds: { min: number; max: number; fallback: number }) =>
   z.preprocess(wholeNumberText, integer({ min: bounds.min, max: bounds.max }).default(bounds.fallback));
 
 export const optionalInteger = (bounds: { min: number; max: number }) =>
   z.preprocess(wholeNumberText, integer(bounds).optional());
 
-/** The cursor of a list: the id of the last item of the page before. */
+/** The cursor of a list: the ID of the last item of the previous page. */
 export const cursor = () => text({ min: 1, max: 200 }).optional();
 
-/** `?after&limit` of GET /batches and of the lists of ours. The route table refuses others. */
+/** `?after&limit` of GET /batches and of our own lists. The route table refuses other parameters. */
 export const ListQuery = z.object({
   after: cursor(),
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),

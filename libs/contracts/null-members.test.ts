@@ -9,7 +9,7 @@ import { CreateFineTuningJobRequest } from './batches/fine-tuning.ts';
 import { toJsonSchema } from './json-schema.ts';
 import { tryParse } from './parse.ts';
 
-// Typed clients (guidance, LiteLLM, Pydantic models) write every member that they know, null where nothing was given.
+// Typed clients (guidance, LiteLLM, Pydantic models) write every member that they know, with null for missing values.
 
 type Node = { properties?: Record<string, object>; required?: string[]; anyOf?: Node[]; oneOf?: Node[]; items?: Node };
 

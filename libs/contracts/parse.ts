@@ -3,9 +3,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { describeBreach, describeIssue, type Problem } from './calls/describe-issue.ts';
 
 /**
- * Checks a value against a schema without throwing: the schema's output, or the first problem in OpenAI's words
+ * Checks a value against a schema without throwing. Returns the schema's output, or the first problem in OpenAI's words
  * (`code`, `message`, `param`). `at` is put before every param: with `at: 'body'` a problem of `model` names
- * `body.model`, as the lines of a batch file do. `whole` is what the problem is told of, where `value` is a part of it.
+ * `body.model`, as the lines of a batch file do. `whole` is the value that the problem describes, if `value` is a part
+ * of it.
  */
 export function tryParse<Schema extends z.ZodType>(
   schema: Schema,
@@ -33,8 +34,8 @@ export function parseWith<Schema extends z.ZodType>(schema: Schema, value: unkno
 }
 
 /**
- * Refuses a member named `__proto__`, however deep: zod leaves it out of what it returns and says nothing. For values
- * that are kept or acted on as parsed; a live body is forwarded as its own bytes, in which the member stays. `at` as in
+ * Refuses a member named `__proto__` at any depth, because zod silently leaves it out of its result. For values that
+ * are stored or used as parsed. A live body is forwarded as its own bytes, in which the member stays. `at` as in
  * tryParse. The depth of `value` must be bounded. Throws GatewayError `invalid_request`.
  */
 export function refuseLostNames(value: unknown, at = ''): void {

@@ -1,12 +1,12 @@
 /**
- * About how many instructions RE2 makes of an expression, without compiling it: never much fewer than it will be. Each
- * character counts once, and what is repeated as often as it may be: `(ab{3}){10}` is 50. Classes of Unicode count more,
- * because their tables are long to read. Text that is no expression has some size, too.
+ * Estimates how many instructions RE2 needs for an expression, without compiling it. The estimate is never much too
+ * low. Each character counts once, and repetitions count with their maximum: `(ab{3}){10}` is 50. Unicode classes count
+ * more, because their tables are long. Text that is not a valid expression has some size, too.
  */
 export function patternSize(rule: string): number {
-  // Of the open groups, from the outside in: what is in them so far.
+  // The sizes of the open groups so far, from the outside in.
   const open: number[] = [0];
-  let last = 0; // the size of the part that a repetition would repeat
+  let last = 0; // The size of the part that a repetition would repeat.
   const add = (size: number): void => {
     last = size;
     open[open.length - 1] = (open.at(-1) ?? 0) + size;
@@ -14,7 +14,7 @@ export function patternSize(rule: string): number {
   for (let at = 0; at < rule.length; at += 1) {
     const character = rule[at];
     if (rule.startsWith('\\Q', at)) {
-      // Up to \E, or to the end, every character is itself.
+      // Up to \E, or to the end, every character matches itself.
       const end = rule.indexOf('\\E', at + 2);
       const literal = rule.slice(at + 2, end === -1 ? rule.length : end);
       add(literal.length);

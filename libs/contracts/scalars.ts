@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Breach } from './calls/describe-issue.ts';
 
-// zod does not say in its issues whether a number was meant to be whole; the message carries it to describe-issue.ts.
+// zod's issues do not contain whether a number was meant to be whole, so the message passes that to describe-issue.ts.
 /** A whole number between the bounds, both allowed. */
 export const integer = (bounds: { min?: number; max?: number } = {}) => {
   let schema = z.int('integer');
@@ -25,7 +25,10 @@ export const int64 = () =>
 /** An object whose members the API reference leaves open. */
 export const anyObject = () => z.looseObject({});
 
-/** A value that a schema must accept, and that is kept as it was given: for documents that are stored as their authors wrote them. */
+/**
+ * A value that a schema must accept, and that is returned exactly as it was given: for documents that are stored as
+ * their authors wrote them.
+ */
 export const asGiven = <Schema extends z.ZodType>(schema: Schema) =>
   z
     .custom<z.input<Schema>>()
@@ -41,7 +44,7 @@ export function addBreach(context: z.core.ParsePayload, breach: Breach): void {
   context.issues.push({ code: 'custom', params: breach, path: [], input: context.value, message: breach.code });
 }
 
-/** What keeps a string out of jsonb and of a text column: lone surrogates and U+0000 (TEXT-1). */
+/** Whether a string can be stored in jsonb and in a text column: it has no lone surrogates and no U+0000 (TEXT-1). */
 export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
@@ -97,10 +100,13 @@ export const metadata = () =>
       additionalProperties: { type: 'string', maxLength: valueLengthMax },
     });
 
-/** A value of metadata as it is matched and logged: a text as it is, anything else as its JSON text. */
+/** A value of metadata as it is matched and logged: a text unchanged, anything else as its JSON text. */
 export const metadataText = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
-/** Metadata whose values may be any JSON. It is kept as it is given; the limits count the texts of its values. */
+/**
+ * Metadata whose values can be any JSON. It is stored exactly as it is given; the limits apply to the texts of its
+ * values.
+ */
 export const anyMetadata = () =>
   z
     .record(z.string(), z.unknown())
@@ -125,7 +131,7 @@ export const callMetadata = () =>
     anyMetadata(),
   );
 
-/** In JSON text, what cannot be stored is escaped. */
+/** In JSON text, characters that cannot be stored are escaped. */
 function nestedBreach(value: Record<string, unknown>): Breach | null {
   const found = Object.entries(value).find(
     ([, entry]) => typeof entry !== 'string' && /\\u(?:0000|d[89a-f])/i.test(metadataText(entry)),
@@ -144,7 +150,7 @@ function metadataBreach(value: Record<string, string>): Breach | null {
     };
   }
   for (const [key, entry] of pairs) {
-    // Of a bad key the whole object is named: the key itself may be what cannot be shown.
+    // For an invalid key, the whole object is named, because the key itself may be unfit to be shown.
     if (isLongerThan(key, keyLengthMax)) {
       return {
         path: [],

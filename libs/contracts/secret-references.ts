@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { addBreach, anyMetadata, anyObject, isStorable, text } from './scalars.ts';
 
-// A secret reference says where a credential is kept outside of Sluice; a mapping takes a credential from there.
+// A secret reference describes where a credential is stored outside of Sluice. A mapping reads a credential from there.
 
 export const managerTypes = ['hashicorp_vault', 'aws_sm', 'azure_kv', 'environment', 'file'] as const;
 export type ManagerType = (typeof managerTypes)[number];
@@ -16,7 +16,7 @@ export const secretReferenceLimits = {
 
 const secretName = () => text({ min: 1, max: 255 });
 
-/** Members of the body of POST /secret-references. What `auth_config` has depends on the manager. */
+/** Members of the body of POST /secret-references. The members of `auth_config` depend on the manager. */
 export const secretReferenceFields = {
   name: text({ min: 1, max: 255 }),
   description: text({ max: 1_024 }).nullish(),
@@ -86,7 +86,7 @@ const vault = {
   vault_auth_mount: text({ min: 1, max: 255 }).optional(),
 };
 
-/** Ways to authenticate at a manager: the member that says which, and what each has. */
+/** Ways to authenticate at a manager: the member that selects one, and the members of each. */
 type AuthForm = { schema: z.ZodObject; secrets: readonly string[] };
 type AuthForms = { member: string; forms: Readonly<Record<string, AuthForm>> };
 
@@ -156,7 +156,7 @@ export const authForms: Readonly<Record<ManagerType, AuthForms | null>> = {
   file: null,
 };
 
-/** A secret reference as it is answered; the secrets of `auth_config` are masked. */
+/** A secret reference in answers; the secrets of `auth_config` are masked. */
 export const SecretReferenceObject = z.object({
   id: z.string(),
   object: z.literal('secret-reference'),
@@ -191,7 +191,7 @@ const mapping = () =>
 /** `secret_mappings` of a credential: fields whose values are taken from secret references. */
 export const secretMappings = () => z.array(mapping()).max(secretReferenceLimits.mappingsMax).nullish();
 
-/** The same as it is stored and answered; `secret_reference_id` is the id, whatever the request had. */
+/** The same in stored form and in answers; `secret_reference_id` is the ID, whatever the request contained. */
 export type SecretMapping = {
   target_field: string;
   secret_reference_id: string;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** The last comparison of the read models with the event log that somebody asked for. */
+/** The last requested comparison of the read models with the event log. */
 export const ModelCheck = z.object({
   object: z.literal('read_model_check'),
   /** `waiting`: no worker has begun it yet. */
@@ -43,7 +43,7 @@ const SubscriberObject = z.object({
   last_error: z.string().nullable(),
 });
 
-/** The installation as GET /admin/system answers it. */
+/** The installation, as in the answer of GET /admin/system. */
 export const SystemObject = z.object({
   object: z.literal('system'),
   version: z.string().describe('The release of the process that answers this request.'),

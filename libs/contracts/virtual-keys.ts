@@ -6,8 +6,8 @@ import { rateLimits, usageLimit } from './people/limits.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
 import { SecretMappingObject, secretMappings } from './secret-references.ts';
 
-// A provider's own settings are members of a virtual key beside its `key`. They are declared in the provider's folder; what
-// is known of them here is made from there (libs/providers/setting-fields.ts).
+// A provider's own settings are members of a virtual key in addition to its `key`. They are declared in the provider's
+// folder, from which libs/providers/setting-fields.ts is generated for use here.
 
 type SettingName = keyof typeof settingFields;
 
@@ -16,9 +16,9 @@ const settings = Object.entries<SettingForm>(settingFields);
 const namesWhere = (holds: (form: SettingForm) => unknown): readonly SettingName[] =>
   settings.filter(([, form]) => holds(form)).map(([name]) => name as SettingName);
 
-/** The settings that may be shown again. */
+/** The settings that can be shown again. */
 export const settingNames = namesWhere(({ secret }) => !secret);
-/** The settings that are stored encrypted, as `key` is, and are never shown. */
+/** The settings that are stored encrypted, like `key`, and are never shown. */
 export const secretNames = namesWhere(({ secret }) => secret);
 
 const secretText = () => text({ min: 1, max: 16_384 });
@@ -32,7 +32,7 @@ const settingMembers = Object.fromEntries(
   settings.map(([name, form]) => [name, settingValue(form).optional()]),
 ) as Record<SettingName, z.ZodOptional<z.ZodType<string>>>;
 
-// Shape only: which hosts may be reached is decided where connections are opened.
+// Checks only the form. Which hosts are allowed is decided where connections are opened.
 const customHost = () =>
   z
     .string()
@@ -49,13 +49,13 @@ const customHost = () =>
       });
     });
 
-/** In camel case as Portkey documents names, in snake case as its clients send them. */
+/** In camel case, as in Portkey's documentation, and in snake case, as Portkey's clients send them. */
 const spellingsOf = (name: string): string[] => [
   name,
   name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
 ];
 
-/** Names that clients of Portkey know settings by, and the settings. */
+/** The names under which clients of Portkey know settings, with the settings. */
 export const portkeySettings: readonly (readonly [name: string, setting: SettingName])[] = settings.flatMap(
   ([setting, { portkeyName }]) =>
     portkeyName === undefined ? [] : spellingsOf(portkeyName).map((name) => [name, setting as SettingName] as const),
@@ -64,12 +64,12 @@ export const portkeySettings: readonly (readonly [name: string, setting: Setting
 const portkeyMembers = (names = portkeySettings) =>
   Object.fromEntries(names.map(([name]) => [name, text({ min: 1, max: 2_048 }).nullish()]));
 
-/** The ones that each of several deployments has for itself. */
+/** The settings that each of several deployments can have. */
 export const deploymentSettings = portkeySettings.filter(
   ([, setting]) => (settingFields[setting] as SettingForm).ofDeployment !== undefined,
 );
 
-/** Deployments that one credential serves. A call's model chooses among them. */
+/** Deployments that one credential serves. A call's model selects one of them. */
 const deployments = () =>
   z
     .array(
@@ -82,7 +82,7 @@ const deployments = () =>
     .max(20)
     .nullish();
 
-/** One of them as it is answered. */
+/** A deployment in answers. */
 const DeploymentObject = z.object({
   deploymentName: z.string(),
   apiVersion: z.string().optional(),
@@ -91,8 +91,8 @@ const DeploymentObject = z.object({
 });
 
 /**
- * Members of the body of POST /virtual-keys. `key` is needed unless the provider's own settings or `secret_mappings` hold the
- * credential.
+ * Members of the body of POST /virtual-keys. `key` is required unless the provider's own settings or `secret_mappings`
+ * contain the credential.
  */
 export const virtualKeyFields = {
   name: text({ min: 1, max: 200 }),
@@ -110,7 +110,7 @@ export const virtualKeyFields = {
   deployment_config: deployments(),
 };
 
-/** The provider's own settings and address, as an integration has them in one member. */
+/** The provider's own settings and address, which an integration has in one member. */
 export const providerConfiguration = () =>
   z.strictObject({
     custom_host: customHost().nullish(),
@@ -124,12 +124,12 @@ export const providerConfiguration = () =>
 export const credentialText = secretText;
 
 /**
- * What PUT takes in another form, or alone: `custom_host` null for the provider's own address; `reset_usage`: the budget of
- * the current period starts again at 0.
+ * Members that have another form in PUT, or exist only there: `custom_host` null for the provider's own address;
+ * `reset_usage`: the use of the budget in the current period restarts at 0.
  */
 export const virtualKeyUpdateFields = { custom_host: customHost().nullish(), reset_usage: z.boolean().optional() };
 
-/** A virtual key as it is answered: settings that are no secrets, and never the key. */
+/** A virtual key in answers: settings that are not secret, and never the key. */
 export const VirtualKeyObject = z.object({
   id: z.string(),
   object: z.literal('virtual-key'),
@@ -141,7 +141,7 @@ export const VirtualKeyObject = z.object({
   last_four: z.string(),
   custom_host: z.string().nullable(),
   note: z.string().nullable(),
-  /** `exhausted`: nothing is left of its budget in this period. */
+  /** `exhausted`: its budget is used up in this period. */
   status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
   settings: z.record(z.string(), z.string()),
   model_config: anyObject(),
@@ -150,7 +150,7 @@ export const VirtualKeyObject = z.object({
   secret_mappings: z.array(SecretMappingObject),
   usage_limits: anyObject().nullable(),
   rate_limits: z.array(anyObject()).nullable(),
-  /** When its use was last reset by hand. */
+  /** When its use was last reset manually. */
   usage_reset_at: z.iso.datetime().nullable(),
   created_at: z.iso.datetime(),
   last_updated_at: z.iso.datetime(),

@@ -26,7 +26,7 @@ export const priceComponents = Object.keys(componentKinds) as readonly PriceComp
 
 /**
  * How the prices of a workspace or an integration differ from the list. Decimals are texts. `multiplier.default`
- * applies to every component without a multiplier of its own. `models` has prices in cents per token that replace the
+ * applies to every component without its own multiplier. `models` has prices in cents per token that replace the
  * list's; they are multiplied as well.
  */
 export type PricingAdjustments = {
@@ -54,7 +54,7 @@ export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdj
     const factor = multiplier[component];
     if (factor !== undefined) factors.set(componentKinds[component], new Big(factor));
   }
-  // As in a list, what is written for an hour is priced like any write.
+  // As in a list, writing to the cache for an hour is priced like any write.
   const written = factors.get('cache_write');
   if (written) factors.set('cache_write_1h', written);
   const prices = new Map<string, ModelPrice>();

@@ -1,4 +1,4 @@
-/** What a request is expected to use, before it is made. */
+/** The expected use of a request, before it is made. */
 export type UsageEstimate = {
   /** Estimated from the size of the body: about four bytes per token. */
   inputTokens: number;
@@ -22,13 +22,13 @@ const threadTokens = 1_000;
 /** The members of a body that `estimateTokens` reads. */
 export const estimatedMembers: readonly string[] = [...responseBounds, ...chatBounds, ...choiceBounds, 'prompt'];
 
-/** Keeps an estimate between 0 and `estimateMax`. */
+/** Limits an estimate to the range from 0 to `estimateMax`. */
 export const clampEstimate = (tokens: number): number => (tokens > 0 ? Math.min(Math.ceil(tokens), estimateMax) : 0);
 
 /**
- * Returns the most that a request with these parameters is expected to use. Of several bounds the largest counts,
- * because the provider may choose any of them. A bound below 1 is ignored, and so is one that the operation does not
- * have, because the provider may ignore it too.
+ * Returns the maximum that a request with these parameters is expected to use. If there are several bounds, the largest
+ * counts, because the provider can choose any of them. A bound below 1 is ignored, and so is one that the operation
+ * does not have, because the provider may ignore it too.
  */
 export function estimateTokens(
   bodyBytes: number,
@@ -59,12 +59,13 @@ function largest(params: Readonly<Record<string, unknown>>, names: readonly stri
   return found;
 }
 
-/** What a chat message costs beside its text: its role and what separates it from others. */
+/** The cost of a chat message in addition to its text: its role, and the separators. */
 const tokensPerMessage = 4;
 
 /**
- * Estimates the input of a request from its texts: about four characters per token. Closer than by its size, which counts
- * names and quotes too; images and audio count nothing, because what they cost is known to the provider alone.
+ * Estimates the input of a request from its texts: about four characters per token. This is more precise than the size
+ * of the body, which includes names and quotes. Images and audio count as 0, because only the provider knows their
+ * cost.
  */
 export function estimateInput(body: Readonly<Record<string, unknown>>): number {
   const { messages, input, prompt, instructions, tools } = body;
@@ -74,11 +75,11 @@ export function estimateInput(body: Readonly<Record<string, unknown>>): number {
   return Math.max(1, Math.ceil((characters + schemas) / bytesPerToken) + tokensPerMessage * count);
 }
 
-/** The characters of a text, of the texts in a list, or of those that the members of a message or part have. */
+/** The number of characters of a text, of the texts in a list, or of the members of a message or part. */
 function lengthOf(value: unknown): number {
   if (typeof value === 'string') return value.length;
   if (Array.isArray(value)) {
-    // Tokens instead of text.
+    // It contains tokens instead of text.
     if (typeof value[0] === 'number') return value.length * bytesPerToken;
     let sum = 0;
     for (const each of value) sum += lengthOf(each);

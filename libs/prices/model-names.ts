@@ -12,15 +12,15 @@ const revision = /(?:-v\d+)?:\d+$|-v\d+$/;
 /** `…-2024-08-06`, `…-20241022`, `…@20241022`, `…@default`. */
 const day = /(?:-20\d\d-\d\d-\d\d|-20\d{6}|@20\d{6}|@default)$/;
 const newest = /-latest$/;
-/** Google's stable versions: `gemini-2.0-flash-001`. Previews may cost something else. */
+/** Google's stable versions: `gemini-2.0-flash-001`. Previews may have another price. */
 const stable = /-00\d$/;
 
-/** `ft:gpt-4o-mini-2024-07-18:acme::abc`. Its price is the row of its base model for fine-tuned models. */
+/** `ft:gpt-4o-mini-2024-07-18:acme::abc`. Its price is in the row of its base model for fine-tuned models. */
 const fineTuned = /^ft:([^:]+)/;
 
 /**
- * Returns the names under which a model may be in a price list, the most exact first. A name with more parts than the
- * list has (a date, a region) falls back to the name without them. Nothing else is guessed, because a wrong price is
+ * Returns the names under which a model can be in a price list, the most exact first. A name with more parts than the
+ * list has (a date, a region) falls back to the name without them. There is no other guessing, because a wrong price is
  * worse than none.
  */
 export function namesOfModel(model: string): readonly string[] {
@@ -31,23 +31,24 @@ export function namesOfModel(model: string): readonly string[] {
 }
 
 /**
- * Whether a model is the one that a rule names, such as a policy or a list of excluded models: under another case, date,
- * revision or region, or fine-tuned from it. A rule that names a date means only that date.
+ * Whether a rule, such as a policy or a list of excluded models, applies to a model: it has the same name, apart from
+ * case, date, revision or region, or was fine-tuned from it. A rule with a date applies only to that date.
  */
 export const isModelNamed = (model: string, ruleName: string): boolean => {
   const names = namesForRules(model);
   return ruleNames(ruleName).some((name) => names.has(name));
 };
 
-/** The names of a rule, of which a model has one among its `namesForRules` if the rule names it. */
+/** The names of a rule. If the rule applies to a model, one of them is among the model's `namesForRules`. */
 export function ruleNames(ruleName: string): readonly string[] {
   const name = ruleName.toLowerCase();
   return [name, name.replace(folder, '')];
 }
 
 /**
- * One name for a model under whatever case, date, folder or region it is called, so that another spelling is not another
- * counter. Fine-tuned models count under their base. Revisions stay, because they can be different models.
+ * One name for a model, whatever case, date, folder or region it is called with, so that another spelling does not
+ * create another counter. Fine-tuned models count under their base. Revisions stay, because they can be different
+ * models.
  */
 export function commonModelName(model: string): string {
   const name = model.toLowerCase();
@@ -59,7 +60,7 @@ export function commonModelName(model: string): string {
 // Many rules are compared with the model of one call.
 let latest: { model: string; names: ReadonlySet<string> } = { model: '', names: new Set() };
 
-/** All names by which a rule may name a model. */
+/** All names by which a rule can refer to a model. */
 export function namesForRules(model: string): ReadonlySet<string> {
   if (latest.model === model) return latest.names;
   const base = fineTuned.exec(model.toLowerCase())?.[1];

@@ -48,12 +48,12 @@ export type PriceTableDocument = z.output<typeof PriceTableDocument>;
 
 /** A price list that is ready for use. */
 export type PriceTable = {
-  /** Its date and a hash of its content. The same version always gives the same prices. */
+  /** Its date and a hash of its content. The same version always results in the same prices. */
   version: string;
   document: PriceTableDocument;
   /** Returns the price of a provider's model under any of its names; null: not known. */
   find: (provider: string, model: string) => ModelPrice | null;
-  /** The row that it comes from, and the name of the row. */
+  /** The row that contains it, and the name of the row. */
   rowOf: (price: ModelPrice) => { name: string; row: ModelRow } | null;
 };
 

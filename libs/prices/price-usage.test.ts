@@ -230,7 +230,8 @@ describe('a list', () => {
   );
 });
 
-// The prices of the lists themselves are not repeated here: only that each name leads to the row that it means.
+// The prices of the lists themselves are not repeated here. These tests only check that each name finds the intended
+// row.
 describe('a model of the built-in list is found by the name that its provider uses', () => {
   test.each([
     ['openai', 'gpt-4o-2024-08-06', 'openai', 'gpt-4o'],

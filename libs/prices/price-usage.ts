@@ -4,10 +4,10 @@ import type { PriceTable } from './price-table.ts';
 import type { ModelPrice, TokenKind, TokenRates, UnitKind } from './rates.ts';
 import { standardTiers, type Units, type Usage } from './usage.ts';
 
-/** What a call cost, exactly, and the version of the prices. The same version always gives the same cents. */
+/** The exact cost of a call, and the version of the prices. The same version always results in the same cents. */
 export type Price = { cents: Big; version: string };
 
-/** What was bought. */
+/** The purchased usage. */
 export type Purchase = {
   /** Registry id of the provider. */
   provider: string;
@@ -25,7 +25,7 @@ const charactersPerPrice = 1_000_000;
 const zero = new Big(0);
 
 /**
- * Returns what a purchase costs in cents; null: its price or its usage is not known. `adjustments`: those of the
+ * Returns the cost of a purchase in cents; null: its price or its usage is not known. `adjustments`: those of the
  * integration before those of the workspace. The first price that replaces a model's listed one is used, and all
  * multipliers apply.
  */
@@ -124,7 +124,7 @@ function countTokens(usage: Usage, add: (kind: TokenKind, count: number) => void
   each('image_output', imageOutputTokens);
 }
 
-/** null: something is charged by the piece, and the number of pieces is not known. */
+/** null: something is charged per unit, and the number of units is not known. */
 function centsOfUnits({ units: rates, images, tokens }: ModelPrice, { units, usage }: Purchase): Big | null {
   let sum = rates.per_call ?? zero;
   const isPaidByPiece = tokens.input === undefined && tokens.output === undefined;

@@ -2,7 +2,7 @@ import type { CompiledAdjustments } from './adjustments.ts';
 import type { PriceTable } from './price-table.ts';
 import { priceUsage, type Price, type Purchase } from './price-usage.ts';
 
-/** Who made a purchase. Prices may differ by workspace, and by the integration that holds the credential. */
+/** The buyer of a purchase. Prices can differ by workspace, and by the integration that has the credential. */
 export type Buyer = { workspaceId: string; integration: string | null };
 
 /** The prices in use. */
@@ -14,7 +14,7 @@ export type Pricing = {
 
 export function createPricing(deps: {
   table: () => PriceTable;
-  /** Those of the integration before those of the workspace. Default: none. */
+  /** The adjustments of the integration before those of the workspace. Default: none. */
   adjustmentsOf?: (buyer: Buyer) => readonly CompiledAdjustments[];
 }): Pricing {
   const { table, adjustmentsOf = () => none } = deps;

@@ -17,7 +17,7 @@ export const tokenKinds = [
 ] as const;
 export type TokenKind = (typeof tokenKinds)[number];
 
-/** What is charged by the piece. */
+/** Usage that is charged per unit. */
 export const unitKinds = ['per_call', 'per_search', 'per_hour', 'per_million_characters'] as const;
 export type UnitKind = (typeof unitKinds)[number];
 
@@ -27,7 +27,7 @@ export type TokenRates = Readonly<Partial<Record<TokenKind, Big>>>;
 /** The price of one model, in cents. */
 export type ModelPrice = {
   tokens: TokenRates;
-  /** The whole call is priced by the last one whose limit its input exceeds. In ascending order. */
+  /** The last tier whose limit the input exceeds applies to the whole call. In ascending order. */
   tiers: readonly { aboveInputTokens: number; tokens: TokenRates }[];
   /** By class of service: other prices, or a factor on those above. */
   serviceTiers: ReadonlyMap<string, { factor: Big } | { tokens: TokenRates }>;
@@ -36,7 +36,7 @@ export type ModelPrice = {
   images: ReadonlyMap<string, Big>;
 };
 
-/** The kind whose price is used for a kind without a price of its own. */
+/** The kind whose price is used for a kind without its own price. */
 const likeKind: Readonly<Partial<Record<TokenKind, TokenKind>>> = {
   cached_input: 'input',
   cache_write: 'input',
@@ -56,7 +56,7 @@ export function tokenRates(
   centsOf: (listed: string) => Big,
 ): TokenRates {
   const rates: Partial<Record<TokenKind, Big>> = {};
-  // In the order of `tokenKinds`, in which each stands behind the one that it is priced like.
+  // In the order of `tokenKinds`, where each kind follows the one whose price it uses.
   for (const kind of tokenKinds) {
     const own = listed[kind];
     const like = likeKind[kind];
@@ -66,6 +66,6 @@ export function tokenRates(
   return rates;
 }
 
-/** Lists have dollars for a million tokens. */
+/** Lists contain dollars per million tokens. */
 export const centsPerToken = (dollarsPerMillion: string): Big => new Big(dollarsPerMillion).times('0.0001');
 export const centsOfDollars = (dollars: string): Big => new Big(dollars).times(100);

@@ -29,15 +29,15 @@ export type Usage = UsageDetails & {
   reasoningTokens: number;
 };
 
-/** What a call used that is not counted in tokens. Absent means not known, not 0. */
+/** The use of a call that is not counted in tokens. Absent means not known, not 0. */
 export type Units = {
-  /** Of audio that was transcribed. */
+  /** The length of transcribed audio. */
   seconds?: number;
-  /** Of text that was spoken. */
+  /** The length of spoken text. */
   characters?: number;
   /** `kind` is quality and size, such as `hd 1024x1024`. */
   images?: { count: number; kind: string };
-  /** Lists of documents that were ranked. */
+  /** The number of ranked lists of documents. */
   searches?: number;
 };
 
@@ -46,6 +46,9 @@ export const standardTiers: ReadonlySet<string> = new Set(['default', 'standard'
 
 const tierLengthMax = 50;
 
-/** What usage says of a class of service that a provider reports: nothing for one at the listed price, or for no such name. */
+/**
+ * The part of usage for a class of service that a provider reports. Empty for one at the listed price, and for an
+ * unknown value.
+ */
 export const tierOf = (tier: unknown): Pick<UsageDetails, 'serviceTier'> =>
   typeof tier === 'string' && tier.length <= tierLengthMax && !standardTiers.has(tier) ? { serviceTier: tier } : {};

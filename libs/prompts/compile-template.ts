@@ -10,11 +10,11 @@ export type TemplateNode =
 
 export type Template = {
   nodes: readonly TemplateNode[];
-  /** The names of the partials that it puts in, each once. */
+  /** The names of the partials that it includes, each once. */
   partials: readonly string[];
 };
 
-/** What one template may cost to compile and to keep. No prompt that people write comes near these. */
+/** The maximum cost of compiling and storing one template. No prompt that people write comes near these. */
 const tagsMax = 5_000;
 const sectionDepthMax = 32;
 const nameLengthMax = 200;
@@ -30,8 +30,9 @@ const parser = new mustache.Writer() as mustache.Writer & { templateCache: undef
 parser.templateCache = undefined;
 
 /**
- * Compiles a Mustache template. It is logic-less: names, sections and partials, nothing is ever called. `where` is how the
- * message calls the text, such as `string`. Throws invalid_request with the position and the reason.
+ * Compiles a Mustache template. It is logic-less: it has names, sections and partials, and never calls functions.
+ * `where` is the name of the text in messages, such as `string`. Throws invalid_request with the position and the
+ * reason.
  */
 export function compileTemplate(text: string, where: string): Template {
   const refuse = (reason: string, position: number): GatewayError => {
@@ -84,7 +85,7 @@ function parse(text: string, refuse: (reason: string, position: number) => Gatew
   try {
     return parser.parse(text) as Token[];
   } catch (error) {
-    // Such as `Unclosed section "items" at 17`.
+    // For example `Unclosed section "items" at 17`.
     const [, reason, position] = /^(.*) at (\d+)$/s.exec((error as Error).message) ?? [];
     if (reason === undefined) throw refuse('a delimiter tag must set exactly two delimiters', 0);
     throw refuse(reason.charAt(0).toLowerCase() + reason.slice(1, 300), Number(position));

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** What a version of a prompt says of the request, beside its template. */
+/** The settings of the request in a version of a prompt, in addition to its template. */
 export type PromptSettings = {
   parameters: Readonly<Record<string, unknown>>;
   functions: object[] | null;
@@ -9,12 +9,12 @@ export type PromptSettings = {
   model: string | null;
 };
 
-/** The template alone makes these. */
+/** Only the template can set these. */
 const templateMembers: readonly string[] = ['messages', 'prompt'];
 
 /**
- * The body of a prompt's request: its parameters, tools and model, then `content` (messages or a text), then what the caller
- * says instead. Throws invalid_request for messages or a text of the caller's own.
+ * The body of a prompt's request: its parameters, tools and model, then `content` (messages or a text), then the
+ * caller's overrides. Throws invalid_request if the caller's overrides contain messages or a text.
  */
 export function promptRequest(
   { parameters, functions, tools, tool_choice: toolChoice, model }: PromptSettings,

@@ -2,7 +2,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { compileTemplate, type Template } from './compile-template.ts';
 import type { Renderer } from './render-template.ts';
 
-/** JSON with templates in the places of its texts. */
+/** JSON in which texts are templates. */
 type Rendered = { kind: 'constant'; value: unknown } | { kind: 'text'; template: Template };
 type Message = Rendered | { kind: 'list'; items: Message[] } | { kind: 'object'; members: [string, Message][] };
 
@@ -10,19 +10,19 @@ type Message = Rendered | { kind: 'list'; items: Message[] } | { kind: 'object';
 export type PromptTemplate = {
   operation: 'chat' | 'completions';
   partials: readonly string[];
-  /** The messages, or the text. Throws as the renderer. */
+  /** Returns the messages, or the text. Throws like the renderer. */
   render(renderer: Renderer): unknown;
 };
 
 const messagesMax = 1_000;
 const depthMax = 32;
 
-/** Names of members whose texts say what a message is, not what it says. */
+/** Names of members whose texts describe a message, but are not its content. */
 const structural: ReadonlySet<string> = new Set(['role', 'type']);
 
 /**
- * Compiles a prompt. A message list is parsed first and each of its texts is a template of its own, so that no variable,
- * whatever quotes it holds, changes the structure. Throws invalid_request (`invalid_template`) with the position.
+ * Compiles a prompt. A message list is parsed first and each of its texts is a separate template, so that no variable
+ * can change the structure, whatever quotes it contains. Throws invalid_request (`invalid_template`) with the position.
  */
 export function compilePrompt(text: string): PromptTemplate {
   const messages = parseMessages(text);
@@ -71,11 +71,13 @@ function renderMessage(message: Message, renderer: Renderer): unknown {
   }
 }
 
-/** Which endpoint a prompt is for: what begins like a message list is one. */
+/** The endpoint that a prompt is for. A text that begins like a message list is one. */
 export const operationOf = (text: string): PromptTemplate['operation'] =>
   /^\s*\[\s*\{(?!\{)/.test(text) ? 'chat' : 'completions';
 
-/** The messages of a JSON text; null for any other text. What looks like a list and is none is a mistake. */
+/**
+ * The messages of a JSON text; null for any other text. A text that looks like a list but is not valid is a mistake.
+ */
 function parseMessages(text: string): object[] | null {
   if (operationOf(text) === 'completions') return null;
   let value: unknown;

@@ -1,24 +1,26 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Template, TemplateNode } from './compile-template.ts';
 
-/** Bounds of rendering one prompt, all of its texts together. */
+/** Limits of rendering one prompt, with all of its texts together. */
 export type RenderLimits = {
-  /** What the texts come to, in UTF-16 units. */
+  /** The total length of the texts, in UTF-16 units. */
   outputCharsMax: number;
 };
 
-// A step is a node that is visited: 200,000 take about 20 ms, and no other call of the process goes on meanwhile.
+// A step is a visited node: 200,000 take about 20 ms, in which no other call of the process continues.
 const stepsMax = 200_000;
-/** Partials inside of partials. A partial may put in itself, so that a tree can be rendered. */
+/** The nesting of partials. A partial can include itself, so that a tree can be rendered. */
 const partialDepthMax = 20;
 
 /** Renders the texts of one prompt with one set of variables and one budget. */
 export type Renderer = {
-  /** Throws invalid_request (`prompt_too_large`, `partials_too_deep`) past the limits. */
+  /** Throws invalid_request (`prompt_too_large`, `partials_too_deep`) when a limit is exceeded. */
   render(template: Template): string;
-  /** Names of values that no variable has, in the order in which they were met. They render as empty. */
+  /** Names in the template that no variable has, in the order of their appearance. They render as empty. */
   missing(): string[];
-  /** The missing names that the template itself uses outside of sections. Those of sections and partials are optional. */
+  /**
+   * The missing names that the template itself uses outside of sections. Those in sections and partials are optional.
+   */
   required(): string[];
 };
 
@@ -26,9 +28,9 @@ const missingMax = 100;
 const absent = Symbol('absent');
 
 /**
- * Creates the renderer. Only own members of the variables are ever read, so `{{constructor}}` and `{{__proto__}}` are names
- * like any other; nothing is called and nothing is escaped. Objects and lists are written as JSON where a text is expected.
- * `partials` has every partial that a template puts in.
+ * Creates the renderer. Only own members of the variables are ever read, so `{{constructor}}` and `{{__proto__}}` are
+ * names like any other. No function is called and nothing is escaped. Objects and lists are written as JSON where a
+ * text is expected. `partials` has every partial that a template includes.
  */
 export function createRenderer(
   variables: Readonly<Record<string, unknown>>,
@@ -107,7 +109,7 @@ export function createRenderer(
   };
 }
 
-/** The innermost scope that has the first name decides, as in the specification of Mustache. */
+/** The innermost scope that has the first name is used, as in the specification of Mustache. */
 function lookUp([first, ...rest]: readonly string[], scopes: readonly unknown[]): unknown {
   if (first === undefined) return scopes.at(-1);
   for (let index = scopes.length - 1; index >= 0; index -= 1) {

@@ -1,6 +1,6 @@
 import type { ClaimedJob } from './queue-definition.ts';
 
-/** What became of one claim of a job, in the process that had it. */
+/** The end of one claim of a job, in the process that had it. */
 export type EndedJob = {
   queue: string;
   id: string;
@@ -10,19 +10,19 @@ export type EndedJob = {
   waitedMs: number;
   startedAtMs: number;
   endedAtMs: number;
-  /** What its handler noted last. Otherwise `completed`, or `failed` if the handler threw. */
+  /** The last outcome that its handler reported. Otherwise `completed`, or `failed` if the handler threw. */
   outcome: string;
-  /** What the handler threw; null: nothing. */
+  /** The error of the handler; null: there was none. */
   error: unknown;
 };
 
-/** Must not throw, and nothing waits for it. */
+/** Must not throw. No job waits for it. */
 export type OnJobEnded = (job: EndedJob) => void;
 
-/** Of pg-boss; only read where somebody wants to know of ended jobs. */
+/** pg-boss's times. They are only read if there is a listener for ended jobs. */
 type Times = { startAfter: Date; startedOn: Date };
 
-/** Runs the handler of a claimed job, and tells of its end, whichever it is. Rethrows what the handler throws. */
+/** Runs the handler of a claimed job, and reports its end in every case. Rethrows the error of the handler. */
 export async function runAndTell<Payload extends object>(
   onEnded: OnJobEnded,
   queue: string,

@@ -7,7 +7,7 @@ import { runAndTell, type OnJobEnded } from './ended-job.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 export type GroupWorker = {
-  /** Call this when jobs may have been added: they are looked for now instead of at the next poll. */
+  /** Call this when jobs may have been added. The worker looks for them now instead of at the next poll. */
   wake(): void;
   /** True when jobs may be waiting for a slot here, even if reserved slots are still free. */
   isCrowded(): boolean;
@@ -19,26 +19,29 @@ type Deps = {
   boss: PgBoss;
   logger: Logger;
   onError: (error: unknown) => void;
-  /** Told of each claim that has ended here. */
+  /** Called for each claim that has ended here. */
   onJobEnded?: OnJobEnded | undefined;
 };
 
 type Limits = {
-  /** Slots of this process for the jobs of all groups. First jobs of groups that have none may run beyond it. */
+  /** Slots of this process for the jobs of all groups. First jobs of groups without a job can exceed it. */
   concurrency: number;
-  /** How many of these jobs may belong to one group. */
+  /** How many of these jobs can belong to one group. */
   concurrencyOfGroup: number;
 };
 
-/** Up to this many times `concurrency`, a group may still start its first job: groups that hang must not block the others. */
+/**
+ * Below this many times `concurrency`, a group can still start its first job: groups that hang must not block the
+ * others.
+ */
 const firstJobFactor = 4;
-/** Up to this many times the slots of all groups, and of one group, jobs may go on without a slot. */
+/** Jobs can continue without a slot up to this many times the slots of all groups, and of one group. */
 const tailFactor = { ofAll: 4, ofGroup: 8 };
 /** The `priority` of snoozed jobs. */
 export const snoozedPriority = -1;
 /** The `priority` of jobs that get a slot even when the others have filled all that they can get. */
 export const reservedPriority = 1;
-/** Up to this many times `concurrency`, reserved jobs may still start. */
+/** Below this many times `concurrency`, reserved jobs can still start. */
 const reservedFactor = 8;
 /** While both kinds are due, one snoozed job is claimed after this many others. */
 const othersInARowMax = 3;
@@ -48,7 +51,7 @@ type Running = {
   retryCount: number;
   group: string | null;
   isSnoozed: boolean;
-  /** It has given its slot to others. */
+  /** It has released its slot to others. */
   isTail: boolean;
   claim: AbortController;
   done: Promise<void>;
@@ -60,9 +63,10 @@ const pollMs = 2_000;
 const heartbeatMs = 5_000;
 
 /**
- * The heartbeats of claims (queue, ids, retry counts), which returns those that were lost. `touch` of pg-boss waits
- * for rows that a handler's transaction has locked while it holds others, so that it and a transaction that completes several
- * jobs ended in a deadlock. A locked row needs no heartbeat: its transaction decides, and the next heartbeat sees what it did.
+ * The heartbeats of claims (queue, IDs, retry counts). Returns those that were lost. `touch` of pg-boss waits for rows
+ * that a handler's transaction has locked while it holds others, so that it could deadlock with a transaction that
+ * completes several jobs. A locked row needs no heartbeat: its transaction decides, and the next heartbeat sees the
+ * result.
  */
 const touchStatement = `
   with free as (
@@ -80,20 +84,20 @@ const touchStatement = `
 const LostClaims = z.array(z.object({ id: z.string(), retry_count: z.int() }));
 
 /**
- * Works on a queue whose jobs belong to groups. One loop claims the jobs, one at a time, and one statement sends the
- * heartbeats of all claims. (pg-boss's own workers would need one poller for each slot. An idle process with 32 slots
- * would send 16 queries a second, and pg-boss limits a group only across pollers that were started together.)
+ * Works on a queue whose jobs belong to groups. One loop claims the jobs, one after the other, and one statement sends
+ * the heartbeats of all claims. (pg-boss's own workers would need one poller for each slot. An idle process with 32
+ * slots would send 16 queries a second, and pg-boss limits a group only across pollers that were started together.)
  *
- * The last eighth of the slots is reserved for groups that have no job here yet. When all slots are taken, such groups may
- * still start a first job, up to `firstJobFactor` times the slots. So a group can always start, however long others take.
- * Snoozed jobs get at most half of the slots, and only every fourth claim while other jobs are due, so that jobs that
- * keep waiting cost the others little and neither kind starves the other.
+ * The last eighth of the slots is reserved for groups that have no job here yet. When all slots are taken, such groups
+ * can still start a first job, up to `firstJobFactor` times the slots. A group can therefore always start, however long
+ * others take. Snoozed jobs get at most half of the slots, and only every fourth claim while other jobs are due, so
+ * that jobs that keep waiting cost the others little and neither kind starves the other.
  *
- * Reserved jobs come before all others, and may start beyond those limits. Whoever enqueues jobs marks a few of each tenant,
- * so that the jobs of one tenant cannot stop those of another, however long they take.
+ * Reserved jobs come before all others, and can start beyond those limits. The code that enqueues jobs marks a few of
+ * each tenant as reserved, so that the jobs of one tenant cannot stop those of another, however long they take.
  *
- * A job of which only little is left gives its slot away (`freeSlot`) and goes on: one that waits for its last retry must not
- * keep its group from going on.
+ * A job of which only little is left releases its slot (`freeSlot`) and continues: one that waits for its last retry
+ * must not delay its group.
  *
  * The handler completes its job itself, in the transaction of its work, which saves one statement per job. If it does
  * not, the job is redelivered when its heartbeat is missed.
@@ -109,7 +113,7 @@ export function startGroupWorker<Payload extends object>(
   const running = new Map<string, Running>();
   let othersInARow = 0;
 
-  /** How many running jobs these are. */
+  /** Counts the running jobs for which `what` is true. */
   const count = (what: (entry: Running) => boolean): number => {
     let found = 0;
     for (const entry of running.values()) if (what(entry)) found += 1;
@@ -126,7 +130,7 @@ export function startGroupWorker<Payload extends object>(
       .filter(({ claim }) => !claim.signal.aborted)
       .map(({ id, retryCount }) => ({ id, retryCount }));
 
-  /** Groups that may not claim another job now. */
+  /** Groups that cannot claim another job now. */
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
     for (const { group, isTail } of running.values()) {
@@ -176,7 +180,7 @@ export function startGroupWorker<Payload extends object>(
       void claiming.wake();
       return true;
     };
-    // Keyed by claim: a lost job may be claimed here again while its first handler is still finishing.
+    // Keyed by claim: a lost job can be claimed here again while its first handler is still finishing.
     running.set(`${id}/${retryCount}`, entry);
     entry.done = run(job, claim.signal, freeSlot).finally(() => {
       running.delete(`${id}/${retryCount}`);

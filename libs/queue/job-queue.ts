@@ -43,12 +43,12 @@ export type JobQueue = Part & {
     jobs: readonly { id: string; payload: Payload; priority?: number; group?: string }[],
   ): Promise<void>;
   /**
-   * Runs a handler for each job, `concurrency` at a time in this process. A job whose handler throws is tried again.
-   * `claimedAtOnce` (default 1): each worker claims this many jobs, runs them side by side and completes them together. If
-   * one handler throws, all of them are tried again, so this is for short jobs that may be repeated.
-   * `retryOutages`: a handler that fails because the database is unavailable runs again under the same claim until the
-   * database answers, so that the job is not lost with its heartbeat. Every step of such a handler must be repeatable.
-   * `priorities`: only jobs in this range are claimed.
+   * Runs a handler for each job, `concurrency` in parallel in this process. A job whose handler throws is retried.
+   * `claimedAtOnce` (default 1): each worker claims this many jobs, runs them in parallel and completes them together.
+   * If one handler throws, all of them are retried, so this is for short jobs that can be repeated. `retryOutages`: a
+   * handler that fails because the database is unavailable runs again under the same claim until the database answers,
+   * so that the job is not lost with its heartbeat. Every step of such a handler must be repeatable. `priorities`: only
+   * jobs in this range are claimed.
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
@@ -56,20 +56,20 @@ export type JobQueue = Part & {
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
-   * Like `work`, for a queue whose jobs are enqueued with a `group`: `concurrency` at a time in this process, and at most
-   * `concurrencyOfGroup` of one group. Jobs without a group count only towards `concurrency`. The queue's heartbeat must
-   * be 10 s. The handler completes its job, or hands it back, itself. If it throws, the job is tried again.
+   * Like `work`, for a queue whose jobs are enqueued with a `group`: `concurrency` jobs in parallel in this process,
+   * and at most `concurrencyOfGroup` of one group. Jobs without a group count only towards `concurrency`. The queue's
+   * heartbeat must be 10 s. The handler completes its job, or hands it back, itself. If it throws, the job is retried.
    */
   workInGroups<Payload extends object>(
     queue: QueueDefinition<Payload>,
     limits: { concurrency: number; concurrencyOfGroup: number },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Pick<GroupWorker, 'wake' | 'isCrowded'>;
-  /** Completes a job inside the caller's transaction. False when its claim was lost. */
+  /** Completes a job inside the caller's transaction. false when its claim was lost. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  /** Sends a heartbeat inside the caller's transaction. False when the claim was lost. */
+  /** Sends a heartbeat inside the caller's transaction. false when the claim was lost. */
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  /** Hands a job back for immediate redelivery, because the worker stops. False when the claim was lost. */
+  /** Hands a job back for immediate redelivery, because the worker stops. false when the claim was lost. */
   handBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
@@ -77,7 +77,7 @@ export type JobQueue = Part & {
 const groupOf = (group: string | undefined): { group?: { id: string } } =>
   group === undefined ? {} : { group: { id: group } };
 
-// pg-boss returns the count, but its public type does not say so.
+// pg-boss returns the count, but its public type does not include it.
 const Affected = z.object({ affected: z.number() });
 
 /**
@@ -90,9 +90,9 @@ export function createJobQueue(deps: {
   queues: readonly Omit<QueueDefinition<object>, 'payload'>[];
   logger: Logger;
   poolSizeMax: number;
-  /** How long `stop` waits for running handlers. Jobs still running then fail and are tried again. Default 25 s. */
+  /** How long `stop` waits for running handlers. Jobs still running after that fail and are retried. Default 25 s. */
   stopDeadlineMs?: number;
-  /** Told of each claim that has ended in this process. */
+  /** Called for each claim that has ended in this process. */
   onJobEnded?: OnJobEnded | undefined;
 }): JobQueue {
   const { logger, queues, stopDeadlineMs = 25_000, onJobEnded } = deps;
@@ -120,14 +120,15 @@ export function createJobQueue(deps: {
       if (stopping.signal.aborted) return;
       stopping.abort();
       const endMs = performance.now() + stopDeadlineMs;
-      // pg-boss would close its connections before the group workers have handed their jobs back. So they stop first, and
-      // pg-boss's own workers claim nothing in the meantime.
+      // pg-boss would close its connections before the group workers have handed their jobs back. The group workers are
+      // therefore stopped first, and pg-boss's own workers claim no jobs in the meantime.
       for (const { name } of queues) await boss.offWork(name, { wait: false });
       await Promise.all(groupWorkers.map((worker) => worker.stop(stopDeadlineMs)));
       await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
     },
     async enqueue(tx, queue, payload, { group, ...options } = {}) {
-      // Jobs belong to no workspace, and requests reach those of none (libs/database/workspace-database.ts).
+      // Jobs belong to no workspace, but requests can only access rows of a workspace
+      // (libs/database/workspace-database.ts).
       await asSystem(() => boss.send(queue.name, payload, { ...options, ...groupOf(group), db: fromKysely(tx) }));
     },
     async enqueueMany(tx, queue, jobs) {
@@ -167,7 +168,7 @@ export function createJobQueue(deps: {
             throw error;
           }
         };
-      // This only reads the cached options of the queue. pg-boss's polling survives outages by itself.
+      // This only reads the cached options of the queue. pg-boss's polling itself survives outages.
       for (let index = 0; index < concurrency; index += 1)
         await startWorker(
           boss,
@@ -230,18 +231,19 @@ function bossOptions(deps: {
     max: deps.poolSizeMax,
     supervise: working,
     schedule: false,
-    // A dead worker is noticed when its heartbeat (10 s, the least that pg-boss allows) is overdue, which takes up to two
-    // passes. With passes 5 s apart this took 22 s after everything had been killed and the database needed 10 s to come
-    // back. The job table is small enough to be checked every 2 s.
+    // A dead worker is noticed when its heartbeat (10 s, the minimum of pg-boss) is overdue, which takes up to two
+    // passes. With passes 5 s apart this took 22 s after everything had been killed and the database needed 10 s to
+    // come back. The job table is small enough to be checked every 2 s.
     superviseIntervalSeconds: 2,
     monitorIntervalSeconds: 2,
-    // With the default of once a day, a day of ended jobs would stay in the table, and each pass above reads all of them.
+    // With the default of once a day, a day of ended jobs would stay in the table, and each pass above reads all of
+    // them.
     maintenanceIntervalSeconds: 300,
     useListenNotify: working,
   };
 }
 
-/** If the start fails half-way, what is already running has to be stopped. */
+/** If the start fails half-way, the parts that already run have to be stopped. */
 async function startBoss(boss: PgBoss): Promise<void> {
   try {
     await boss.start();

@@ -3,17 +3,18 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from './job-queue.ts';
 
-// Repairs records whose job is gone: the queue was restored from a backup, an operator deleted jobs, or a job was tried
-// 10,000 times. The record would stay as it is for ever.
+// Repairs records whose job no longer exists: the queue was restored from a backup, an operator deleted jobs, or a job
+// was tried 10,000 times. The record would otherwise stay unchanged forever.
 
 /**
- * Records of one kind that are in a state which only their job ends. The job is enqueued in the transaction that begins the
- * state, and each job that continues it in the transaction that completes the job before, so that no moment is without one.
+ * Records of one kind in a state that only their job ends. The job is enqueued in the transaction that begins the
+ * state, and each job that continues it in the transaction that completes the previous one, so that the record always
+ * has one.
  */
 export type WorkedOn = {
-  /** What the id of such a record is called in the log. */
+  /** The field for the ID of such a record in the log. */
   idField: string;
-  /** How the log calls such a record. */
+  /** The name of such a record in the log. */
   what: string;
   /** Locks and returns such records without a job (at most `max`) that last changed before `changedBefore`, an interval ago. */
   findLost: (tx: Transaction<Database>, limits: { changedBefore: string; max: number }) => Promise<LostJob[]>;
@@ -27,7 +28,7 @@ const unchangedFor = '1 minute';
 const replacedMax = 500;
 
 /**
- * Enqueues a new job for each of these records whose job no longer exists or has failed for good. Returns how many.
+ * Enqueues a new job for each of these records whose job no longer exists or has failed permanently. Returns how many.
  * `changedBefore`: records that changed more recently than this interval ago are skipped. Safe while workers run.
  */
 export async function replaceLostJobs(
@@ -52,8 +53,8 @@ async function replacePage(
   { findLost, idField, what }: WorkedOn,
   changedBefore: string,
 ): Promise<number> {
-  // Records and jobs are created and deleted by the ten thousand, and the planner's statistics lag behind. With
-  // outdated statistics it chose a nested loop that took 30 s. Without nested loops it reads both tables once.
+  // Records and jobs are created and deleted by the ten thousand, and the planner's statistics are out of date. It
+  // chose a nested loop that took 30 s. Without nested loops it reads both tables once.
   await sql`set local enable_nestloop = off`.execute(tx);
   await sql`set local statement_timeout = '10s'`.execute(tx);
   const lost = await findLost(tx, { changedBefore, max: replacedMax });

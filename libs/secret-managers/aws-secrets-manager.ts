@@ -6,12 +6,12 @@ import { SecretError } from './secret-error.ts';
 import { invalidReference } from './invalid-reference.ts';
 import type { SecretManager, Send } from './secret-manager.ts';
 
-/** Errors that nothing but a change of the credentials or their rights ends. */
+/** Errors that end only when the credentials or their rights change. */
 const denials = /^(?:AccessDenied|UnrecognizedClient|InvalidSignature|ExpiredToken|InvalidClientTokenId)/;
 
 /**
  * Secrets of AWS Secrets Manager, by its action GetSecretValue, signed with an access key. The path is the name or the
- * ARN of the secret; its current version (AWSCURRENT) is taken.
+ * ARN of the secret; its current version (AWSCURRENT) is used.
  */
 export function awsSecrets({ send, now }: { send: Send; now: () => number }): SecretManager {
   return {

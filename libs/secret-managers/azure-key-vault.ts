@@ -18,7 +18,7 @@ export function azureSecrets({ send, now }: { send: Send; now: () => number }): 
 
   const check: SecretManager['check'] = ({ auth, path }) => {
     const url = URL.parse(auth['azure_vault_url'] ?? '');
-    // The token opens all vaults of the client, so it is sent to Azure alone.
+    // The token opens all vaults of the client, so it is only sent to Azure.
     if (url === null || url.protocol !== 'https:' || !/^[a-z0-9-]{3,24}\.vault\.azure\.net$/.test(url.host)) {
       const why = 'expected the URL of a vault, such as https://example.vault.azure.net';
       throw invalidReference('auth_config.azure_vault_url', why);

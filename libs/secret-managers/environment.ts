@@ -3,10 +3,16 @@ import { invalidReference } from './invalid-reference.ts';
 import { SecretError } from './secret-error.ts';
 import { secretBytesMax, type SecretManager } from './secret-manager.ts';
 
-/** No variable of Sluice itself begins like this, so a reference never reaches the master key or the database's password. */
+/**
+ * No variable of Sluice itself has this prefix, so a reference can never read the master key or the database's
+ * password.
+ */
 const form = /^SLUICE_SECRET_[A-Za-z0-9_]{1,200}$/;
 
-/** Secrets in variables of the server's processes. An operator allows a variable by its name: it begins with SLUICE_SECRET_. */
+/**
+ * Secrets in variables of the server's processes. An operator allows a variable by its name, which must begin with
+ * SLUICE_SECRET_.
+ */
 export function environmentSecrets(readVariable: (name: string) => string | undefined): SecretManager {
   const check: SecretManager['check'] = ({ path }) => {
     if (form.test(path)) return;

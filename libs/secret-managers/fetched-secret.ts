@@ -1,19 +1,19 @@
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { SecretError } from './secret-error.ts';
 
-/** A secret in memory. Its values are in closures, so that nothing prints them. */
+/** A secret in memory. Its values are in closures, so that they are never printed. */
 export type FetchedSecret = {
   readonly sizeBytes: number;
   /**
-   * The whole secret (`key` null), or a member of it. `json`: a JSON value, as its text. Throws SecretError `malformed`
-   * and, for a member that is not there, `not_found`. The same object for the same question.
+   * Returns the whole secret (`key` null), or a member of it. `json`: a JSON value, as its text. Throws SecretError
+   * `malformed` and, for a missing member, `not_found`. Repeated calls return the same object.
    */
   pick(key: string | null, format: 'json' | 'string'): Secret;
 };
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** A secret that is one text, which may be a JSON object. */
+/** A secret that is one text, possibly a JSON object. */
 export function textSecret(slug: string, text: string): FetchedSecret {
   return fetchedSecret(slug, Buffer.byteLength(text), text, () => parseObject(text));
 }

@@ -20,7 +20,7 @@ const reference = (more: Partial<LiveSecretReference> = {}): LiveSecretReference
   ...more,
 });
 
-/** A cache for a minute, and ten more while its manager fails, which is answered by `next`. */
+/** A cache with a lifetime of a minute, and ten more while its manager fails, whose fetches are answered by `next`. */
 function createRig() {
   let atMs = 0;
   let fetched = 0;

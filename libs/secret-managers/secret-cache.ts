@@ -8,28 +8,28 @@ import type { LiveSecretReference } from './secret-manager.ts';
 export type SecretCacheOptions = {
   fetch: (reference: LiveSecretReference) => Promise<FetchedSecret>;
   logger: Logger;
-  /** How long a fetched secret is used before it must have been fetched again. */
+  /** How long a fetched secret is used before it must be fetched again. */
   ttlMs: number;
-  /** How much longer while its manager does not answer. */
+  /** The additional time while its manager does not answer. */
   staleMs: number;
   /** Monotonic, in milliseconds. */
   now: () => number;
-  /** Returns a number from 0 to 1, so that processes do not all fetch at once. */
+  /** Returns a number from 0 to 1, so that processes do not all fetch together. */
   random: () => number;
 };
 
 export type SecretCache = {
   /**
-   * The secret of a reference: at once when it is cached, otherwise fetched, once for all that ask meanwhile. Throws
-   * SecretError.
+   * Returns the secret of a reference: synchronously when it is cached, otherwise fetched, once for all concurrent
+   * callers. Throws SecretError.
    */
   read(reference: LiveSecretReference): FetchedSecret | Promise<FetchedSecret>;
   /**
-   * Fetches the secret again, because a provider refused the value that was taken from `used`: it may have been rotated.
-   * null: there is no newer one, or it was fetched for this reason a moment ago. Never rejects.
+   * Fetches the secret again, because a provider refused the value from `used`: it may have been rotated. null: there
+   * is no newer one, or it was fetched for this reason a moment ago. Never rejects.
    */
   renew(reference: LiveSecretReference, used: FetchedSecret): Promise<FetchedSecret | null>;
-  /** Forgets values that may not be used any more, such as those of deleted references. */
+  /** Forgets values that can no longer be used, such as those of deleted references. */
   sweep(): void;
   stats(): { cached: number; fetches: Readonly<Record<SecretFault | 'ok', number>> };
 };
@@ -37,13 +37,13 @@ export type SecretCache = {
 type Entry = {
   reference: LiveSecretReference;
   secret: FetchedSecret | null;
-  /** From then on a new value is fetched while this one is used. */
+  /** From this time on, a new value is fetched while this one is used. */
   refreshAtMs: number;
   expiresAtMs: number;
   /** Why the last fetch failed. */
   fault: SecretError | null;
   failures: number;
-  /** No fetch begins before. */
+  /** No fetch begins before this time. */
   retryAtMs: number;
   renewedAtMs: number;
   flight: Promise<FetchedSecret> | null;
@@ -51,19 +51,19 @@ type Entry = {
 
 const entriesMax = 10_000;
 const bytesMax = 67_108_864;
-/** A file is read again after this, so that a new one is used at once. */
+/** A file is read again after this time, so that a new one is used soon. */
 const fileTtlMs = 2_000;
 const retryBaseMs = 1_000;
 const retryMaxMs = 30_000;
-/** Fetches at once for one workspace, or the organisation. Each holds an answer in memory. */
+/** The maximum of concurrent fetches for one workspace, or the organisation. Each needs memory for an answer. */
 const flightsMax = 128;
-/** A provider that refuses every credential must not make the manager's load. */
+/** A provider that refuses every credential must not cause load at the secret manager. */
 const renewEveryMs = 15_000;
 
 /**
- * Keeps fetched secrets in memory. A value is fetched again in the background in the last quarter of its life, so that
- * calls do not wait. While its manager does not answer, or refuses, a value is used for `staleMs` more; one that is
- * gone there is not used any more.
+ * Caches fetched secrets. A value is fetched again in the background in the last quarter of its life, so that calls do
+ * not wait. While its manager does not answer, or refuses, a value is used for `staleMs` more. A value that was deleted
+ * at the manager is no longer used.
  */
 export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }: SecretCacheOptions): SecretCache {
   const entries = new LRUCache<string, Entry>({
@@ -93,7 +93,10 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
     return entry;
   };
 
-  /** Its size has changed, which the cache only asks of a new entry. One that was evicted meanwhile, or replaced, stays out. */
+  /**
+   * Its size has changed, which the cache only computes for a new entry. An entry that was evicted or replaced
+   * meanwhile is not added again.
+   */
   const measure = (entry: Entry): void => {
     const { id } = entry.reference;
     if (entries.peek(id) !== entry) return;
@@ -129,7 +132,7 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
     const longestMs = Math.min(retryMaxMs, retryBaseMs * 2 ** (entry.failures - 1));
     entry.retryAtMs = now() + longestMs * (0.5 + 0.5 * random());
     fetches[fault.fault] += 1;
-    // The value that was fetched before may still be the right one.
+    // The previous value may still be correct.
     if (fault.kind === 'unavailable') return;
     entry.secret = null;
     measure(entry);
@@ -192,7 +195,7 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
         return entry.secret;
       }
       if (entry.fault !== null) {
-        // The manager has failed: calls do not wait for it while there is a value.
+        // The manager has failed. Calls do not wait for it while there is a value.
         const stale = staleOf(entry);
         if (stale !== null) {
           startInBackground(entry);
@@ -230,7 +233,7 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
   };
 }
 
-/** A refusal of the reference itself (its form, an option that the operator took back) fails its calls. */
+/** A refusal of the reference itself (its form, an option that the operator disabled) fails its calls. */
 function asFault(error: unknown, slug: string): SecretError {
   if (error instanceof SecretError) return error;
   if (error instanceof GatewayError && error.kind === 'invalid_request') {

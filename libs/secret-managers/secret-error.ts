@@ -1,9 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * Why a secret cannot be had. `unavailable`: the manager does not answer, or not now. `denied`: it refuses this process;
- * whether that was meant, or a token has expired, cannot be told. `not_found` and `malformed`: it has answered, and
- * nothing but a change of the secret, the reference or the mapping will help.
+ * Why a secret is not available. `unavailable`: the manager does not answer, or not now. `denied`: it refuses this
+ * process, either intentionally or because a token has expired. `not_found` and `malformed`: it has answered, and only
+ * a change of the secret, the reference or the mapping will help.
  */
 export type SecretFault = 'unavailable' | 'denied' | 'not_found' | 'malformed';
 
@@ -14,13 +14,13 @@ const codes: Record<SecretFault, string> = {
   malformed: 'secret_malformed',
 };
 
-/** The error of a call whose secret cannot be had. It names the reference, and never the secret. */
+/** The error of a call whose secret is not available. It names the reference, and never the secret. */
 export class SecretError extends GatewayError {
   readonly fault: SecretFault;
-  /** Of the reference. */
+  /** The slug of the reference. */
   readonly slug: string;
 
-  /** `what` is put behind the name of the reference: "does not answer". */
+  /** `what` follows the name of the reference: "does not answer". */
   constructor(fault: SecretFault, slug: string, what: string, cause?: unknown) {
     const isPassing = fault === 'unavailable' || fault === 'denied';
     super(isPassing ? 'unavailable' : 'dependency_failed', codes[fault], `The secret reference '${slug}' ${what}.`, {

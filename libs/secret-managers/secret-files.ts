@@ -8,7 +8,7 @@ import { secretBytesMax, type SecretManager } from './secret-manager.ts';
 
 /**
  * Secrets in files below a folder that the operator names. Symlinks within the folder are followed, because Kubernetes
- * mounts secrets that way; one that leads out of it is refused. null: there is no folder.
+ * mounts secrets that way. A symlink that points outside is refused. null: there is no folder.
  */
 export function fileSecrets(folder: string | null): SecretManager {
   const check: SecretManager['check'] = ({ path: name }) => {
@@ -64,7 +64,7 @@ async function readText(slug: string, file: string): Promise<string> {
   }
 }
 
-/** The system's text would show where the folder is. */
+/** The system's message would reveal the location of the folder. */
 function asSecretError(slug: string, error: unknown): SecretError {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
   if (code === 'ENOENT' || code === 'ENOTDIR') {

@@ -3,28 +3,28 @@ import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { FetchedSecret } from './fetched-secret.ts';
 
-/** Where a secret is kept, as every process has it in memory. A changed reference is another object. */
+/** The location of a secret, as every process stores it in memory. A changed reference is another object. */
 export type LiveSecretReference = {
   readonly id: string;
-  /** How messages call it. */
+  /** Its name in messages. */
   readonly slug: string;
   /** The workspace that owns it, or the organisation. */
   readonly ownerId: string;
   readonly managerType: ManagerType;
-  /** The members of `auth_config` that are no secrets. */
+  /** The members of `auth_config` that are not secret. */
   readonly auth: Readonly<Record<string, string>>;
-  /** The others; null when they cannot be decrypted. */
+  /** The secret members; null when they cannot be decrypted. */
   readonly secrets: SecretMembers | null;
   readonly path: string;
-  /** The member of the secret that is meant where a mapping names none; null for the whole secret. */
+  /** The member of the secret that is used if a mapping names none; null for the whole secret. */
   readonly key: string | null;
-  /** Further members that a workspace may take from a reference of the organisation. */
+  /** Further members that a workspace can use from a reference of the organisation. */
   readonly allowedKeys: readonly string[];
-  /** Which workspaces may map it: null for all. */
+  /** The workspaces that can map it; null for all. */
   readonly workspaces: ReadonlySet<string> | null;
 };
 
-/** What is judged when a reference is stored. */
+/** The part that is checked when a reference is stored. */
 export type ReferenceForm = Pick<LiveSecretReference, 'managerType' | 'auth' | 'path'>;
 
 /** Sends one request to the manager of a reference and returns the whole answer. Throws SecretError. */
@@ -33,7 +33,7 @@ export type Send = (
   request: Pick<OutboundRequest, 'method' | 'headers'> & { url: URL; body?: Buffer },
 ) => Promise<{ status: number; body: Buffer }>;
 
-/** One kind of place where secrets are kept. */
+/** One kind of secret manager. */
 export type SecretManager = {
   /** Throws GatewayError `invalid_request` for a reference that could never be fetched. */
   check(form: ReferenceForm): void;

@@ -17,14 +17,14 @@ import { vaultSecrets, type KubernetesOptions } from './vault.ts';
 export type SecretManagers = {
   /** Throws GatewayError `invalid_request` for a reference that could never be fetched. */
   check(form: ReferenceForm): void;
-  /** Fetches the secret from where it is kept. Throws SecretError, or GatewayError `invalid_request`. */
+  /** Fetches the secret from its manager. Throws SecretError, or GatewayError `invalid_request`. */
   fetch(reference: LiveSecretReference): Promise<FetchedSecret>;
 };
 
-/** All places that secrets can be kept in. */
+/** All secret managers. */
 export function createSecretManagers(options: {
   send: Send;
-  /** Throws for an address that may not be called. */
+  /** Throws for an address that must not be called. */
   checkDestination: (url: URL) => void;
   readVariable: (name: string) => string | undefined;
   /** null: no secrets in files. */

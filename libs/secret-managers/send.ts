@@ -8,12 +8,12 @@ import type { Send } from './secret-manager.ts';
 
 /** Calls wait for this, so it is shorter than for a provider. */
 const defaultTimeouts: Timeouts = { connectMs: 3_000, headersMs: 5_000, idleMs: 5_000, totalMs: 5_000 };
-/** Of the largest secret, with what stands around it. */
+/** For the largest secret, with the rest of the answer. */
 const answerBytesMax = 131_072;
 
 /**
- * Sends requests to secret managers as calls to providers are sent: the same rules for addresses, the same pools and
- * shares, no redirects; within 5 s, and at most 128 KiB of an answer.
+ * Sends requests to secret managers in the same way as calls to providers: the same rules for addresses, the same pools
+ * and shares, no redirects; within 5 s, and at most 128 KiB of an answer.
  */
 export function createSend({
   egress,
@@ -21,7 +21,7 @@ export function createSend({
   timeouts = defaultTimeouts,
 }: {
   egress: Egress;
-  /** Ends everything that is under way. */
+  /** Ends all running requests. */
   signal: AbortSignal;
   timeouts?: Timeouts;
 }): Send {
@@ -49,7 +49,7 @@ export function createSend({
       return { status, body: answer };
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      // The operator may allow the address again; until then nothing is sent.
+      // The operator can allow the address again. Until then, no request is sent.
       const fault = error.kind === 'invalid_request' ? 'denied' : 'unavailable';
       throw new SecretError(fault, slug, `cannot be fetched: ${error.message.replace(/\.$/, '')}`, error);
     }

@@ -8,7 +8,7 @@ import type { LiveSecretReference, SecretManager, Send } from './secret-manager.
 
 type Options = {
   send: Send;
-  /** Throws for an address that may not be called. */
+  /** Throws for an address that must not be called. */
   checkDestination: (url: URL) => void;
   /** Monotonic, in milliseconds. */
   now: () => number;
@@ -18,13 +18,13 @@ type Options = {
 export type KubernetesOptions = {
   /** The file with the token of this process's service account. */
   tokenFile: string;
-  /** The origins of the Vaults that this token may be sent to: any other server could use it as ours. */
+  /** The origins of the Vaults that can receive this token. Any other server could use it in our name. */
   vaults: ReadonlySet<string>;
 };
 
 type Token = { text: string; untilMs: number };
 
-/** A token is not used in the last part of its life, because a request may take that long. */
+/** A token is not used in the last part of its life, because a request can take that long. */
 const leaseShare = 0.8;
 /** Vault answers 0 for a token that does not expire. */
 const endlessLeaseMs = 3_600_000;
@@ -35,7 +35,7 @@ const endlessLeaseMs = 3_600_000;
  * token from a login is used until shortly before its lease ends, or until Vault refuses it.
  */
 export function vaultSecrets({ send, checkDestination, now, kubernetes }: Options): SecretManager {
-  // Of the reference as it is now: a changed one is another object.
+  // Tokens by the current version of the reference. A changed reference is another object.
   const tokens = new WeakMap<LiveSecretReference, Token>();
 
   const login = async (reference: LiveSecretReference): Promise<string> => {
@@ -102,7 +102,7 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
       check(reference);
       const { slug } = reference;
       let answer = await read(reference);
-      // The token may have been revoked, or its lease may have ended early: one more login shows.
+      // The token may have been revoked, or its lease may have ended early. One more login shows which.
       if (answer.status === 403 && tokens.delete(reference)) answer = await read(reference);
       if (answer.status === 403) throw new SecretError('denied', slug, 'was rejected by its Vault (403)');
       if (answer.status === 404)
@@ -127,19 +127,19 @@ function toSecret(slug: string, answer: Record<string, unknown>): FetchedSecret 
   return memberSecret(slug, members as Record<string, unknown>);
 }
 
-/** Throws for every status that is not 200. What Vault says about it is not repeated. */
+/** Throws for every status that is not 200, without repeating Vault's message. */
 function refuseStatus(slug: string, status: number, what: string): void {
   if (status === 200) return;
   throw new SecretError('unavailable', slug, `cannot be fetched: its Vault answered ${what} with status ${status}`);
 }
 
-/** The path of Vault's API: a path without the segment `data` gets it behind its mount. */
+/** The path of Vault's API: a path without the segment `data` gets it after its mount. */
 function dataPath(path: string): string {
   const [mount = '', ...rest] = path.split('/');
   return rest.includes('data') ? path : [mount, 'data', ...rest].join('/');
 }
 
-/** Throws invalid_request for segments that would lead elsewhere. */
+/** Throws invalid_request for segments that would change the destination of the path. */
 function checkPath(path: string, param: string): void {
   const isPlain = path.split('/').every((part) => part !== '' && part !== '.' && part !== '..');
   if (isPlain && !/[\0-\x20\\?#%\x7f]/.test(path)) return;
@@ -154,7 +154,7 @@ function parseAddress(text: string): URL {
   throw invalidReference('auth_config.vault_addr', why);
 }
 
-/** `vault_addr` may have a path, where Vault stands behind a proxy. */
+/** `vault_addr` can have a path, if Vault is behind a proxy. */
 function addressOf({ auth }: LiveSecretReference, path: string): URL {
   const url = parseAddress(auth['vault_addr'] ?? '');
   const segments = path.split('/').map((segment) => encodeURIComponent(segment));

@@ -3,15 +3,15 @@ import type { MasterKey, MasterKeys } from './master-key.ts';
 
 /** Makes and checks the tokens of links that need no API key. */
 export type DownloadLinks = {
-  /** A token by which `subject` may be read until `expiresAtMs` (rounded down to seconds). */
+  /** Returns a token with which `subject` can be read until `expiresAtMs` (rounded down to seconds). */
   sign(subject: string, expiresAtMs: number): string;
   /** Whether a token was made here for this subject and has not expired at `nowMs`. */
   accepts(subject: string, token: string, nowMs: number): boolean;
 };
 
 /**
- * Tokens are an expiry and its HMAC, by a key of their own that is derived from the master key: nothing is stored, and any
- * process checks them. While a master key is being replaced, tokens by either are accepted.
+ * Tokens consist of an expiry and its HMAC, with a separate key that is derived from the master key: nothing is stored,
+ * and any process can check them. While a master key is being replaced, tokens with either key are accepted.
  */
 export function createDownloadLinks(masterKeys: MasterKeys): DownloadLinks {
   const keyOf = ({ key }: MasterKey): Buffer => createHmac('sha256', key).update('sluice download links v1').digest();

@@ -3,9 +3,9 @@ import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
-/** The key that wraps the data keys of all stored secrets. Lives in memory only, in a form that does not print. */
+/** The key that wraps the data keys of all stored secrets. It exists only in memory, in a form that is not printed. */
 export type MasterKey = {
-  /** Names the key in the rows that it wraps; a hash, from which nothing of the key can be learned. */
+  /** Identifies the key in the rows that it wraps. It is a hash that reveals nothing about the key. */
   id: string;
   key: KeyObject;
 };
@@ -13,10 +13,10 @@ export type MasterKey = {
 const keyBytes = 32;
 const howToMake = 'Generate one with: openssl rand -base64 32';
 
-/** The first wraps what is stored from now on; all of them open what was stored before. */
+/** The first one wraps new secrets; all of them open existing ones. */
 export type MasterKeys = readonly [MasterKey, ...MasterKey[]];
 
-// While one is replaced there are two.
+// There are two while one is being replaced.
 const keysMax = 5;
 
 /**
@@ -55,9 +55,9 @@ const checkName = 'master_key_check';
 export type SecretsByMasterKey = Readonly<Record<string, number>>;
 
 /**
- * Compares the master keys with the check value that this installation keeps, which one of them has to make; the first
- * process to come stores that of its own. Returns how many secrets need which key.
- * Throws ConfigurationError when none does: new secrets would be written that the others cannot read.
+ * Compares the master keys with the check value of this installation, which one of them has to match. The first process
+ * stores the value of its own key. Returns how many secrets need which key. Throws ConfigurationError when no key
+ * matches, because the other processes could not read new secrets.
  */
 export async function checkMasterKeys(db: Kysely<Database>, masterKeys: MasterKeys): Promise<SecretsByMasterKey> {
   const [newest] = masterKeys;
@@ -69,7 +69,7 @@ export async function checkMasterKeys(db: Kysely<Database>, masterKeys: MasterKe
   return await compareMasterKeys(db, masterKeys);
 }
 
-/** The same comparison without storing anything: where no process has stored a check value yet, every key is right. */
+/** The same comparison without storing anything. If no process has stored a check value yet, every key is correct. */
 export async function compareMasterKeys(db: Kysely<Database>, masterKeys: MasterKeys): Promise<SecretsByMasterKey> {
   const stored = await db.selectFrom('installation').select('value').where('name', '=', checkName).executeTakeFirst();
   const needed = await countSecrets(db);
@@ -91,7 +91,7 @@ export async function countSecrets(db: Kysely<Database>): Promise<SecretsByMaste
   return Object.fromEntries(rows.map((row) => [row.master_key_id, row.secrets]));
 }
 
-/** From now on only processes that have this key start. For when every secret is wrapped by it. */
+/** Allows only processes that have this key to start from now on. For use when it wraps every secret. */
 export async function replaceMasterKeyCheck(db: Kysely<Database>, masterKey: MasterKey): Promise<void> {
   await db
     .updateTable('installation')
@@ -100,7 +100,7 @@ export async function replaceMasterKeyCheck(db: Kysely<Database>, masterKey: Mas
     .execute();
 }
 
-/** From now on the first process to start decides which master key is the right one. For when the one before is lost. */
+/** Lets the first process to start decide which master key is correct. For use when the previous one is lost. */
 export async function forgetMasterKeyCheck(db: Kysely<Database>): Promise<void> {
   await db.deleteFrom('installation').where('name', '=', checkName).execute();
 }

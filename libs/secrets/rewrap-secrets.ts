@@ -7,22 +7,26 @@ type Options = {
   db: Kysely<Database>;
   secrets: Pick<Secrets, 'rewrap'>;
   masterKeys: MasterKeys;
-  /** Hears after each page how many were rewrapped so far. */
+  /** Called after each page with the number of rewrapped secrets so far. */
   onProgress?: (rewrapped: number) => void;
-  /** Rows in memory at a time. Default 200. */
+  /** The maximum of rows in memory. Default 200. */
   pageRows?: number;
 };
 
-/** `left`: secrets that the newest key does not open, by the id of the key that they need. Empty: the others can go. */
+/**
+ * `left`: secrets that the newest key does not open, by the ID of the key that they need. If it is empty, the other
+ * keys can be removed.
+ */
 export type RewrapReport = { rewrapped: number; left: SecretsByMasterKey };
 
 // A secret that a process with another newest key stored meanwhile is found by the next pass.
 const passesMax = 10;
 
 /**
- * Brings every stored secret under the newest master key, while processes that know all of the keys go on serving. Each
- * row is changed by a statement of its own, so that it may be ended at any moment and begun again. When nothing is left
- * under another key, only processes with the newest one start from then on. Rows that do not open stay as they are.
+ * Rewraps every stored secret under the newest master key, while processes that know all of the keys continue to serve.
+ * Each row is changed by a separate statement, so that this can be interrupted at any moment and started again. When no
+ * secret is left under another key, only processes with the newest one start from then on. Rows that cannot be opened
+ * stay unchanged.
  */
 export async function rewrapSecrets(options: Options): Promise<RewrapReport> {
   const { db, masterKeys } = options;

@@ -8,7 +8,7 @@ const newMasterKey = () => parseMasterKeys(randomBytes(32).toString('hex'))[0];
 const masterKey = newMasterKey();
 const secrets = createSecrets({ masterKeys: [masterKey] });
 
-/** The row that `store` would insert, caught on its way to the database. */
+/** The row that `store` would insert, captured on its way to the database. */
 async function seal(members: Record<string, string>, owner = { workspaceId: 'ws_1', ownerId: 'vk_1' }) {
   const rows: SealedSecret[] = [];
   const tx = { insertInto: () => ({ values: (row: SealedSecret) => ({ execute: async () => rows.push(row) }) }) };

@@ -9,7 +9,10 @@ import type { MasterKeys } from './master-key.ts';
 /** The secret members of one credential, by the names of their settings; `key` is the usual API key. */
 export type SecretMembers = Readonly<Record<string, Secret>>;
 
-/** Whose secret it is: bound into the ciphertext, so that a row moved to another owner or workspace does not open. */
+/**
+ * The owner of the secret. It is bound into the ciphertext, so that a row moved to another owner or workspace cannot be
+ * opened.
+ */
 export type SecretOwner = { workspaceId: string; ownerId: string };
 
 export type SealedSecret = Pick<
@@ -22,35 +25,37 @@ export type Secrets = {
   store(unit: Pick<UnitOfWork, 'tx' | 'now'>, owner: SecretOwner, members: SecretMembers): Promise<string>;
   /** The members of a workspace's secret; undefined when there is no such row. Throws SecretUnreadableError. */
   read(db: Kysely<Database>, workspaceId: string, id: string): Promise<SecretMembers | undefined>;
-  /** As `read`, by whose it is. */
+  /** Like `read`, by its owner. */
   readOwned(db: Kysely<Database>, owner: SecretOwner): Promise<SecretMembers | undefined>;
-  /** Removes the ciphertext, and with it the data key: what was stored is gone. No row: nothing happens. */
+  /**
+   * Removes the ciphertext and its data key, which makes the secret unrecoverable. Has no effect if there is no row.
+   */
   remove(unit: Pick<UnitOfWork, 'tx'>, id: string): Promise<void>;
-  /** Removes all that is stored for an owner. */
+  /** Removes everything that is stored for an owner. */
   removeOwned(unit: Pick<UnitOfWork, 'tx'>, owner: SecretOwner): Promise<void>;
   /** Decrypts a row that was already read. Throws SecretUnreadableError. */
   open(row: SealedSecret): SecretMembers;
   /**
-   * Encrypts a row again, under a new data key that the newest master key wraps. False: the row is gone or was changed
-   * meanwhile, and stays as it is. Throws SecretUnreadableError.
+   * Encrypts a row again, under a new data key that the newest master key wraps. false: the row was deleted or changed
+   * meanwhile, and stays unchanged. Throws SecretUnreadableError.
    */
   rewrap(db: Kysely<Database>, row: SealedSecret): Promise<boolean>;
 };
 
-/** A row that does not open: changed, moved to another owner, or wrapped by another master key. */
+/** A row that cannot be opened: changed, moved to another owner, or wrapped by another master key. */
 export class SecretUnreadableError extends Error {
   override readonly name = 'SecretUnreadableError';
 }
 
 const cipher = 'aes-256-gcm';
 const formatVersion = 1;
-const nonceBytes = 12; // NIST SP 800-38D: 96 bits, random; each data key seals one document only
+const nonceBytes = 12; // NIST SP 800-38D: 96 bits, random. Each data key seals only one document.
 const tagBytes = 16;
 
 /**
- * Provider credentials at rest: each document is sealed with AES-256-GCM under a data key of its own, which the newest
- * master key wraps. The row's identity and the master key's id are authenticated with both, so that a sealed
- * document moved to another row, or to another master key, does not open.
+ * Provider credentials at rest: each document is sealed with AES-256-GCM under a separate data key, which the newest
+ * master key wraps. The row's identity and the master key's ID are authenticated with both, so that a sealed document
+ * moved to another row, or to another master key, cannot be opened.
  */
 export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secrets {
   const [newest] = masterKeys;
@@ -63,7 +68,7 @@ export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secre
       const dataKey = createSecretKey(decrypt(masterKey.key, row.wrapped_key, identityOf(row, 'data key')));
       return fromDocument(decrypt(dataKey, row.ciphertext, identityOf(row, 'document')));
     } catch (error) {
-      // OpenSSL's own text says nothing more, and a JSON error could quote the document.
+      // OpenSSL's own message adds no information, and a JSON error could quote the document.
       if (error instanceof SecretUnreadableError) throw error;
       throw new SecretUnreadableError(`secret ${row.id} does not open: the row was changed or belongs elsewhere`);
     }
@@ -122,7 +127,7 @@ export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secre
 
 type Identity = Pick<SealedSecret, 'id' | 'workspace_id' | 'owner_id' | 'master_key_id'>;
 
-/** Additional authenticated data. JSON keeps the fields apart: no two identities have the same text. */
+/** The additional authenticated data. JSON separates the fields, so no two identities have the same text. */
 function identityOf(row: Identity, purpose: 'data key' | 'document'): Buffer {
   const { id, workspace_id, owner_id, master_key_id } = row;
   return Buffer.from(

@@ -3,9 +3,9 @@ import type { MasterKeys } from './master-key.ts';
 
 /** Makes and opens the cookies of browsers that have signed in. */
 export type Sessions = {
-  /** A cookie value that stands for a session until `expiresAtMs` (rounded down to seconds). */
+  /** Returns a cookie value for a session until `expiresAtMs` (rounded down to seconds). */
   seal(session: SealedSession, expiresAtMs: number): string;
-  /** What the cookie value stands for; null if it was not made here or has expired at `nowMs`. */
+  /** Returns the session of a cookie value; null if it was not made here or has expired at `nowMs`. */
   open(cookie: string, nowMs: number): SealedSession | null;
 };
 
@@ -16,9 +16,9 @@ const ivBytes = 12;
 const tagBytes = 16;
 
 /**
- * A cookie has the gateway key or token itself, encrypted by a key that is derived from the master key: it is stored nowhere
- * else, any process opens it, and the session ends when the key that it stands for is revoked. While a master key is being
- * replaced, cookies by either are accepted.
+ * A cookie contains the gateway key or token itself, encrypted by a key that is derived from the master key. It is
+ * stored nowhere else, any process can open it, and the session ends when its key is revoked. While a master key is
+ * being replaced, cookies by either are accepted.
  */
 export function createSessions(masterKeys: MasterKeys): Sessions {
   const [newestKey, ...otherKeys] = masterKeys.map(({ key }) =>
@@ -53,6 +53,6 @@ function decrypt(key: Buffer, bytes: Buffer): string | null {
   try {
     return decipher.update(bytes.subarray(ivBytes, -tagBytes), undefined, 'utf8') + decipher.final('utf8');
   } catch {
-    return null; // made by another key, or changed
+    return null; // It was made by another key, or changed.
   }
 }

@@ -42,7 +42,7 @@ type AccessState = {
   /** The cached records of every kind. */
   readonly records: LiveRecords;
   readonly keys: LiveKeys;
-  /** What calls look up, found once for all of them. */
+  /** The lookups of calls, computed once for all of them. */
   readonly virtualKeys: LiveKind<LiveCredential>;
   readonly providers: ProviderCredentials;
   readonly configs: LiveKind<LiveConfig>;
@@ -85,7 +85,7 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   findCredentialById(workspaceId: string, id: string): LiveCredential | undefined;
   findSecretReference(id: string): LiveSecretReference | undefined;
   findIntegration(workspaceId: string, slug: string): LiveIntegration | undefined;
-  /** The limits that integrations set to their workspaces; another object after a change of one. */
+  /** The limits that integrations set for their workspaces; a new object after a change of one. */
   integrationLimits(): ProviderCredentials['limited'];
   /** By slug or id. */
   findConfig(workspaceId: string, name: string): LiveConfig | undefined;
@@ -93,7 +93,7 @@ export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
   findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
   /** A stored guardrail of the workspace or of the organisation, by slug or id. */
   findGuardrail(workspaceId: string, name: string): LiveGuardrail | undefined;
-  /** Another object after each change of a stored guardrail. */
+  /** A new object after each change of a stored guardrail. */
   guardrailsVersion(): object;
 };
 
@@ -120,7 +120,7 @@ export function createAccessSnapshot({
     async load(previous) {
       const next = stateOf(await loadLiveRecords(deps, kinds, previous.records), previous);
       const changed = onCredentialsChanged === undefined ? [] : changedCredentials(previous, next);
-      // Not before the new state is used.
+      // Called only after the new state is in use.
       if (changed.length > 0) setImmediate(() => onCredentialsChanged?.(changed));
       return next;
     },

@@ -6,18 +6,18 @@ import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import type { LiveProvider } from '#libs/resources/integrations/providers.ts';
 import type { LiveCredential } from '#libs/credentials/stored.ts';
 
-/** Providers with the credentials of their integrations: what a call finds under their slugs. */
+/** Providers with the credentials of their integrations, which calls find by their slugs. */
 export type ProviderCredentials = {
   readonly providers: LiveKind<LiveProvider>;
   readonly integrations: LiveKind<LiveIntegration>;
   readonly byId: ReadonlyMap<string, LiveCredential>;
   /** By workspace, then slug. */
   readonly bySlug: ReadonlyMap<string, ReadonlyMap<string, LiveCredential>>;
-  /** The budgets and rates that integrations set to their workspaces, by the id of the provider. */
+  /** The budgets and rates that integrations set for their workspaces, by the ID of the provider. */
   readonly limited: ReadonlyMap<string, { limits: readonly LimitRule[] }>;
 };
 
-/** `previous`, when neither providers nor integrations have changed. */
+/** Returns `previous` when neither providers nor integrations have changed. */
 export function joinProviders(
   providers: LiveKind<LiveProvider>,
   integrations: LiveKind<LiveIntegration>,
@@ -41,7 +41,7 @@ export function joinProviders(
   return { providers, integrations, byId, bySlug, limited };
 }
 
-/** An integration by its slug, which no other one of the installation has. */
+/** Finds an integration by its slug, which is unique in the installation. */
 export const findIntegration = (
   { bySlug }: LiveKind<LiveIntegration>,
   workspaceId: string,

@@ -15,7 +15,7 @@ import type { PromptVersions } from './prompt-versions.ts';
 const partialsMax = 100;
 
 /**
- * Finds prompts and partials by `slug`, `slug@latest`, `slug@12` or `slug@label`. An id may be used instead of the
+ * Finds prompts and partials by `slug`, `slug@latest`, `slug@12` or `slug@label`. An ID can be used instead of the
  * slug.
  */
 export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'assertLoaded'>, versions: PromptVersions) {
@@ -85,11 +85,11 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
   return { findPrompt, gatherPartials };
 }
 
-/** The current record, or what is known of one that was deleted; its version 0 means none. */
+/** The current record, or the known part of a deleted one; version 0 means none. */
 type PromptHead = Pick<LivePrompt, 'id' | 'workspaceId' | 'slug' | 'version'> & { data?: PromptVersion };
 type PartialHead = Pick<LivePartial, 'id' | 'workspaceId' | 'version'> & { data?: LivePartial['data'] };
 
-/** The record of a pinned version. The record that has the name now may be another one. */
+/** The record of a pinned version. The name may belong to another record now. */
 function atVersion<Head extends { id: string; version: number }>(
   known: Omit<Head, 'id'> & { id?: string },
   pinned: string,

@@ -17,7 +17,7 @@ import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 
 export type PromptQuery = {
   workspaceId: string;
-  /** `support`, `support@latest`, `support@12`, `support@production`. An id may be used instead of the slug. */
+  /** `support`, `support@latest`, `support@12`, `support@production`. An ID can be used instead of the slug. */
   name: string;
   /** The name of that parameter in messages. */
   param: string;
@@ -29,7 +29,7 @@ export type PromptQuery = {
 /** A prompt as a request. */
 export type RenderedPrompt = {
   operation: 'chat' | 'completions';
-  /** Its model is the prompt's own or the caller's, and may be absent. */
+  /** Its model is the prompt's own or the caller's, or absent. */
   body: Record<string, unknown>;
   /** Slugs; null for none. */
   virtualKey: string | null;
@@ -38,22 +38,24 @@ export type RenderedPrompt = {
   prompt: { id: string; slug: string; version: number };
   /** Names in the template for which there is no variable. */
   missing: string[];
-  /** Those of them without which no call is made. */
+  /** The names among them without which no call is made. */
   missingRequired: string[];
 };
 
 export type Prompts = {
   /**
-   * Renders a prompt with these variables. Versions that are in use or were used recently are in memory. Names in `pins`
-   * refer to those versions. Throws not_found, and invalid_request for what cannot be rendered and for required variables
-   * that are missing.
+   * Renders a prompt with these variables. Versions that are in use or were used recently are in memory. Names in
+   * `pins` refer to those versions. Throws not_found, and invalid_request for a prompt that cannot be rendered and for
+   * missing required variables.
    */
   render(query: PromptQuery, pins?: PromptPins): Promise<RenderedPrompt>;
-  /** Renders a prompt without the intention to call: missing variables are left empty. Otherwise throws as `render`. */
+  /**
+   * Renders a prompt without the intention to call: missing variables are left empty. Otherwise throws like `render`.
+   */
   preview(query: PromptQuery): Promise<RenderedPrompt>;
   /** Returns the versions that these names refer to now, including those of the partials in them. Throws not_found. */
   pin(workspaceId: string, names: readonly string[], param: string): Promise<PromptPins>;
-  /** What is known of the prompts of a workspace before they are rendered, by slug and id. */
+  /** The data of a workspace's prompts that is known before they are rendered, by slug and ID. */
   known(workspaceId: string): Promise<ReadonlyMap<string, KnownPrompt>>;
 };
 
@@ -65,8 +67,8 @@ type Deps = {
 };
 
 /**
- * The body of a prompt's request. The model is prefixed with the prompt's virtual key, as callers may write it:
- * `@virtual-key/model`.
+ * The body of a prompt's request. The model is prefixed with the prompt's virtual key, in the form that callers can
+ * use: `@virtual-key/model`.
  */
 export function bodyToSend({ body, virtualKey }: RenderedPrompt): Record<string, unknown> {
   const { model } = body;

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { createThreadLane, type ThreadLane, type ThreadLaneOptions } from './thread-lane.ts';
 
-// Depending on the task: returns it, never ends, ends its thread, or throws.
+// Depending on the task, it returns it, never ends, ends its thread, or throws.
 const work = `
   export default (task) => {
     if (task === 'hang') for (;;);

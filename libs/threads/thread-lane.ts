@@ -8,15 +8,15 @@ export type ThreadLaneOptions = {
   module: URL;
   threads: number;
   /**
-   * Heap limit of one thread. V8 needs 256 MB to start one safely. Node may end the whole process when the heap is full, so
-   * limit the size and the time of tasks instead.
+   * The heap limit of one thread. V8 needs 256 MB to start one safely. Node sometimes ends the whole process when the
+   * heap is full, so limit the size and the time of tasks instead.
    */
   threadMemoryMb: number;
   /** A thread ends after this long without work. */
   idleTimeoutMs: number;
-  /** How many tasks may wait, of one group and of all. Absent: no limit, for callers that limit themselves. */
+  /** The maximum of waiting tasks, of one group and of all. Absent: no limit, for callers that limit themselves. */
   waitingMax?: { ofGroup: number; ofAll: number };
-  /** Whether one group may use all threads. By default one thread (of several) is left to other groups. */
+  /** Whether one group can use all threads. By default one thread (of several) is left to other groups. */
   isGroupAlone?: boolean;
 };
 
@@ -37,12 +37,12 @@ export type ThreadLane<Task, Result> = {
    * unavailable / `server_overloaded` when too many tasks are waiting.
    */
   run(task: Task, options: ThreadTask): Promise<Result | null>;
-  /** Tasks begun since the start, and tasks running and waiting now. */
+  /** The number of tasks begun since the start, and of those running and waiting now. */
   stats(): { begun: number; running: number; waiting: number };
   stop(): Promise<void>;
 };
 
-// Tasks are short and leave nothing behind, so a larger young generation would only take longer to collect.
+// Tasks are short and leave no objects behind, so a larger young generation would only take longer to collect.
 const youngMemoryMb = 16;
 
 /** One less than the number of cores, so that the event loop of the process keeps a core. */

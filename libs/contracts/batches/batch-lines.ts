@@ -3,7 +3,7 @@ import { GatewayOptionsInput } from './batches.ts';
 import { cursor, optionalInteger, queryInteger } from '../lists.ts';
 import { text } from '../scalars.ts';
 
-/** How a line is: it has no result yet, it is in the output file, or it is in the error file (or will be). */
+/** The state of a line: it has no result yet, it is in the output file, or it is in the error file (or will be). */
 const lineOutcomes = ['pending', 'completed', 'failed'] as const;
 
 export const BatchLineListQuery = z.object({
@@ -20,7 +20,7 @@ export const BatchLineListQuery = z.object({
 });
 export type BatchLineListQuery = z.output<typeof BatchLineListQuery>;
 
-/** One line of a batch. What an answer does not say, or is too large to be looked for, is null. */
+/** One line of a batch. A value that is missing in the answer, or too large to be searched for, is null. */
 export const BatchLineObject = z.object({
   id: z.string().describe('The number of the line, starting at 1. Blank lines are not counted.'),
   object: z.literal('batch.line'),
@@ -71,7 +71,7 @@ export const BatchLineDetails = BatchLineObject.extend({
 });
 export type BatchLineDetails = z.output<typeof BatchLineDetails>;
 
-/** Failed lines by what made them fail, most lines first. */
+/** Failed lines by their error, most frequent first. */
 export const BatchFailures = z.object({
   object: z.literal('batch.failures'),
   batch_id: z.string(),

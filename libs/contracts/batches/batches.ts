@@ -26,11 +26,11 @@ const batchStatuses = [
   'cancelled',
 ] as const;
 
-/** When a file is to be deleted, counted from its own creation (BATCH-11, FILE-3): one hour to 30 days. */
+/** When a file will be deleted, counted from its own creation (BATCH-11, FILE-3): one hour to 30 days. */
 export const expiresAfter = () =>
   z.strictObject({ anchor: z.literal('created_at'), seconds: integer({ min: 3_600, max: 2_592_000 }) });
 
-// Each option may be written plainly or as the header it stands for, under our name or the original one.
+// Each option can be written plainly or like the corresponding header, under our name or the original one.
 const spellings = (option: string): readonly [string, string, string] => {
   const header = option.replaceAll('_', '-');
   return [option, `x-gateway-${header}`, `x-portkey-${header}`];
@@ -39,14 +39,14 @@ const spellings = (option: string): readonly [string, string, string] => {
 const spelled = <Value extends z.ZodType>(option: string, value: Value) =>
   Object.fromEntries(spellings(option).map((spelling) => [spelling, value.nullish()]));
 
-/** Options of a batch besides OpenAI's parameters: its target, model and metadata for the request log. */
+/** Options of a batch in addition to OpenAI's parameters: its target, model and metadata for the request log. */
 export type GatewayOptions = {
   virtual_key?: string;
   provider_model?: string;
   /** The slug or id of a stored config, or a config itself. */
   config?: string | Record<string, unknown>;
   metadata?: Record<string, unknown>;
-  /** What lines do when a budget is used up: wait until it is reset (default), or fail. */
+  /** The behaviour of lines when a budget is used up: wait until it is reset (default), or fail. */
   on_budget_exceeded?: 'wait' | 'fail';
 };
 
@@ -82,7 +82,7 @@ export const GatewayOptionsInput = z
 
 const optionsAliases = ['gateway_options', 'portkey_options', 'provider_options'] as const;
 
-/** Body of POST /batches. Unknown members are refused; the three names of the options end up as `gateway_options`. */
+/** Body of POST /batches. Unknown members are refused. The three names of the options become `gateway_options`. */
 export const CreateBatchRequest = z
   .strictObject({
     input_file_id: text({ min: 1, max: 200 }),
@@ -102,7 +102,7 @@ export const CreateBatchRequest = z
   });
 export type CreateBatchRequest = z.output<typeof CreateBatchRequest>;
 
-/** One thing that is wrong with an input file; `line` is the 1-based line of the file, null for the file as a whole. */
+/** One problem of an input file; `line` is the 1-based line of the file, null for the file as a whole. */
 export const BatchError = z.object({
   code: z.string(),
   message: z.string(),
@@ -153,7 +153,7 @@ export const BatchObject = z.object({
 });
 export type BatchObject = z.output<typeof BatchObject>;
 
-/** Why lines of a batch are not called now. */
+/** Why lines of a batch are not being called. */
 export const BatchWait = z.object({
   reason: z.enum([
     'paused',

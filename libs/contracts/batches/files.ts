@@ -7,7 +7,7 @@ import { cursor, listOf, queryInteger, wholeNumberText } from '../lists.ts';
 export const uploadPurposes = ['assistants', 'batch', 'fine-tune', 'vision', 'user_data', 'evals'] as const;
 const filePurposes = [...uploadPurposes, 'assistants_output', 'batch_output', 'fine-tune-results'] as const;
 
-/** The parts of POST /files as SDKs write them, for the document; what is in them is checked as FileUploadFields. */
+/** The parts of POST /files as SDKs write them, for the document. Their content is checked by FileUploadFields. */
 export const FileUpload = z
   .object({
     file: z.string().meta({ format: 'binary', description: 'The content, with its filename.' }),
@@ -18,7 +18,8 @@ export const FileUpload = z
   .meta({ id: 'FileUpload' });
 
 /**
- * The form fields of POST /files beside the file, each a text: `expires_after` is the object made from the bracketed names.
+ * The form fields of POST /files in addition to the file, each a text: `expires_after` is the object made from the
+ * bracketed names.
  */
 export const FileUploadFields = z.object({
   purpose: z.enum(uploadPurposes),

@@ -35,7 +35,7 @@ const ReinforcementHyperparameters = z.strictObject({
   reasoning_effort: z.enum(['default', 'low', 'medium', 'high']).nullish(),
 });
 
-/** The provider checks graders. Only texts that could not be stored are refused here. */
+/** The provider checks graders. Only texts that cannot be stored are refused here. */
 const Grader = z.looseObject({ type: text({ min: 1, max: 200 }) }).check((context) => {
   if (isStorableDeep(context.value)) return;
   addBreach(context, {
@@ -139,7 +139,7 @@ const FineTuningCheckpointObject = z.object({
   step_number: z.int(),
 });
 
-/** Without `first_id` and `last_id`, as OpenAI has it for jobs and events. */
+/** Without `first_id` and `last_id`, like OpenAI's lists of jobs and events. */
 const shortListOf = <Item extends z.ZodType>(item: Item) =>
   z.object({ object: z.literal('list'), data: z.array(item), has_more: z.boolean() });
 
@@ -152,7 +152,7 @@ export const FineTuningJobListQuery = z
   .looseObject({
     after: cursor(),
     limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
-    // The SDKs write null as nothing.
+    // The SDKs write null as an empty text.
     metadata: z
       .enum(['null', ''])
       .optional()

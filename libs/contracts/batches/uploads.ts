@@ -60,7 +60,7 @@ export const UploadObject = z.object({
   purpose: z.enum(uploadPurposes),
   status: z.enum(['pending', 'completed', 'cancelled', 'expired']),
   file: FileObject.nullable(),
-  /** Of GET and of a creation that found an upload that broke. */
+  /** Only in the answers to GET and to a creation that found an interrupted upload. */
   parts: z.array(UploadPartObject).optional(),
 });
 export type UploadObject = z.output<typeof UploadObject>;

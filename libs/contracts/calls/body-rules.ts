@@ -5,8 +5,8 @@ import type { Breach } from './describe-issue.ts';
 // first broken rule or null.
 
 /**
- * The problem of a body in which an object has two members of the same name. Some readers take the first of them and others
- * the last, so a guardrail could check one while the provider uses the other.
+ * The problem of a body in which an object has two members of the same name. Some readers use the first of them and
+ * others the last, so a guardrail could check one while the provider uses the other.
  */
 export const duplicateBreach = (path: PropertyKey[]): Breach => ({
   path,
@@ -43,7 +43,7 @@ export function chatBreach(body: ChatFields): Breach | null {
   return streamOptionsBreach(body) ?? contentBreach(body.messages);
 }
 
-/** The member that a content part of a known type must have; parts of other types are checked by the provider. */
+/** The member that a content part of a known type must have; the provider checks parts of other types. */
 const memberOfPart = new Map<unknown, string>([
   ['text', 'text'],
   ['image_url', 'image_url'],

@@ -3,9 +3,9 @@ import { chatBreach } from './body-rules.ts';
 import { outputBound } from './output-bounds.ts';
 import { addBreach, anyObject, decimal, int64, integer } from '../scalars.ts';
 
-// POST /chat/completions. The bounds, types and enums of OpenAI's API reference are enforced, and nothing else (CALL-1):
-// defaults are not filled in, unknown members are passed on, and the provider checks what the reference leaves open (types of
-// content parts, extra fields).
+// POST /chat/completions. Only the bounds, types and enums of OpenAI's API reference are enforced (CALL-1): defaults
+// are not filled in, unknown members are passed on, and the provider checks everything that the reference leaves open
+// (types of content parts, extra fields).
 
 const functionName = () =>
   z

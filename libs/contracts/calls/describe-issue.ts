@@ -1,18 +1,18 @@
 import type { z } from 'zod';
 
-/** What is wrong with a value, in OpenAI's vocabulary; `param` is a path such as `messages[0].role`, or null. */
+/** The problem of a value, in OpenAI's vocabulary; `param` is a path such as `messages[0].role`, or null. */
 export type Problem = { code: string; message: string; param: string | null };
 
 /**
- * A broken rule that one field alone cannot state, or whose words differ from the usual ones. `text` gets a function
- * that quotes the parameter's name, or a sibling's, because the same rule speaks of `stream_options` live and of
- * `body.stream_options` in a batch line.
+ * A broken rule that one field alone cannot express, or whose message differs from the usual ones. `text` gets a
+ * function that quotes the parameter's name, or a sibling's, because the same rule refers to `stream_options` in a live
+ * call and to `body.stream_options` in a batch line.
  */
 export type Breach = { path: PropertyKey[]; code: string; text: (name: (sibling?: string) => string) => string };
 
 type Issue = z.core.$ZodIssue;
 
-/** Turns the issue that zod found in `value` into OpenAI's code, message and param. Pure. */
+/** Converts the issue that zod found in `value` to OpenAI's code, message and param. Pure. */
 export function describeIssue(issue: Issue, value: unknown, at = ''): Problem {
   const problem = problemsAt(at);
   const { path } = issue;
@@ -57,7 +57,7 @@ export function describeIssue(issue: Issue, value: unknown, at = ''): Problem {
   }
 }
 
-/** The problem that a broken rule makes; `at` as in tryParse. */
+/** The problem of a broken rule; `at` as in tryParse. */
 export function describeBreach(breach: Breach, at = ''): Problem {
   const name = (sibling?: string): string =>
     quoteParam(formatPath(sibling === undefined ? breach.path : [...breach.path.slice(0, -1), sibling], at));
@@ -86,7 +86,7 @@ function describeType(path: PropertyKey[], received: unknown, expected: string, 
   );
 }
 
-/** Of a union's branches, speaks of the one that the value was meant for: the one of its type. */
+/** Describes the branch of a union that the value was probably meant for: the one of its type. */
 function describeUnion(issue: Extract<Issue, { code: 'invalid_union' }>, value: unknown, at: string): Problem {
   const received = valueAt(value, issue.path);
   const problem = problemsAt(at);
@@ -163,11 +163,11 @@ function expectedKind(issue: Extract<Issue, { code: 'invalid_type' }>): string {
   return kindNames[issue.expected] ?? `a value of type ${issue.expected}`;
 }
 
-/** What a JSON value is, with its article: "an array", "a decimal number", "null". */
+/** The kind of a JSON value, with its article: "an array", "a decimal number", "null". */
 export function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
-  // JSON.parse makes Infinity of 1e400, and zod takes only finite numbers.
+  // JSON.parse reads 1e400 as Infinity, but zod accepts only finite numbers.
   if (value === Infinity || value === -Infinity) return 'a number that is too large';
   if (typeof value === 'number') return Number.isInteger(value) ? 'an integer' : 'a decimal number';
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
@@ -175,7 +175,7 @@ export function kindOf(value: unknown): string {
 
 const article = (noun: string): string => (noun === 'array' ? 'an array' : `a ${noun}`);
 
-/** Values of users are cut: a message must not carry a megabyte back. */
+/** Values of users are cut, because a message must not return a megabyte. */
 function quote(value: unknown): string {
   const text = String(value);
   return `'${text.length > 200 ? `${text.slice(0, 200)}…` : text}'`;
@@ -194,7 +194,7 @@ function formatPath(path: PropertyKey[], at: string): string {
   let text = at;
   for (const key of path) {
     const name = String(key);
-    // A key of the user's (metadata, logit_bias) may be long.
+    // A user's key (metadata, logit_bias) can be long.
     const short = name.length > 100 ? `${name.slice(0, 100)}…` : name;
     text += typeof key === 'number' ? `[${short}]` : `${text === '' ? '' : '.'}${short}`;
   }

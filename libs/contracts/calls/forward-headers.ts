@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { credentialHeaders } from '#libs/providers/setting-fields.ts';
 import { addBreach } from '../scalars.ts';
 
-// What belongs to the connection between client and gateway, or is a credential: for the gateway itself, or a provider's,
-// which the adapter sets.
+// Headers of the connection between client and gateway, and credentials: the gateway's own, or a provider's, which the
+// adapter sets.
 const ours: ReadonlySet<string> = new Set<string>([
   'accept',
   'accept-encoding',
@@ -26,7 +26,7 @@ const ours: ReadonlySet<string> = new Set<string>([
 ]);
 const oursBegin = ['content-', 'proxy-', 'x-gateway-', 'x-portkey-', ...ours].filter((name) => name.endsWith('-'));
 
-/** The name of a client's header that may go on to the provider; in lower case. */
+/** The name of a client's header that can be forwarded to the provider; in lower case. */
 export const ForwardHeader = z
   .string()
   .min(1)

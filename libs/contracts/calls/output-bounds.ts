@@ -2,12 +2,12 @@ import { z } from 'zod';
 import { parseWith } from '../parse.ts';
 import { integer } from '../scalars.ts';
 
-/** A bound on what a call generates. Below 1 it bounds nothing, and an estimate made from it would be a credit. */
+/** A bound on the output of a call. A value below 1 bounds nothing, and an estimate made from it would be a credit. */
 export const outputBound = () => integer({ min: 1 }).nullish();
 
 /**
- * The members that bound what a call generates, for bodies that are forwarded without a full check. Other members are
- * left to the provider.
+ * The members that bound the output of a call, for bodies that are forwarded without a full check. The provider checks
+ * other members.
  */
 export const outputBounds = {
   max_tokens: outputBound(),

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { integer, integerText } from '../scalars.ts';
 
-/** How long a stored answer may be served, in seconds: a minute to ninety days, a week when nothing is said. */
+/** How long a stored answer can be served, in seconds: a minute to ninety days, by default a week. */
 export const cacheMaxAgeSeconds = { min: 60, max: 90 * 86_400, default: 7 * 86_400 } as const;
 
 const maxAge = () => integer({ min: cacheMaxAgeSeconds.min, max: cacheMaxAgeSeconds.max });

@@ -57,9 +57,9 @@ function inputBreach(value: unknown, itemsMax: number): Breach | null {
 }
 
 /**
- * What is embedded or completed: a string, strings, tokens or token arrays, each array of 1 to `itemsMax` items.
- * One pass instead of a union of four: a union tries and describes every branch, which for an array of 2,048 tokens
- * is thousands of issues before the third one fits.
+ * The input to embed or complete: a string, strings, tokens or token arrays, each array of 1 to `itemsMax` items. One
+ * pass instead of a union of four: a union tries and describes every branch, which for an array of 2,048 tokens is
+ * thousands of issues before the third one fits.
  */
 export const tokenInput = (itemsMax: number, nullable: boolean) =>
   z

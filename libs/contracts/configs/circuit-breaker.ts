@@ -7,16 +7,16 @@ export type BreakerPolicy = {
   failuresInRow: number | null;
   /** Share of failures among the last calls (0 to 1) that opens it; null: not counted. */
   failureShare: number | null;
-  /** The number of calls from which on the share counts. */
+  /** The minimum number of calls for the share to count. */
   callsMin: number;
   cooldownMs: number;
-  /** The statuses that are failures; null: 500 and above. No answer at all always is one, 429 never. */
+  /** The statuses that are failures; null: 500 and above. A missing answer always is one, 429 never. */
   statuses: readonly number[] | null;
 };
 
 /**
- * `cb_config` of a config (CONF-3). An empty object is a good choice: 5 failures in a row, 30 s.
- * With a percentage alone only the percentage counts, as soon as there were 10 calls (`minimum_requests`).
+ * `cb_config` of a config (CONF-3). An empty object is a good choice: 5 failures in a row, 30 s. With only a
+ * percentage, only the percentage counts, as soon as there were 10 calls (`minimum_requests`).
  */
 export const CircuitBreakerInput = z
   .strictObject({

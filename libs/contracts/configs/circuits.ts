@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** One circuit as GET /admin/circuits answers it. Times in Unix seconds. */
+/** One circuit as in the answer of GET /admin/circuits. Times in Unix seconds. */
 export const CircuitObject = z.object({
   id: z.string(),
   object: z.literal('circuit'),
@@ -13,12 +13,12 @@ export const CircuitObject = z.object({
   opened_at: z.int(),
   open_until: z.int(),
   failures: z.int(),
-  /** Of the last failure: an error code, or `http_503`. */
+  /** The last failure: an error code, or `http_503`. */
   reason: z.string(),
 });
 export type CircuitObject = z.output<typeof CircuitObject>;
 
-/** All of them: there is no page after this one. */
+/** The list is complete and has no further page. */
 export const CircuitList = z.object({
   object: z.literal('list'),
   data: z.array(CircuitObject),

@@ -21,8 +21,8 @@ const isScalar = (value: unknown): value is Scalar =>
   value === null || typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
 
 /**
- * Whether a text names something that a condition or a sticky hash can look at: `metadata.*` of the call, `params.*` of
- * its body at any depth, or its path.
+ * Whether a text names a field that a condition or a sticky hash can use: `metadata.*` of the call, `params.*` of its
+ * body at any depth, or its path.
  */
 export function isQueryField(field: string): boolean {
   if (field === 'url.pathname') return true;

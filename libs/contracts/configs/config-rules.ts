@@ -1,7 +1,7 @@
 import type { Breach } from '../calls/describe-issue.ts';
 import { patternSize } from '../pattern-size.ts';
 
-/** The members that rules across members look at; the rest of a config does not matter here. */
+/** The members that rules across members use. The rest of a config is not relevant here. */
 type RuledConfig = {
   strategy?:
     | {
@@ -111,7 +111,10 @@ function survey(value: unknown, { nestingMax, valuesMax }: ShapeLimits) {
   return found;
 }
 
-/** The rules across the members of one level; `credentials` are the names of those that say where a call goes. */
+/**
+ * The rules across the members of one level; `credentials` are the names of the members that determine where a call
+ * goes.
+ */
 export function checkRules(
   config: RuledConfig,
   names: { settings: readonly string[]; secrets: readonly string[]; aliases: Readonly<Record<string, string>> },

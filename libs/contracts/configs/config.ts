@@ -12,24 +12,27 @@ import { CacheInput } from '../calls/response-cache.ts';
 import { addBreach, decimal, integer, text } from '../scalars.ts';
 import { secretNames, settingNames } from '../virtual-keys.ts';
 
-// The config object (CONF-1). Strict at every level, because a member that nobody reads is a mistake of the
-// author (Portkey ignored a misspelt flag for years).
+// The config object (CONF-1). Strict at every level, because a member that has no effect is a mistake of the author
+// (Portkey ignored a misspelt flag for years).
 
-/** Bounds of what the gateway checks for one call. */
+/** Limits of the checks that the gateway makes for one call. */
 export const configLimits = {
   textBytesMax: 65_536,
   /** Strategies inside strategies; the outermost targets are at depth 1. */
   depthMax: 5,
   leavesMax: 50,
-  /** Of the JSON as a whole, parameters and schemas included. */
+  /** Applies to the JSON as a whole, including parameters and schemas. */
   nestingMax: 64,
-  /** As above. Every copy and check of a config takes time for each of its values, and most of it is on the main thread. */
+  /**
+   * Applies like the limit above. Every copy and check of a config takes time for each of its values, and most of it is
+   * on the main thread.
+   */
   valuesMax: 4_000,
-  /** Regular expressions: each costs milliseconds to compile, and a config may come with every call. */
+  /** Regular expressions: each costs milliseconds to compile, and a config can come with every call. */
   patternsMax: 100,
-  /** Of them together, in instructions of RE2: some 30 ms to compile. Far beyond a hundred of the usual ones. */
+  /** Their total size, in instructions of RE2: some 30 ms to compile, and far above a hundred ordinary ones. */
   patternSizeMax: 20_000,
-  /** An attempt may take as long as the gateway ever waits. */
+  /** An attempt can take as long as the gateway's longest wait. */
   timeoutMsMax: 1_800_000,
 } as const;
 
@@ -114,7 +117,7 @@ const Retry = z
 // did not ask for.
 const clientsOwn: ReadonlySet<string> = new Set(['stream']);
 
-/** Parameters to put into a body; an explicit null is written as null. */
+/** Parameters to insert into a body; an explicit null is written as null. */
 const params = () =>
   z.looseObject(outputBounds).check((context) => {
     const found = Object.keys(context.value).find((param) => clientsOwn.has(param));
@@ -229,7 +232,10 @@ const members = {
 
 type Members = z.output<z.ZodObject<typeof members>>;
 
-/** A config as parsed: defaults filled in, both spellings of a member made one. Settings and secrets by their names. */
+/**
+ * A config as parsed: defaults are filled in, and the two spellings of a member are unified. Settings and secrets have
+ * their own names.
+ */
 export type Config = Members & {
   targets?: Config[] | undefined;
   readonly [setting: string]: unknown;
@@ -253,8 +259,8 @@ export const ConfigNode: z.ZodType<Config> = z.lazy(() =>
 const ruleNames = { settings: configSettingNames, secrets: configSecretNames, aliases: settingAliases };
 
 /**
- * A whole config. Its size and nesting are checked first, so that a hostile one is not walked through, then every member, and
- * then the rules across the members of each level (libs/contracts/configs/config-rules.ts).
+ * A whole config. Its size and nesting are checked first, so that a hostile one is not traversed, then every member,
+ * and then the rules across the members of each level (libs/contracts/configs/config-rules.ts).
  */
 export const ConfigInput = z
   .looseObject({})

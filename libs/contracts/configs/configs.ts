@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { anyObject, integer, text } from '../scalars.ts';
 
-// Stored configs (CONF-4). libs/contracts/configs/config.ts checks what is inside `config`, for configs
-// of calls and stored ones alike.
+// Stored configs (CONF-4). libs/contracts/configs/config.ts checks the content of `config`, for configs of calls and
+// stored ones alike.
 
 /** The object itself, or its JSON text. */
 const document = () => z.union([anyObject(), z.string().min(1).max(65_536)]);
@@ -18,7 +18,7 @@ export const configFields = {
   is_default: flag().optional(),
 };
 
-/** A config as it is answered; `version` counts its versions from 1. */
+/** A config in answers; `version` counts its versions from 1. */
 export const ConfigObject = z.object({
   id: z.string(),
   object: z.literal('config'),
@@ -39,7 +39,7 @@ export const ConfigObject = z.object({
   updated_at: z.iso.datetime(),
 });
 
-/** What the answer about a version has beyond its number and its document. Versions never change. */
+/** The members of the answer about a version in addition to its number and its document. Versions never change. */
 export const configVersionFields = {
   ...ConfigObject.pick({ name: true, organisation_id: true, workspace_id: true, is_default: true, version_id: true })
     .shape,

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { anyObject, metadata, text } from '../scalars.ts';
 
-/** Body of POST /configs/explain: a call as it would be sent, and the config that it would name. */
+/** Body of POST /configs/explain: a call as it would be sent, with the config that it would name. */
 export const ExplainConfigRequest = z.strictObject({
   config: z
     .union([anyObject(), text({ min: 1, max: 65_536 })])
@@ -21,7 +21,7 @@ const Retry = z.object({
   on_status_codes: z.array(z.int()).nullable().describe('Null for the default statuses.'),
 });
 
-/** Where one target's calls would go, and what happens around them. */
+/** Where one target's calls would go, and the steps around them. */
 const TargetStep = z.object({
   kind: z.literal('target'),
   path: z.string().describe('Its path in the config, as in `x-gateway-last-used-option-index`.'),

@@ -1,19 +1,19 @@
 import { z } from 'zod';
 import { addBreach, anyObject, integer, text } from '../scalars.ts';
 
-/** Bounds of what a workspace may have checked on every call. */
+/** Limits of the checks that a workspace can run on every call. */
 export const guardrailLimits = {
   guardrailsMax: 20,
   checksMax: 20,
   listMax: 1_000,
   wordLengthMax: 1_000,
-  /** Source of one regular expression. */
+  /** The source of one regular expression. */
   patternLengthMax: 1_000,
-  /** A JSON Schema as JSON text, and how deep it nests. */
+  /** A JSON Schema as JSON text, and its maximum nesting. */
   schemaBytesMax: 65_536,
   schemaDepthMax: 32,
   webhookTimeoutMsMax: 30_000,
-  /** How long the keys of a JWKS are used without asking again, in seconds. */
+  /** How long the keys of a JWKS are used without a new request, in seconds. */
   jwksAgeMax: 604_800,
 } as const;
 
@@ -89,7 +89,7 @@ const jwtAlgorithms = [
   'EdDSA',
 ] as const;
 
-/** A time in seconds, or with its unit as jose reads it: `1d`, `12 hours`, `90 minutes`. */
+/** A time in seconds, or with a unit that jose understands: `1d`, `12 hours`, `90 minutes`. */
 const duration = z.union([
   integer({ min: 1, max: 315_360_000 }),
   z
@@ -115,7 +115,7 @@ export const guardrailChecks = {
   characterCount: countOf('Characters'),
   jsonSchema: z.strictObject({ schema: anyObject(), not }),
   jsonKeys: z.strictObject({ keys: words(), operator: anyAllNone.default('any') }),
-  /** A URL is judged by its syntax; with `onlyDNS` its host must also have a public address. Nothing is fetched. */
+  /** Checks the syntax of a URL. With `onlyDNS`, its host must also have a public address. No URL is fetched. */
   validUrls: z.strictObject({ onlyDNS: z.boolean().default(false), not }),
   /** A fenced block of the language (`format`). */
   containsCode: z.strictObject({ format: text({ min: 1, max: 50 }), not }),
@@ -134,14 +134,15 @@ export const guardrailChecks = {
     headers: z.union([headers, z.string().max(16_384).transform(parseHeaders).pipe(headers)]).default({}),
     timeout: integer({ min: 1, max: guardrailLimits.webhookTimeoutMsMax }).default(3_000),
     /**
-     * What a webhook that does not answer means: true, the check failed; false, it passed. Portkey's default is
-     * false: whoever can make the webhook fail (a body that it cannot read, a flood of calls) would have gone around it.
+     * How a webhook that does not answer counts: true, the check failed; false, it passed. Portkey's default is false,
+     * with which anyone who can make the webhook fail (by a body that it cannot read, or a flood of calls) would
+     * circumvent it.
      */
     failOnError: z.boolean().default(true),
   }),
   /**
-   * A token in a header of the call. `issuer` and `audience` are required to store or send one: a key server may sign
-   * tokens for many other services. One that was stored without them still checks the rest.
+   * A token in a header of the call. `issuer` and `audience` are required to store or send one, because a key server
+   * can sign tokens for many other services. One that was stored without them still checks the rest.
    */
   jwt: z.strictObject({
     jwksUri: z.url({ protocol: /^https?$/ }).max(2_048),
@@ -164,20 +165,20 @@ export const guardrailChecks = {
 type Checks = typeof guardrailChecks;
 export type GuardrailCheckName = keyof Checks;
 
-/** One check, its parameters with their defaults. `id` is the name with `default.`, as results show it. */
+/** One check, with its parameters and their defaults. `id` is the name with `default.`, as results show it. */
 export type GuardrailCheck = {
   [Name in GuardrailCheckName]: {
     name: Name;
     id: string;
-    /** What its author calls it; null: nothing. */
+    /** The author's name for it; null: it has none. */
     label: string | null;
-    /** Of its guardrail: images, audio and files, which a check of texts cannot read, do not fail it. */
+    /** A setting of its guardrail: images, audio and files, which a check of texts cannot read, do not fail it. */
     allowsMedia: boolean;
     parameters: z.output<Checks[Name]>;
   };
 }[GuardrailCheckName];
 
-/** Header names and values as JSON text, Portkey's form. What is no JSON object fails the schema behind it. */
+/** Header names and values as JSON text, Portkey's form. Anything but a JSON object fails the following schema. */
 function parseHeaders(json: string): unknown {
   try {
     return JSON.parse(json);

@@ -2,15 +2,15 @@ import { z } from 'zod';
 import { guardrailChecks, guardrailLimits, type GuardrailCheck, type GuardrailCheckName } from './guardrail-checks.ts';
 import { addBreach, anyObject, asGiven, integer, text } from '../scalars.ts';
 
-// Guardrails of a config (CONF-5): a list of guardrails, each with one check or more, in the
-// long form of before_request_hooks ({"type":"guardrail","checks":[{"id":"default.contains","parameters":{…}}]}) or in the
-// short form, where checks are members by their names ({"default.contains":{…},"deny":true}); `default.` may be left out.
+// Guardrails of a config (CONF-5): a list of guardrails, each with one check or more, in the long form of
+// before_request_hooks ({"type":"guardrail","checks":[{"id":"default.contains","parameters":{…}}]}) or in the short
+// form, where checks are members by their names ({"default.contains":{…},"deny":true}); `default.` can be left out.
 
 const StreamMode = z.enum(['hold', 'annotate']);
 type StreamMode = z.output<typeof StreamMode>;
 
 export type Guardrail = {
-  /** As given; null: results name it by its place. */
+  /** As given; null: results name it by its position. */
   id: string | null;
   name: string | null;
   /** A failed check refuses the call (446); otherwise it is only reported (246). */
@@ -18,8 +18,8 @@ export type Guardrail = {
   /** Runs alongside the call and has no effect on it. */
   async: boolean;
   /**
-   * Of output guardrails, how they judge a stream. `hold`: the whole of it before its first word is sent. `annotate`: when it has
-   * been sent, with the results in its last event.
+   * How output guardrails check a stream. `hold`: the whole stream before its first word is sent. `annotate`: after it
+   * has been sent, with the results in its last event.
    */
   streamMode: StreamMode;
   /** Portkey's feedback, repeated in the results. */
@@ -28,10 +28,10 @@ export type Guardrail = {
   checks: readonly GuardrailCheck[];
 };
 
-/** Names a stored guardrail (libs/resources/guardrails.ts) by its slug or id. */
+/** Names a stored guardrail (libs/resources/guardrails.ts) by its slug or ID. */
 export type GuardrailReference = { stored: string };
 
-/** What the lists of a config have. References are replaced before a call by what is stored then. */
+/** An entry in the lists of a config. References are replaced before a call by the stored guardrail of that time. */
 export type GuardrailEntry = Guardrail | GuardrailReference;
 
 export const isReference = (entry: GuardrailEntry): entry is GuardrailReference => 'stored' in entry;
@@ -59,7 +59,7 @@ const LongCheck = z.discriminatedUnion(
     z.strictObject({
       id: z.enum([name, `default.${name}`]),
       name: text({ max: 200 }).optional(),
-      // Of a check whose parameters all have defaults they may be left out.
+      // If all parameters of a check have defaults, they can be left out.
       parameters: (guardrailChecks[name] as z.ZodType<object, object>).prefault({}),
       is_enabled: z.boolean().default(true),
     }),
@@ -125,7 +125,9 @@ function toGuardrail(given: Given): Guardrail {
 
 type Modes = { deny?: boolean | undefined; async?: boolean | undefined; stream_mode?: StreamMode | undefined };
 
-/** What was sent cannot be denied any more, and the call need not wait for guardrails that have no effect on it. */
+/**
+ * An answer that was sent can no longer be denied, and the call need not wait for guardrails that have no effect on it.
+ */
 function checkStreamMode(context: z.core.ParsePayload<Modes>): void {
   const { deny = false, async = false, stream_mode: mode } = context.value;
   const decides = deny && !async;
@@ -140,14 +142,14 @@ function checkStreamMode(context: z.core.ParsePayload<Modes>): void {
   });
 }
 
-/** Portkey's older form of a reference is an object, which has nothing but the id. */
+/** Portkey's older form of a reference is an object that has only the ID. */
 const isName = (given: object): given is { id: string } =>
   'id' in given && Object.keys(given).every((key) => key === 'id' || key === 'type');
 
 /**
- * One guardrail of a config, in either form, or the name of a stored one. Strict: unknown checks, members and parameters are
- * refused. What only its evaluation can tell (a pattern that does not compile, a schema too deep) is reported by
- * libs/calls/protect/guardrails when a config is stored or first used.
+ * One guardrail of a config, in either form, or the name of a stored one. Strict: unknown checks, members and
+ * parameters are refused. Problems that only its evaluation can find (a pattern that does not compile, a schema too
+ * deep) are reported by libs/calls/protect/guardrails when a config is stored or first used.
  * @testOnly
  */
 export const GuardrailInput = z.union([
@@ -185,7 +187,7 @@ const Actions = z
   })
   .check(checkStreamMode);
 
-/** Members of the body of POST /guardrails. Both documents are stored as they are given. */
+/** Members of the body of POST /guardrails. Both documents are stored exactly as they are given. */
 export const guardrailFields = {
   name: text({ min: 1, max: 200 }),
   checks: asGiven(z.array(LongCheck).min(1).max(guardrailLimits.checksMax)),
@@ -194,7 +196,7 @@ export const guardrailFields = {
 
 export type GuardrailDocument = { checks: z.input<typeof LongCheck>[]; actions: z.input<typeof Actions> };
 
-/** The guardrail that a stored one is; with no check when all are disabled. null: another release stored it. */
+/** Converts a stored guardrail; it has no check when all are disabled. null: another release stored it. */
 export function toStoredGuardrail(
   { slug, name }: { slug: string; name: string },
   { checks, actions }: GuardrailDocument,

@@ -3,7 +3,7 @@ import { anyObject, integer, text } from '../scalars.ts';
 
 const name = () => text({ min: 1, max: 200 });
 const description = () => text({ max: 2_000 }).nullish();
-/** Its length in bytes is bounded by configuration (SLUICE_PROMPT_MAX). */
+/** Its length in bytes is limited by configuration (SLUICE_PROMPT_MAX). */
 const template = () => z.string().min(1);
 const reference = () => text({ min: 1, max: 200 });
 const objects = () => z.array(anyObject()).max(128).nullish();
@@ -25,7 +25,7 @@ export const promptFields = {
   is_raw_template: z.union([z.boolean(), integer({ min: 0, max: 1 })]).optional(),
 };
 
-/** Of PUT alone. */
+/** Members of PUT only. */
 export const promptUpdateFields = {
   patch: z
     .boolean()
@@ -65,7 +65,7 @@ export const PromptObject = z.looseObject({
   last_updated_at: z.string(),
 });
 
-/** Body of PUT /prompts/{slug}/versions/{version}; null takes the label away. */
+/** Body of PUT /prompts/{slug}/versions/{version}; null removes the label. */
 export const LabelVersionRequest = z.strictObject({ label_id: reference().nullable() });
 
 /** Members of the body of POST /prompts/partials. */
@@ -76,7 +76,7 @@ export const partialFields = {
   version_description: description(),
 };
 
-/** Of PUT alone. */
+/** Members of PUT only. */
 export const partialUpdateFields = {
   description: description().describe('Another name for version_description.'),
   status: versionStatus
@@ -138,7 +138,7 @@ export const CollectionObject = z.object({
     .optional(),
 });
 
-/** Members of the body of POST /labels. A name stands in `slug@name`, so it is no number and not `latest`. */
+/** Members of the body of POST /labels. A name is used in `slug@name`, so it cannot be a number or `latest`. */
 export const labelFields = {
   name: z
     .string()
@@ -162,7 +162,7 @@ export const LabelObject = z.object({
   created_at: z.string(),
   last_updated_at: z.string(),
 });
-/** Body of POST /prompts/{slug}/render and /completions: further members belong to `hyperparameters`. */
+/** Body of POST /prompts/{slug}/render and /completions: other members belong to `hyperparameters`. */
 export const RunPromptRequest = z
   .looseObject({
     variables: anyObject().nullish(),

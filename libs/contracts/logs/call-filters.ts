@@ -27,7 +27,7 @@ export const textList = () =>
     })
     .optional();
 
-/** A number of a query string, as it is written in JSON; kept as text, because exact costs are compared with it. */
+/** A number of a query string, as it is written in JSON. It stays text, because exact costs are compared with it. */
 const decimalText = ({ min, max }: { min: number; max: number }) =>
   text({ min: 1, max: 40 })
     .transform((given, context) => {
@@ -93,7 +93,7 @@ export const moment = () =>
     timestamp(),
   );
 
-/** The workspace that a key of the organisation asks about. */
+/** The workspace that a key of the organisation selects. */
 export const workspaceChoice = {
   workspace_slug: text({ min: 1, max: 200 }).optional().describe('An ID or slug. Default: the workspace of the key.'),
   workspace_id: text({ min: 1, max: 200 }).optional().describe('The same as workspace_slug.'),
@@ -102,7 +102,7 @@ export const workspaceChoice = {
     .describe('The ID of this organisation. No other value is accepted.'),
 };
 
-/** The filters that take a list of the values of a column. */
+/** The filters that accept a list of the values of a column. */
 export type ListFilterName = Extract<Columns[ColumnName], { filter: { list: string } }>['filter']['list'];
 const listFilters = Object.fromEntries(
   columnList.flatMap(([, { filter }]) => {
@@ -130,5 +130,5 @@ export const callFilters = {
 };
 
 const CallFilters = z.object(callFilters);
-/** The filters as they are after they were checked; absent ones match every call. */
+/** The filters after they were checked. Absent ones match every call. */
 export type CallFilters = Partial<z.output<typeof CallFilters>>;

@@ -59,7 +59,7 @@ export const EventList = listOf(EventObject).extend({
     ),
 });
 
-/** `GET /events/replay`: without a moment, the newest. */
+/** `GET /events/replay`. Without a moment, the newest state. */
 export const ReplayQuery = z.object({
   stream: text({ min: 1, max: 200 }).describe('The ID of a record, such as batch_….'),
   version: optionalInteger({ min: 1, max: Number.MAX_SAFE_INTEGER }).describe(

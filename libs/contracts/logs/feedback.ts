@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { decimal, integer, text } from '../scalars.ts';
 
-// POST /feedback and PUT /feedback/{id}: what somebody thinks of the answers of a trace.
+// POST /feedback and PUT /feedback/{id}: feedback on the answers of a trace.
 
 const metadataBytesMax = 16_384;
 

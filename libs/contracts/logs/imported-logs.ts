@@ -6,12 +6,12 @@ import { anyMetadata, integer, text } from '../scalars.ts';
 
 const requestsMax = 1_000;
 
-/** Enough for that many records of about 4 KiB and 60 members each. They are checked in 50 ms. */
+/** Enough for this many records of about 4 KiB and 60 members each, which are checked in 50 ms. */
 export const importedLogsBody = { bodySizeBytesMax: 4_194_304, bodyMembersMax: 60_000 };
 const traceText = () => text({ min: 1, max: 256 }).optional();
 const members = () => z.record(z.string(), z.unknown());
 
-/** Traces are members of the metadata, as clients send them; everything else there is metadata of the call. */
+/** Traces are members of the metadata, as clients send them. All other members are metadata of the call. */
 const ImportedMetadata = anyMetadata().and(
   z.looseObject({ trace_id: traceText(), span_id: traceText(), parent_span_id: traceText(), span_name: traceText() }),
 );

@@ -6,7 +6,7 @@ import { text } from '../scalars.ts';
 
 // /logs/exports: the request log as files.
 
-/** Those that are computed for an export. */
+/** The fields that are computed for an export. */
 const computedFields = [
   'id',
   'created_at',
@@ -26,7 +26,7 @@ const exportFields: readonly ExportField[] = [
   ...columnList.flatMap(([, { exportedAs }]) => (exportedAs === undefined ? [] : [exportedAs as ExportField])),
 ];
 
-/** In a JSON body a filter may also be a number, a list or an object, where a query string has text. */
+/** In a JSON body, a filter can also be a number, a list or an object, where a query string has text. */
 const asQueryText = (value: unknown): unknown => {
   if (typeof value === 'number') return String(value);
   if (Array.isArray(value)) return value.map(String).join(',');

@@ -11,9 +11,9 @@ import { callFilters, moment, workspaceChoice } from './call-filters.ts';
 import { cursor, listOf, queryInteger, wholeNumberText } from '../lists.ts';
 import { integer, text } from '../scalars.ts';
 
-// GET /logs and /logs/{id}: the request log. Prompts and answers are in it only where a workspace or key asks for it.
+// GET /logs and /logs/{id}: the request log. It contains prompts and answers only if a workspace or key asks for it.
 
-/** The columns that the list can be filtered by one value of. */
+/** The columns that can be filtered by a single value. */
 export type ExactFilterName = NamesWith<{ filter: { isExact: true } }>;
 type ExactFilters = { [Name in ExactFilterName]: z.ZodType<NonNullable<RequestLogTable[Name]> | undefined> };
 const exactFilters = Object.fromEntries(
@@ -74,7 +74,7 @@ type MemberValue<Name extends ColumnName> = Columns[Name] extends { shown: { sch
   : RequestLogTable[Name] extends Date
     ? string
     : RequestLogTable[Name];
-/** The members that show columns of the request log, by where they are: in the record itself, or in its `usage`. */
+/** The members that show columns of the request log, by their location: in the record itself, or in its `usage`. */
 export type ColumnMembers = {
   record: { [Name in ColumnName as MemberName<Name, 'record'>]: MemberValue<Name> };
   usage: { [Name in ColumnName as MemberName<Name, 'usage'>]: MemberValue<Name> };
@@ -91,7 +91,7 @@ function columnShapes<Place extends keyof ColumnMembers>(place: Place) {
   return Object.fromEntries(entries) as Shapes<ColumnMembers[Place]>;
 }
 
-/** What answers have beside the record itself. */
+/** The members of answers in addition to the record itself. */
 const keyName = {
   api_key_name: z
     .string()
@@ -130,7 +130,7 @@ const CallStep = z.object({
   model: z.string().optional(),
   outcome: z.enum(['passed', 'failed', 'denied']).optional().describe('The result of guardrails.'),
 });
-/** An attempt at a provider, or a run of guardrails, as the request log keeps it. */
+/** An attempt at a provider, or a run of guardrails, as it is stored in the request log. */
 export type CallStep = z.output<typeof CallStep>;
 
 const nullableText = () => z.string().nullable();

@@ -33,7 +33,9 @@ const amounts = <Name extends string>(names: readonly Name[]) =>
     >,
   );
 
-/** `pricing_adjustments` of a workspace or an integration: factors on listed prices, and own prices in cents a token. */
+/**
+ * `pricing_adjustments` of a workspace or an integration: factors on listed prices, and own prices in cents per token.
+ */
 export const pricingAdjustments = () =>
   z.strictObject({
     multiplier: amounts(['default', ...priceComponents]).optional(),
@@ -45,6 +47,6 @@ export const pricingAdjustments = () =>
 
 const modelsMax = 500;
 
-/** As it was written, where JavaScript would write small ones with an exponent. */
+/** Preserves the spelling of small numbers, which JavaScript would write with an exponent. */
 const decimalOf = (value: number): string =>
   Number.isFinite(value) && /e/.test(String(value)) ? value.toFixed(15).replace(/\.?0+$/, '') : String(value);

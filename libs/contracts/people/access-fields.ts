@@ -11,7 +11,7 @@ export const slug = () =>
     .max(64)
     .regex(/^[a-zA-Z0-9_-]+$/);
 
-/** A point in time as Unix seconds (the public API's form) or ISO 8601 text with an offset; gives a Date. */
+/** A point in time as Unix seconds (the public API's form) or ISO 8601 text with an offset; the result is a Date. */
 export const timestamp = () =>
   z.union([z.int('integer'), z.iso.datetime({ offset: true })]).transform((value, context) => {
     const date = new Date(typeof value === 'number' ? value * 1_000 : value);
@@ -36,7 +36,7 @@ const network = () =>
     .string()
     .max(64)
     .transform((value, context) => {
-      // IPv4 within IPv6 would match nothing, because such addresses are compared as IPv4.
+      // IPv4 within IPv6 would never match, because such addresses are compared as IPv4.
       if (networkForms.some((form) => form.safeParse(value).success) && !/^::ffff:/i.test(value)) return value;
       addBreach(context, {
         path: [],

@@ -39,7 +39,7 @@ export const scopesMax = 200;
 /** A scope in a request. Whether it exists is checked when the key is created (libs/http/rights.ts). */
 export const ScopeText = z.string().min(1).max(100);
 
-/** Who owns the key: the organisation, or a service (a program) or a user of a workspace. */
+/** The owner of the key: the organisation, or a service (a program) or a user of a workspace. */
 export const ApiKeyType = z.enum(['organisation-service', 'workspace-service', 'workspace-user']);
 export type ApiKeyType = z.output<typeof ApiKeyType>;
 
@@ -47,18 +47,18 @@ export type ApiKeyType = z.output<typeof ApiKeyType>;
 const transitionMsMin = 1_800_000;
 const transitionMsMax = 90 * 86_400_000;
 
-/** How long the earlier value of a key goes on working after a rotation. */
+/** How long the previous value of a key continues to work after a rotation. */
 const transitionPeriod = () => integer({ min: transitionMsMin, max: transitionMsMax });
 
 const rotationPolicy = () =>
   z.strictObject({
     rotation_period: z.enum(['weekly', 'monthly']).nullish(),
-    /** Without it, one period from now. */
+    /** Default: one period from now. */
     next_rotation_at: timestamp().nullish(),
     key_transition_period_ms: transitionPeriod().optional(),
   });
 
-/** Members of the body of POST /api-keys. Without `scopes`, or with null, the key may do everything. */
+/** Members of the body of POST /api-keys. Without `scopes`, or with null, the key has all of them. */
 export const apiKeyFields = {
   name: text({ min: 1, max: 200 }),
   description: text({ max: 2_000 }).nullish(),
@@ -75,7 +75,7 @@ export const apiKeyFields = {
       locked_metadata: metadata().nullish(),
       /** false: requests with the key use `config_id`, and must not send a config or an option of one. */
       allow_config_override: z.boolean().optional(),
-      /** Whether requests and answers are recorded in the request log; null: as the workspace says. */
+      /** Whether requests and answers are recorded in the request log; null: the setting of the workspace applies. */
       record_bodies: z.boolean().nullish(),
     })
     .optional(),
@@ -88,7 +88,7 @@ export const apiKeyFields = {
   ),
 };
 
-/** Members that only PUT takes. `reset_usage`: the use of the current period starts again at 0. */
+/** Members of PUT only. `reset_usage`: the use of the current period restarts at 0. */
 export const apiKeyUpdateFields = { reset_usage: z.boolean().optional() };
 
 /** Path of POST /api-keys/{type}/{sub-type}. The organisation has no keys of users. */
@@ -97,14 +97,14 @@ export const ApiKeyPath = z.object({
   sub_type: z.enum(['service', 'user']),
 });
 
-/** Body of POST /api-keys/{id}/rotate. 0: earlier values end at once, for a key that others have got hold of. */
+/** Body of POST /api-keys/{id}/rotate. 0: previous values end immediately, for a key that was leaked. */
 export const RotateApiKeyRequest = z
   .strictObject({
     key_transition_period_ms: z.union([z.literal(0), transitionPeriod()]).optional(),
   })
   .optional();
 
-/** The new value, which is shown once. The earlier one works until `key_transition_expires_at`. */
+/** The new value, which is shown once. The previous one works until `key_transition_expires_at`. */
 export const RotatedApiKey = z.object({
   id: z.string(),
   object: z.literal('api-key'),
@@ -146,7 +146,7 @@ export const ApiKeyObject = z.object({
   creation_mode: z.enum(['api', 'auto']),
   scopes: z.array(z.string()).nullable(),
   last_four: z.string(),
-  /** `exhausted`: nothing is left of its budget in this period. */
+  /** `exhausted`: its budget is used up in this period. */
   status: z.enum(['active', 'exhausted', 'expired']),
   defaults: z.object({
     config_id: z.string().nullable(),
@@ -167,9 +167,9 @@ export const ApiKeyObject = z.object({
     })
     .nullable(),
   allowed_networks: z.array(z.string()).nullable(),
-  /** Since when the key should have been rotated. */
+  /** The time since which a rotation of the key is overdue. */
   rotation_due_at: time().nullable(),
-  /** How long the earlier value still works. */
+  /** How long the previous value still works. */
   key_transition_expires_at: time().nullable(),
   created_at: time(),
   last_updated_at: time(),

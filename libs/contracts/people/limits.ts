@@ -18,7 +18,7 @@ export type RateUnit = (typeof keyRateUnits)[number];
 
 const periodicReset = () => z.enum(['monthly', 'weekly']);
 
-/** When the use of a budget starts again at 0. Both absent: never. */
+/** When the use of a budget restarts at 0. Both absent: never. */
 export const resetFields = {
   periodic_reset: periodicReset().nullish(),
   periodic_reset_days: integer({ min: 1, max: 365 }).nullish(),
@@ -27,12 +27,12 @@ export const resetFields = {
 /** In per cent of the limit. */
 export const alertThreshold = () => decimal(1, 100);
 
-/** `credit_limit` of a budget that may also be 0, which refuses every call. */
+/** `credit_limit` of a budget that can also be 0, which refuses every call. */
 export const creditLimit = (min = 0) => decimal(min, creditMax);
 
 /**
- * A budget of a record: `credit_limit` US cents or tokens in each period. `next_usage_reset_at` is computed by the gateway;
- * it is accepted and ignored, because clients send back what they were answered.
+ * A budget of a record: `credit_limit` US cents or tokens in each period. The gateway computes `next_usage_reset_at`.
+ * It is accepted and ignored in requests, because clients send answers back.
  */
 export const usageLimit = () =>
   z
@@ -55,7 +55,7 @@ export const usageLimit = () =>
 
 const limitsMax = 10;
 
-/** One item for each of `keys`: two limits that differ in their amount alone would be a mistake. */
+/** One item for each of `keys`: two limits that differ only in their amount would be a mistake. */
 const withoutRepeats = <Item extends z.ZodType<object>>(item: Item, keys: readonly string[]) =>
   z
     .array(item)
@@ -79,7 +79,7 @@ const withoutRepeats = <Item extends z.ZodType<object>>(item: Item, keys: readon
 const asList = (value: unknown): unknown =>
   value === null || value === undefined || Array.isArray(value) ? value : [value];
 
-/** `usage_limits` of a record: a list, or one budget in its place. Always a list afterwards; at most one of each type. */
+/** `usage_limits` of a record: a list, or a single budget. The result is always a list; at most one of each type. */
 export const usageLimits = () => z.preprocess(asList, withoutRepeats(usageLimit(), ['type']));
 
 const rateLimit = <Unit extends RateUnit>(units: readonly [Unit, ...Unit[]]) =>
@@ -89,10 +89,10 @@ const rateLimit = <Unit extends RateUnit>(units: readonly [Unit, ...Unit[]]) =>
     value: integer({ min: 0, max: Number.MAX_SAFE_INTEGER }),
   });
 
-/** `rate_limits` of a record: a list, or one rate in its place. Always a list afterwards. 0 refuses every call. */
+/** `rate_limits` of a record: a list, or a single rate. The result is always a list. 0 refuses every call. */
 export const rateLimits = () => z.preprocess(asList, withoutRepeats(rateLimit(rateUnits), ['type', 'unit']));
 
-/** `rate_limits` of an API key, which may also be for a second or a week. */
+/** `rate_limits` of an API key, which can also be per second or per week. */
 export const keyRateLimits = () => z.preprocess(asList, withoutRepeats(rateLimit(keyRateUnits), ['type', 'unit']));
 
 export type UsageLimit = z.output<ReturnType<typeof usageLimit>>;

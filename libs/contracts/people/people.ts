@@ -2,7 +2,10 @@ import { z } from 'zod';
 import { scopesMax, ScopeText } from './api-keys.ts';
 import { text } from '../scalars.ts';
 
-/** A user's in the organisation. Owners and admins have every right in every workspace; a member has those of memberships. */
+/**
+ * The role of a user in the organisation. Owners and admins have every right in every workspace; a member has those of
+ * memberships.
+ */
 export const OrganisationRole = z.enum(['owner', 'admin', 'member']);
 export type OrganisationRole = z.output<typeof OrganisationRole>;
 
@@ -10,7 +13,10 @@ export type OrganisationRole = z.output<typeof OrganisationRole>;
 export const WorkspaceRole = z.enum(['admin', 'manager', 'member']);
 export type WorkspaceRole = z.output<typeof WorkspaceRole>;
 
-/** Kept as given, and compared without regard to the case of ASCII letters. Two spellings that look alike would be two people. */
+/**
+ * Stored as given, and compared without regard to the case of ASCII letters. Two spellings that look alike would be two
+ * people.
+ */
 export const email = () =>
   text({ min: 3, max: 254 })
     .regex(/^[^\s@]+@[^\s@]+$/)
@@ -21,10 +27,10 @@ export const email = () =>
 const personName = () => text({ max: 100 });
 const recordName = () => text({ min: 1, max: 200 });
 
-/** Of one request that gives users to a workspace, or workspaces to an invited person. */
+/** The maximum in one request that adds users to a workspace, or workspaces to an invited person. */
 const membershipsMax = 100;
 
-/** What of a user can be changed. Users come by accepting an invite. */
+/** The fields of a user that can be changed. Users are created by accepting an invite. */
 export const userFields = {
   role: OrganisationRole,
   first_name: personName(),
@@ -51,7 +57,7 @@ export const inviteFields = {
     .array(z.strictObject({ id: recordName(), role: WorkspaceRole }))
     .max(membershipsMax)
     .default([]),
-  /** A key of the new user for each of the workspaces, shown once to whoever accepts. */
+  /** A key of the new user for each of the workspaces. It is shown once to the person who accepts. */
   workspace_api_key_details: z
     .strictObject({ name: recordName().optional(), scopes: z.array(ScopeText).min(1).max(scopesMax) })
     .nullish(),
@@ -75,7 +81,7 @@ export const InviteObject = z.object({
 
 export const CancelledInvite = InviteObject.extend({ deleted: z.literal(true) });
 
-/** What a resent invite is answered with; `inviteLink` as Portkey spells it there. */
+/** The answer for a resent invite; `inviteLink` as Portkey spells it there. */
 export const ResentInvite = InviteObject.extend({ invite_link: z.string(), inviteLink: z.string() });
 
 /** Body of POST /admin/users/invites/accept. */
@@ -85,7 +91,7 @@ export const AcceptInviteRequest = z.strictObject({
   last_name: personName().nullish(),
 });
 
-/** The new user, and the keys that the invite asked for: their only appearance. */
+/** The new user, and the keys that the invite asked for, which are never shown again. */
 export const AcceptedInvite = UserObject.extend({
   workspace_api_keys: z.array(z.object({ id: z.string(), key: z.string(), workspace_id: z.string() })),
 });
@@ -116,7 +122,7 @@ export const AddMembersRequest = z.strictObject({
 
 export const ChangeMemberRequest = z.strictObject({ role: WorkspaceRole });
 
-/** `users` of POST /admin/workspaces: ids, whose users become members, or ids with roles. */
+/** `users` of POST /admin/workspaces: IDs, whose users become members, or IDs with roles. */
 export const firstMembers = () =>
   z
     .array(

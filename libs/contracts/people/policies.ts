@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { alertThreshold, creditLimit, rateUnits, RateLimitType, resetFields, UsageLimitType } from './limits.ts';
 import { addBreach, integer, text } from '../scalars.ts';
 
-/** What a policy can look at; besides, every `metadata.<name>`. */
+/** The keys that a policy can use, in addition to every `metadata.<name>`. */
 const policyKeys = ['api_key', 'virtual_key', 'provider', 'model', 'config', 'prompt', 'workspace_id'] as const;
 
 const policyKey = () =>
@@ -22,7 +22,7 @@ const groupByMax = 5;
 
 const policyFields = {
   name: text({ max: 255 }).nullish(),
-  /** A call falls under the policy if it meets all of them; `*` is met by any value. */
+  /** The policy applies to a call that meets all of them; `*` matches any value. */
   conditions: z.array(z.strictObject({ key: policyKey(), value: text({ min: 1, max: 512 }) })).max(conditionsMax),
   /** One counter for each combination of values. */
   group_by: z.array(z.strictObject({ key: policyKey() })).max(groupByMax),
@@ -61,7 +61,7 @@ const policyObject = {
   last_updated_at: z.string(),
 };
 
-/** A usage-limit policy as it is answered; times in ISO 8601. */
+/** A usage-limit policy in answers; times in ISO 8601. */
 export const UsageLimitPolicyObject = z.object({
   ...policyObject,
   type: UsageLimitType,

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Who a request acts as: `GET /session`, and the answer to `POST /session`. */
+/** The party that a request acts as: `GET /session`, and the answer to `POST /session`. */
 export const SessionObject = z.object({
   object: z.literal('session'),
   workspace: z.object({ id: z.string(), name: z.string(), slug: z.string() }),

@@ -14,7 +14,7 @@ const list = () => z.array(z.union([text({ min: 1, max: 200 }), anyObject()])).m
 const names = () => z.array(text({ min: 1, max: 200 })).max(guardrailLimits.guardrailsMax);
 
 const patternsMax = 20;
-/** Of all patterns together; every body is searched for each of them. */
+/** The maximum of all patterns together, because every body is searched for each of them. */
 const patternSizeMax = 4_000;
 
 const redactPatterns = () =>
@@ -44,19 +44,19 @@ export const recordingFields = () =>
     retention_days: z.int().min(1).max(3_650).nullish().describe('Null for the default of the installation.'),
   });
 
-/** What the calls of a workspace have unless they, or their key, say otherwise. */
+/** The defaults for the calls of a workspace, which calls and their keys can override. */
 const defaults = z.strictObject({
-  /** Under the metadata of the key, which is under that of the call. */
+  /** The metadata of the key overrides it, and that of the call overrides both. */
   metadata: metadata().nullish(),
-  /** Over the metadata of keys and calls, which cannot replace it. */
+  /** It overrides the metadata of keys and calls, which cannot replace it. */
   locked_metadata: metadata().nullish(),
-  /** Stored guardrails, by slug or id, that no call can leave out. */
+  /** Mandatory stored guardrails, by slug or ID. */
   input_guardrails: names().optional(),
   output_guardrails: names().optional(),
   /** The config of users' keys that have none of their own, by slug or id. */
   user_api_key_config: text({ min: 1, max: 200 }).nullish(),
   recording: recordingFields().nullish(),
-  /** Clients send back what they were answered. */
+  /** Clients send answers back. */
   is_default: z.int().optional(),
   object: z.literal('workspace').optional(),
 });
@@ -75,7 +75,7 @@ export const workspaceFields = {
   ),
 };
 
-/** A workspace as it is answered; times in ISO 8601. */
+/** A workspace in answers; times in ISO 8601. */
 export const WorkspaceObject = z.object({
   id: z.string(),
   object: z.literal('workspace'),
@@ -97,12 +97,12 @@ export const WorkspaceObject = z.object({
     .nullable(),
   usage_limits: z.array(anyObject()),
   rate_limits: z.array(anyObject()),
-  /** Factors on listed prices, and own prices in cents a token, as decimals. */
+  /** Factors on listed prices, and own prices in cents per token, as decimals. */
   pricing_adjustments: anyObject().nullable(),
   allowed_networks: z.array(z.string()).nullable(),
   created_at: z.string(),
   last_updated_at: z.string(),
-  /** Of one workspace: its newest members, a hundred at most. */
+  /** Only for a single workspace: its newest members, a hundred at most. */
   users: z.array(MemberObject).optional(),
 });
 
