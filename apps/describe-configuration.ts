@@ -10,7 +10,7 @@ type Fields = Readonly<Record<string, z.ZodType>>;
 const without = (fields: Fields, others: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([name]) => !(name in others)));
 
-/** The sections of the page: each variable is in the first one that fits. */
+/** The sections of the page: each variable is in the first matching one. */
 const sections: readonly { title: string; fields: Fields }[] = [
   { title: 'API and workers', fields: platformFields },
   { title: 'API', fields: without(ApiConfig.shape, platformFields) },
@@ -43,7 +43,7 @@ Commands for operators read \`DATABASE_URL\`, \`SLUICE_MASTER_KEY\`, \`SLUICE_DA
 \`SLUICE_REQUEST_LOG_RETENTION\`. Variables whose names start with \`SLUICE_SECRET_\` hold secrets that
 [secret references](integrations.md) can name.`;
 
-/** The whole of docs/configuration.md. */
+/** Returns the complete docs/configuration.md. */
 export function configurationToMarkdown(): string {
   const tables = sections.map(({ title, fields }) =>
     [

@@ -3,7 +3,7 @@ import { variableNames } from '#libs/kernel/read-env.ts';
 import { ApiConfig } from './api/config.ts';
 import { WorkerConfig } from './worker/config.ts';
 
-/** Variables of `npm start`, the command line and the tests, besides those of the API and the worker. */
+/** Variables of `npm start`, the command line and the tests, in addition to those of the API and the worker. */
 const others = ['SLUICE_MASTER_KEY_FILE', 'SLUICE_SIMULATOR_PORT', 'SLUICE_URL', 'SLUICE_API_KEY', 'SLUICE_PROFILE'];
 const otherPrefixes = /^SLUICE_(?:TEST|BENCH|SECRET)_/;
 
@@ -13,12 +13,13 @@ const known: ReadonlySet<string> = new Set([
   ...others,
 ]);
 
-/** More different characters than this are another word, not a slip. */
+/** If more characters differ than this, it is another word instead of a typing mistake. */
 const slipsMax = 4;
 
 /**
- * A sentence for each `SLUICE_…` variable that no process of Sluice reads, with the nearest name that one does read. Such
- * a variable is no error: it may belong to another release, and a rollback must start.
+ * Returns a sentence for each `SLUICE_…` variable that no process of Sluice reads, with the most similar name that one
+ * does read. Such a variable is not an error: it may belong to another release, and a process must start after a
+ * rollback.
  */
 export function describeUnknownVariables(names: readonly string[] = variableNames()): string[] {
   return names

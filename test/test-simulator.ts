@@ -11,9 +11,9 @@ export type Json = Record<string, unknown>;
  * A simulator that judges requests as the providers do, for the tests of one file, stopped after them, with functions to call
  * it.
  *
- * The simulator's own tests cover what the product's tests rely on and would not notice themselves: that bad requests are
- * rejected, that faults and latencies happen, that calls are counted, and that answers have the members of real ones. What
- * else it can do is covered by the product's tests that use it (test/api, test/conformance).
+ * The simulator's own tests cover the features on which the product's tests rely without noticing failures: that bad
+ * requests are rejected, that faults and latencies happen, that calls are counted, and that answers have the members of
+ * real ones. Its other features are covered by the product's tests that use it (test/api, test/conformance).
  */
 export async function startTestSimulator(options: Partial<SimulatorOptions> = {}) {
   const simulator = createSimulator({ check: checkStrictly, ...options });
@@ -38,7 +38,7 @@ export async function startTestSimulator(options: Partial<SimulatorOptions> = {}
         { model: 'sim-text', messages: [{ role: 'user', content: 'Hello' }], ...fields },
         headers,
       ),
-    /** What arrives on a raw socket, piece by piece, and how it ended. */
+    /** The data that arrives on a raw socket, piece by piece, and how the socket ended. */
     raw: (body: Json): Promise<{ pieces: Buffer[]; text: string; error: string | undefined }> => rawPost(url, body),
   };
 }

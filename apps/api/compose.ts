@@ -27,7 +27,7 @@ export type ApiProcess = {
   platform: Platform;
   /** Records refused requests as events. */
   refusals: RefusalLog;
-  /** The address it listens on, once it has started. */
+  /** The address that it listens on, once it has started. */
   url: () => string;
 };
 
@@ -87,7 +87,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     port: operationsPort,
     host: operationsHost,
   });
-  // Starts first, so that a port in use is reported at once and a liveness probe passes while the database is waited for.
+  // This part starts first, so that a port in use is reported immediately and a liveness probe passes during the wait
+  // for the database.
   const listener: Part = {
     name: 'http listener',
     async start() {

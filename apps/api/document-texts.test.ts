@@ -6,7 +6,7 @@ import { sharedErrors } from './document-texts.ts';
 import { createRoutes, type RouteDeps } from './routes.ts';
 
 const examples = JSON.parse(readSource('apps/api/examples.json')) as Record<string, object>;
-/** Stands for everything that routes are made with: handlers are not called here. */
+/** Replaces all dependencies of routes, because handlers are not called here. */
 const nothing: object = new Proxy(() => nothing, {
   get: (_target, name) => (name === Symbol.iterator ? undefined : nothing),
 });
@@ -19,7 +19,7 @@ test('every operation has a description that says more than its summary', () => 
 
 test('every operation that takes a body has an example of one', () => {
   const lacking = routes.filter(({ path, request, example }) => {
-    // Forwarded with its body, but no client sends one.
+    // The request is forwarded with its body, but no client sends one.
     const takesBody = request?.body !== undefined && !path.endsWith('/cancel');
     return takesBody && example === undefined;
   });

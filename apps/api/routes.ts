@@ -69,7 +69,7 @@ export type RouteDeps = {
   storedObjects: StoredObjects;
   search: PlanDeps['search'];
   liveDeps: LiveDeps;
-  /** Absent if metrics have a port of their own. */
+  /** Absent if metrics have a separate port. */
   metrics: HttpMetrics | undefined;
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
@@ -78,7 +78,7 @@ export type RouteDeps = {
   uploadBytesMax: number;
   uploadRate: UploadRate;
   stallTimeoutMs: number;
-  /** Throws if the workspace may not store more. */
+  /** Throws if the workspace has reached its storage limit. */
   admitUpload: (workspaceId: string) => Promise<void>;
   baseUrl: () => string;
   browserSessions: SessionDeps['browserSessions'];
@@ -183,7 +183,10 @@ function shareDeps(deps: RouteDeps, routes: () => readonly Route[]) {
   };
 }
 
-/** The route with a handler whose statements see the rows of the caller's workspace only. Live calls make no statement. */
+/**
+ * Returns the route with a handler whose statements see only the rows of the caller's workspace. Live calls make no
+ * statements.
+ */
 function boundToWorkspace(route: Route): Route {
   const { handler, scope } = route;
   return {

@@ -45,12 +45,12 @@ export function createAccess(deps: {
   /** How long known keys stay valid while the database does not answer. */
   staleAfterMs: number;
   logger: Logger;
-  /** Throws for a URL that may not be called. */
+  /** Throws for a URL that must not be called. */
   checkDestination: (url: URL) => void;
   /** Records in memory and plans are charged to it. */
   memory: MemoryBudget;
   promptLimits: { outputCharsMax: number; cacheSizeMax: number };
-  /** The secrets that are kept elsewhere. */
+  /** The secrets in secret managers. */
   secretCache: SecretCache;
 }): Access {
   const { db, databaseClock: clock, logger, checkDestination } = deps;

@@ -1,15 +1,15 @@
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 
 export type BoundedRead<Value> = () => Promise<{
-  /** The last value that was read; undefined before the first. */
+  /** The last value that was read; undefined before the first read. */
   value: Value | undefined;
-  /** The value comes from the current read and not from an earlier one. */
+  /** Whether the value comes from the current read instead of an earlier one. */
   isCurrent: boolean;
 }>;
 
 /**
- * Bounds a read that may hang and may be requested very often: one read at a time, at most one per `everyMs`, and a caller
- * waits at most `waitMs` for it. Never rejects.
+ * Limits a read that may hang and may be requested very often: one read at a time, at most one per `everyMs`, and a
+ * caller waits at most `waitMs` for it. Never rejects.
  */
 export function createBoundedRead<Value>(
   read: () => Promise<Value>,
@@ -38,7 +38,7 @@ export function createBoundedRead<Value>(
           value = found;
           isCurrent = true;
         },
-        () => {}, // isCurrent stays false
+        () => {}, // `isCurrent` stays false.
       )
       .finally(() => {
         reading = undefined;

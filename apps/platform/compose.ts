@@ -200,7 +200,7 @@ async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
 }
 
 /**
- * Checks that the blob store belongs to this database. The first process records the store's id; a process with another
+ * Checks that the blob store belongs to this database. The first process records the store's ID; a process with another
  * store throws ConfigurationError, because files of one store would be missing in the other.
  */
 async function requireOwnBlobStore(db: Kysely<Database>, blobs: BlobStore): Promise<void> {

@@ -4,13 +4,13 @@ import type { Database } from '#libs/database/schema.ts';
 
 const name = 'read_model_check';
 
-/** Returns the last check of the read models that was asked for; null if there was none. */
+/** Returns the last requested check of the read models; null if there was none. */
 export async function readModelCheck(db: Kysely<Database>): Promise<ModelCheck | null> {
   const row = await db.selectFrom('installation').select('value').where('name', '=', name).executeTakeFirst();
   return row === undefined ? null : ModelCheck.parse(JSON.parse(row.value));
 }
 
-/** Keeps how far the check is, over what was there. */
+/** Stores the progress of the check, replacing the previous state. */
 export async function noteModelCheck(db: Kysely<Database>, check: ModelCheck): Promise<void> {
   const value = JSON.stringify(check);
   await db

@@ -8,7 +8,7 @@ import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 // A schedule sends no payload.
 const Nothing = z.unknown().transform((): object => ({}));
 
-/** The `priority` of maintenance tasks that take a moment only. */
+/** The `priority` of maintenance tasks that take only a moment. */
 export const quickTaskPriority = 1;
 
 /** Regular tasks: one job for each task and interval, whichever worker enqueues it first. */
@@ -17,13 +17,13 @@ export const maintenanceQueue: QueueDefinition<{ task: string }> = {
   payload: z.object({ task: z.string() }),
   options: {
     retryLimit: 0,
-    expireInSeconds: 86_399, // pg-boss requires less than a day
+    expireInSeconds: 86_399, // pg-boss requires less than a day.
     // Without a heartbeat, the job of a killed worker would block the next one (`exclusive`) until it expires.
     heartbeatSeconds: 10,
-    // Longer than the longest interval: an ended job keeps others of its interval out.
+    // Longer than the longest interval, because an ended job prevents others in its interval.
     deleteAfterSeconds: 7_200,
     retentionSeconds: 7_200,
-    // By the key of the job: a task runs once at a time.
+    // By the key of the job: only one job of a task runs at a time.
     policy: 'exclusive',
   },
 };
@@ -37,7 +37,7 @@ export const modelCheckQueue: QueueDefinition<object> = {
     retryLimit: 3,
     retryDelay: 5,
     heartbeatSeconds: 10,
-    expireInSeconds: 86_399, // pg-boss requires less than a day
+    expireInSeconds: 86_399, // pg-boss requires less than a day.
     retentionSeconds: 86_400,
     deleteAfterSeconds: 3_600,
     notify: true,

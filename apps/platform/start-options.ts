@@ -4,19 +4,19 @@ export type StartOptions = {
   readonly environment: Readonly<Record<string, string>>;
 };
 
-// glibc keeps memory that Node's threads have freed, 25 MB of it after an input file was validated, unless its threshold is
-// set. Other C libraries ignore the variable.
+// glibc retains memory that Node's threads have freed, 25 MB of it after an input file was validated, unless its
+// threshold is set. Other C libraries ignore the variable.
 const environment = { MALLOC_TRIM_THRESHOLD_: '131072' };
 
 // By default V8's young generation grows to 64 MB. Limiting it costs no throughput (measured in interleaved rounds) and
 // keeps a busy worker and a fully loaded API far below 300 MB of resident memory. That flag is also allowed in
-// NODE_OPTIONS. What can be set later, each process sets itself (libs/kernel/heap-growth.ts).
+// NODE_OPTIONS. Options that can be set later are set by each process itself (libs/kernel/heap-growth.ts).
 export const startOptions: Readonly<Record<'api' | 'worker' | 'simulator', StartOptions>> = {
   // It also starts at its full size. V8 shrinks it between two bursts, and the next burst pays for small collections again:
   // 3 to 14 % of a live request's processor time in interleaved rounds. NODE_OPTIONS does not take this flag. At 24 a request
   // costs the API about 5 % less than at 16, for 20 MB; a larger value has no measurable effect.
   api: { flags: ['--max-semi-space-size=24', '--min-semi-space-size=24'], environment },
   worker: { flags: ['--max-semi-space-size=8'], environment },
-  // Also for the simulator: after a pause its calls cost about 5 % less, and it stays below 150 MB.
+  // The same applies to the simulator: after a pause its calls cost about 5 % less, and it stays below 150 MB.
   simulator: { flags: ['--max-semi-space-size=16', '--min-semi-space-size=16'], environment },
 };

@@ -21,12 +21,12 @@ type Asked = {
   timing: { processingMs: number };
 };
 
-// How many prompts' calls are counted for temporary faults; more than any batch has in flight.
+// The maximum of prompts whose calls are counted for temporary faults; more than any batch has in flight.
 const promptsMax = 200_000;
 
 /** Answers decoded calls: chooses behaviour, latency and fault by the model's name and the x-simulator-* headers. */
 export function createCallAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
-  const random = createRandom(1); // latencies vary, and vary alike in every run
+  const random = createRandom(1); // Latencies vary, but in the same way in every run.
   const attempts = createAttemptCounter({ promptsMax });
   return {
     /**
@@ -75,7 +75,7 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
   };
 }
 
-/** The header may leave out the prefix: `x-simulator-fault: 429` is sim-fault-429. */
+/** The prefix can be left out in the header: `x-simulator-fault: 429` is sim-fault-429. */
 function faultNameOf(headers: IncomingHttpHeaders): string | undefined {
   const header = headers['x-simulator-fault'];
   if (header === undefined) return undefined;

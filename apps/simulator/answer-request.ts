@@ -93,7 +93,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     }
   };
 
-  /** Anything thrown that is not a Refusal is a bug in the simulator. */
+  /** Any error that is not a Refusal is a bug in the simulator. */
   const settle = (exchange: Exchange, wire: WireFormat, error: unknown): void => {
     if (error instanceof Refusal) return refuse(exchange, wire, error.failure);
     options.logger?.error({ err: error }, 'answer failed');

@@ -2,8 +2,8 @@ import type { Occasion } from './faults/faults.ts';
 import { mixHash } from './model/hash.ts';
 
 /**
- * Decides for each call whether a fault happens. Counts the calls of each prompt where that is needed; of more than
- * `promptsMax` prompts the oldest are forgotten and start again.
+ * Decides for each call whether a fault happens. Counts the calls of each prompt if that is needed. Beyond `promptsMax`
+ * prompts, the oldest are forgotten and start again.
  */
 export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
   const calls = new Map<number, number>();

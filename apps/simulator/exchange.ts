@@ -8,8 +8,9 @@ export type Exchange = ReturnType<typeof createExchange>;
 type Context = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
 
 /**
- * Handles one request to its end. `headers` (flat names and values) are sent with every status. When the client disconnects
- * or the simulator stops, pauses end early and nothing more is written. Clients that disconnect early are counted.
+ * Handles one request to its end. `headers` (flat names and values) are sent with every status. When the client
+ * disconnects or the simulator stops, pauses end early and no further bytes are written. Clients that disconnect early
+ * are counted.
  */
 export function createExchange(
   request: IncomingMessage,
@@ -18,7 +19,7 @@ export function createExchange(
 ) {
   let closed = false;
   let brokenByUs = false;
-  let wake: (() => void) | undefined; // at most one pause or drain is ever waited for
+  let wake: (() => void) | undefined; // Only one pause or drain is pending at any time.
   stats.received(route);
   response.on('close', () => {
     closed = true;
@@ -54,7 +55,9 @@ export function createExchange(
       response.writeHead(status, all);
       sendTogether(response, bytes);
     },
-    /** Writes a piece. Resolves with true when the next may follow, with false when the client has disconnected. */
+    /**
+     * Writes a piece. Resolves with true when the next piece can follow, with false when the client has disconnected.
+     */
     async write(piece: string | Uint8Array): Promise<boolean> {
       if (closed) return false;
       if (response.write(piece)) return true;
@@ -83,12 +86,12 @@ export function createExchange(
       wake = undefined;
       return !closed;
     },
-    /** RST: the client sees the connection reset. */
+    /** Sends RST: the client sees the connection reset. */
     reset(): void {
       brokenByUs = true;
       request.socket.resetAndDestroy();
     },
-    /** FIN after what was written, even if the HTTP body is incomplete. */
+    /** Sends FIN after the written bytes, even if the HTTP body is incomplete. */
     cut(): void {
       brokenByUs = true;
       request.socket.destroySoon();

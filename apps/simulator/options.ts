@@ -5,21 +5,23 @@ import type { Latency } from './faults/latency.ts';
 import type { Received } from './wire/wire-format.ts';
 
 export type SimulatorOptions = {
-  /** 0 takes any free port. */
+  /** 0 selects any free port. */
   port: number;
   host: string;
   latency: Latency;
-  /** Speed of a streamed answer; 0 sends it at once. */
+  /** The speed of a streamed answer; 0 sends it immediately. */
   tokensPerSecond: number;
   /** The only key that is accepted; absent: any key but `invalid`. */
   requiredKey: Secret | undefined;
   /** A limit that is enforced for each key; 0: none. */
   requestsPerMinute: number;
-  /** Count the calls of each `user` or prompt in GET /stats; a request can ask for itself with x-simulator-count. */
+  /**
+   * Count the calls of each `user` or prompt in GET /stats; a single request can enable this with x-simulator-count.
+   */
   countCalls: boolean;
   countedKeysMax: number;
   bodyMaxBytes: number;
-  /** Between the bytes of the fault slow-drip. */
+  /** The interval between the bytes of the fault slow-drip. */
   dripIntervalMs: number;
   /** How long a fine-tuning job takes by default. */
   trainingMs: number;

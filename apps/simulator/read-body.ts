@@ -2,10 +2,10 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './wire/wire-format.ts';
 
-/** A JSON body; `text` is exactly what was sent. */
+/** A JSON body; `text` is exactly the received text. */
 export type Body = { text: string; json: Record<string, unknown> };
 
-// How long a client may go on sending a rejected body, so that it can still read the error.
+// How long a client can continue to send a rejected body, so that it can still read the error.
 const drainMs = 1_000;
 const nothing = Buffer.alloc(0);
 

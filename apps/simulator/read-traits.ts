@@ -2,7 +2,7 @@ import { parseFaultName, type Fault } from './faults/faults.ts';
 import { parseLatency, type Latency } from './faults/latency.ts';
 import type { Behaviour } from './model/generate.ts';
 
-/** What a model's name says about how it is simulated. */
+/** The traits of the simulation that a model's name contains. */
 export type Traits = {
   behaviour: Behaviour;
   latency: Latency | undefined;
@@ -21,11 +21,11 @@ const cachedNameLengthMax = 256;
 const cache = new Map<string, Traits>();
 
 /**
- * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME may be sim-echo, sim-reflect or a fault (faults.ts)
- * and an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
- * fine-tuning job (`+training:2s`) or something that the answer has: `+think`, `+cached`, `+preamble`, `+refuse`.
- * `__` is the same as `+`, for providers whose names cannot contain `+`.
- * Options are part of the name because it is the only thing that passes through every gateway and batch file.
+ * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME can be sim-echo, sim-reflect or a fault (faults.ts) and
+ * an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
+ * fine-tuning job (`+training:2s`) or a property of the answer: `+think`, `+cached`, `+preamble`, `+refuse`. `__` is
+ * the same as `+`, for providers whose names cannot contain `+`. Options are part of the name because only the name
+ * passes through every gateway and batch file.
  */
 export function readTraits(model: string): Traits {
   const known = cache.get(model);

@@ -16,7 +16,7 @@ const streamHeaders = ['cache-control', 'no-cache'];
 
 const json = {};
 
-/** A whole answer, JSON unless `contentType` says otherwise, in this tick. */
+/** Sends a whole answer in this tick. It is JSON unless `contentType` specifies something else. */
 export function sendBody(
   exchange: Exchange,
   body: Frame,
@@ -54,7 +54,7 @@ async function sendRest(
       if (!(await exchange.write(pending))) return;
       pending = '';
     }
-    pending += String(next.value); // a stream that began with text is text
+    pending += String(next.value); // A stream that began with text consists of text.
   }
   if ((await exchange.write(pending)) && options.holdOpen !== true) exchange.end();
 }

@@ -7,7 +7,7 @@ import type { SimulatorOptions } from './options.ts';
 import { createStats, type StatsSnapshot } from './stats.ts';
 
 export type Simulator = {
-  /** Listens; `url` has no trailing slash and no /v1. Rejects when the address is taken. */
+  /** Listens; `url` has no trailing slash and no /v1. Rejects when the address is in use. */
   start(): Promise<{ url: string }>;
   /** Stops listening, lets answers in flight finish for `drainMs`, then closes every connection. Idempotent. */
   stop(): Promise<void>;
@@ -17,7 +17,7 @@ export type Simulator = {
 
 // Longer than any client keeps an idle connection, so that the server never closes first.
 const keepAliveMs = 3_600_000;
-// A test may send a body slowly on purpose, but a client that never finishes is disconnected.
+// A test can send a body slowly on purpose, but a client that never finishes is disconnected.
 const requestMs = 3_600_000;
 const headersMs = 60_000;
 const headerMaxBytes = 65_536;
@@ -50,7 +50,7 @@ export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulato
   const stop = async (): Promise<void> => {
     if (!server.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    // A keep-alive connection is idle after its last answer, and nothing else would close it.
+    // A keep-alive connection is idle after its last answer, and no other code would close it.
     const sweep = setInterval(() => server.closeIdleConnections(), sweepMs);
     const force = setTimeout(() => server.closeAllConnections(), options.drainMs);
     await closed;

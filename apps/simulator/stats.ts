@@ -43,7 +43,7 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       if (byStatus === undefined) statuses.set(route, (byStatus = new Map()));
       byStatus.set(status, (byStatus.get(status) ?? 0) + 1);
     },
-    /** Nothing more will be sent; `aborted` if the client disconnected before that. */
+    /** The answer is over; `aborted` if the client disconnected before that. */
     finished(aborted: boolean): void {
       openRequests--;
       if (aborted) abortedRequests++;

@@ -17,7 +17,10 @@ const running = (adminKey: Running['keys']['adminKey'], isFirstStart: boolean): 
   databaseUrl: () => 'postgres://user:password@127.0.0.1/sluice',
 });
 
-/** What curl would be called with: the printed line, run by a shell in which `curl` prints its arguments. */
+/**
+ * The arguments with which curl would be called: the printed line is run by a shell in which `curl` prints its
+ * arguments.
+ */
 async function argumentsOf(lines: string[], env: Record<string, string> = {}): Promise<string[]> {
   const line = lines.find((text) => text.startsWith('curl')) ?? '';
   const script = `curl() { printf '%s\\n' "$@"; }\n${line}`;

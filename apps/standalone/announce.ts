@@ -1,7 +1,9 @@
 import path from 'node:path';
 import type { Running } from './standalone.ts';
 
-/** What `npm start` prints when everything runs: the address, on the first start the admin key, and a command to try. */
+/**
+ * The output of `npm start` when everything runs: the address, on the first start the admin key, and a command to try.
+ */
 export function announce({ url, localUrl, keys, isFirstStart }: Running): string[] {
   const { adminKey } = keys;
   const ready = [`sluice ready ${url}/v1`, `  console    ${localUrl}/console`, `  reference  ${localUrl}/docs`];
@@ -48,6 +50,9 @@ function tryLine(url: string, authorization: string): string {
   return `curl -sS ${quoted(`${url}/v1/chat/completions`)} -H ${authorization} -H 'content-type: application/json' -d '${body}'`;
 }
 
-/** Quotes for a POSIX shell, and for zsh, which takes the brackets of an IPv6 address for a pattern. Also works in "$(…)". */
+/**
+ * Quotes for a POSIX shell, and for zsh, which reads the brackets of an IPv6 address as a pattern. Also works in
+ * "$(…)".
+ */
 const quoted = (text: string): string =>
   /^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

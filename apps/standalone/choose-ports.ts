@@ -5,13 +5,13 @@ import { StartError } from './start-error.ts';
 
 export type Ports = { port: number; simulatorPort: number };
 
-/** How long the child processes of a killed start may take to notice and to stop listening. */
+/** How long the child processes of a killed start can take to notice and to stop listening. */
 const leftoverWaitMs = 6_000;
 
 /**
- * Chooses the ports of the API and the simulator for this run; a restarted process keeps its port. If possible the
- * simulator also keeps the port of the last run, because a batch may still be calling it there.
- * Throws StartError if the port of the API is not available.
+ * Chooses the ports of the API and the simulator for this run; a restarted process gets the same port. If possible, the
+ * simulator also has the port of the last run, because a batch may still be calling it there. Throws StartError if the
+ * port of the API is not available.
  */
 export async function choosePorts(config: StandaloneConfig, wasKilled: boolean): Promise<Ports> {
   const waitMs = wasKilled ? leftoverWaitMs : 0;

@@ -8,7 +8,9 @@ import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables } from '#libs/kernel/read-env.ts';
 
-/** The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on. */
+/**
+ * The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on.
+ */
 export const StandaloneConfig = z.object({
   /** Absent: the embedded Postgres. */
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
@@ -23,7 +25,10 @@ export const StandaloneConfig = z.object({
   PORT: ApiConfig.shape.PORT,
   HOST: ApiConfig.shape.HOST,
   SLUICE_STOP_DEADLINE: ApiConfig.shape.SLUICE_STOP_DEADLINE,
-  /** No delay, unlike an API by itself: there is no second API process that a proxy could use instead. */
+  /**
+   * There is no delay, unlike for an API that runs alone, because there is no second API process that a proxy could use
+   * instead.
+   */
   SLUICE_STOP_DELAY: duration('0ms', { minMs: 0, maxMs: 600_000 }),
   SLUICE_DRAIN: WorkerConfig.shape.SLUICE_DRAIN,
   SLUICE_SIMULATOR_PORT: z.coerce
@@ -37,7 +42,7 @@ export const StandaloneConfig = z.object({
 });
 
 export type StandaloneConfig = z.output<typeof StandaloneConfig> & {
-  /** Absolute. */
+  /** An absolute path. */
   dataDir: string;
   /** The environment from which those of the child processes are built. */
   env: NodeJS.ProcessEnv;
@@ -49,13 +54,13 @@ export type StartValues = {
   port: number;
   simulatorPort: number;
   masterKey: string;
-  /** Undefined on a later start if the key file was removed. */
+  /** undefined on a later start if the key file was removed. */
   adminKey: string | undefined;
 };
 
 /**
- * The configuration of the demo: a scratch directory, a free port and an embedded database, even if the environment names
- * real ones, and few log lines.
+ * The configuration of the demo: a temporary directory, a free port and an embedded database, even if the environment
+ * names real ones, and few log lines.
  */
 export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
   const { SLUICE_LOG_LEVEL = 'warn' } = env;
@@ -91,7 +96,7 @@ export function readConfig(given: NodeJS.ProcessEnv = process.env): StandaloneCo
   return { ...config, env, dataDir: path.resolve(config.SLUICE_DATA_DIR) };
 }
 
-// As readEnv sees it.
+// The same rule as in readEnv.
 const isGiven = (value: string | undefined): value is string => value !== undefined && value.trim() !== '';
 
 function checkBootstrapKey(key: string): void {
@@ -114,12 +119,12 @@ function throwAllProblems(checks: readonly (() => unknown)[]): void {
   throw new ConfigurationError(`The configuration is invalid:\n${[...problems].map((line) => `  ${line}`).join('\n')}`);
 }
 
-// No other variables are passed on: the shell's environment may hold secrets that a child process has no use for.
+// No other variables are passed on: the shell's environment may contain secrets that a child process does not need.
 const inherited = /^(?:PATH|HOME|USER|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|NO_COLOR|NODE_\w+)$/;
 // These describe an IPC channel between Node and the parent of this process; a child must not open it.
 const notInherited = /^(?:NODE_CHANNEL_\w+|NODE_UNIQUE_ID)$/;
 
-// The first is passed to the API only. The second would move the details of /health/ready, which this start reads.
+// The first is passed only to the API. The second would move the details of /health/ready, which this start reads.
 const notForChildren: ReadonlySet<string> = new Set(['SLUICE_BOOTSTRAP_KEY', 'SLUICE_OPERATIONS_PORT']);
 
 /** The whole environment of each child process: an allow-list, Sluice's variables, and the values of this start. */
@@ -132,7 +137,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
   const shared: Environment = {
     ...base,
     ...pick((name) => name.startsWith('SLUICE_') && !notForChildren.has(name)),
-    // Variables of libpq (certificates, SSL mode) apply to the operator's database only, not to the embedded one.
+    // Variables of libpq (certificates, SSL mode) apply only to the operator's database, not to the embedded one.
     ...(config.DATABASE_URL === undefined ? {} : pick((name) => /^PG[A-Z]+$/.test(name))),
     DATABASE_URL: values.databaseUrl,
     HOST: config.HOST,
@@ -160,7 +165,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
   };
 }
 
-/** Child processes run in the project folder, so a relative path would mean another folder there. */
+/** Child processes run in the project folder, so a relative path would refer to another folder there. */
 function absoluteBlobs(blobs: string): string {
   return blobs.startsWith('file:') ? `file:${path.resolve(blobs.slice('file:'.length))}` : blobs;
 }

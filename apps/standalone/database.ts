@@ -8,7 +8,7 @@ import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 export type KeptPostgres = {
-  /** Its current address, or the last one. */
+  /** Its current address, or its last one. */
   url: () => string;
   stop: () => Promise<void>;
 };
@@ -19,7 +19,7 @@ type Options = {
   onProblem: (text: string) => void;
   /** Cancels the first start. */
   signal: AbortSignal;
-  /** Called when it runs again after it died; `moved` if it had to take another port. */
+  /** Called when it runs again after it died; `moved` if it had to use another port. */
   onRestarted: (moved: boolean) => void;
   backoff?: { firstMs: number; maxMs: number };
 };
@@ -72,7 +72,7 @@ export type Installation = {
   hasMasterKey: boolean;
 };
 
-/** What earlier starts have left in the database. Throws if the database cannot be reached. */
+/** The state of the database after earlier starts. Throws if the database cannot be reached. */
 export async function inspectInstallation(databaseUrl: string, logger: Logger): Promise<Installation> {
   return await withDatabase(databaseUrl, logger, async (db) => {
     const has = async (table: string, condition = sql`true`): Promise<boolean> => {

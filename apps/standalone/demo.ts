@@ -10,7 +10,7 @@ import { explain } from './explain.ts';
 import { onStopSignal } from './processes/on-stop-signal.ts';
 import { createStandalone } from './standalone.ts';
 
-/** Bounds memory: each custom_id is kept in memory until its result is found. */
+/** Limits memory: each custom_id stays in memory until its result is found. */
 const linesMax = 1_000_000;
 const interruptedExitCode = 130;
 
@@ -29,7 +29,7 @@ const say = (text: string): void => void process.stdout.write(`${text}\n`);
 const problem = (text: string): void => void process.stderr.write(`${text}\n`);
 
 const scratch = await mkdtemp(path.join(tmpdir(), 'sluice-demo-'));
-await chmod(scratch, 0o711); // run by root, the database runs as another user, who needs to reach its folder
+await chmod(scratch, 0o711); // If root runs the demo, the database runs as another user, who needs to reach its folder.
 const dataDir = path.join(scratch, 'data');
 try {
   process.exitCode = await runInScratch();
@@ -61,7 +61,7 @@ async function runInScratch(): Promise<number> {
   const folder = path.resolve(options.out);
   try {
     say(`sluice demo: the whole platform in ${scratch}`);
-    // Before the start, which takes seconds: a mistyped folder should fail right away.
+    // Prepared before the start, which takes seconds, so that a mistyped folder fails immediately.
     await prepareFolder(folder);
     const startedAt = performance.now();
     const running = await standalone.start();
@@ -87,7 +87,7 @@ async function runInScratch(): Promise<number> {
 
 async function removeScratch(): Promise<void> {
   try {
-    await removeEmbeddedPostgres(dataDir); // its files may be outside of the data directory
+    await removeEmbeddedPostgres(dataDir); // Its files may be outside of the data directory.
     await rm(scratch, { recursive: true, force: true, maxRetries: 5 });
   } catch (error) {
     problem(`${scratch} could not be removed: ${explain(error)}`);

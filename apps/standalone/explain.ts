@@ -12,7 +12,7 @@ export function explain(error: unknown): string {
     return `The disk is full: ${error.message}. Free some space, or choose another SLUICE_DATA_DIR.`;
   }
   if (!isExpected) return error.stack ?? error.message;
-  // A GatewayError hides its cause from API callers. The operator may see it.
+  // A GatewayError hides its cause from API callers. The operator can see it.
   return error instanceof GatewayError && error.cause instanceof Error
     ? `${error.message} (${error.cause.message})`
     : error.message;

@@ -10,15 +10,15 @@ import { StartError } from './start-error.ts';
 
 export type Keys = {
   masterKey: Secret;
-  /** `file` is absent if the key is SLUICE_BOOTSTRAP_KEY. Undefined: there are keys, but none is stored here. */
+  /** `file` is absent if the key is SLUICE_BOOTSTRAP_KEY. undefined: there are keys, but none is stored here. */
   adminKey: { value: Secret; file: string | undefined } | undefined;
 };
 
 /**
- * The two keys of an installation, from the environment or from their files in the data directory. A key is generated only
- * if the database has none yet, and is on disk before a process uses it, so that no crash can lose it. An operator who
- * removes `admin.key` (the key stays valid) does not get a new one at each start.
- * Throws StartError if stored secrets need a master key that is missing.
+ * The two keys of an installation, from the environment or from their files in the data directory. A key is generated
+ * only if the database has none yet, and is on disk before a process uses it, so that no crash can lose it. If an
+ * operator removes `admin.key` (the key stays valid), the next starts do not create a new one. Throws StartError if
+ * stored secrets need a master key that is missing.
  */
 export async function prepareKeys(config: StandaloneConfig, installation: Installation): Promise<Keys> {
   return {

@@ -15,11 +15,11 @@ import { StartError } from './start-error.ts';
 import { supervise, type Supervised } from './processes/supervise.ts';
 import { waitUntilReady } from './processes/wait-until-ready.ts';
 
-/** Output for people: `say` for progress, `problem` for what went wrong. */
+/** Output for people: `say` for progress, `problem` for errors. */
 export type Terminal = { say: (line: string) => void; problem: (line: string) => void };
 
 export type Running = {
-  /** Without a path, as HOST and PORT say. */
+  /** The address from HOST and PORT, without a path. */
   url: string;
   /** Like `url`, but reachable from this machine even if HOST is the wildcard address. */
   localUrl: string;
@@ -35,18 +35,20 @@ export type Running = {
 export type Standalone = {
   /** Starts everything and returns when calls and batches are served. Throws StartError after stopping what had started. */
   start(): Promise<Running>;
-  /** Stops API, worker, simulator and database, in this order. True if none of them had to be killed. Idempotent. */
+  /** Stops API, worker, simulator and database, in this order. true if none of them had to be killed. Idempotent. */
   stop(): Promise<boolean>;
   /** Kills the processes; the embedded database notices and stops. For the second Ctrl-C. */
   kill(): void;
 };
 
-/** Each process keeps a file of this size and the one before it: enough for days of one line per request. */
+/** Each process has a file of this size and the previous one: enough for days of one line per request. */
 const logSizeBytesMax = 16_777_216;
-/** Longer than each process's own deadline, so that the process itself gives up and says why. */
+/** Longer than each process's own deadline, so that the process itself gives up and logs the reason. */
 const stopGraceMs = 12_000;
 const simulatorDrainMs = 2_000;
-/** How long a process may finish its answers when the database has moved to another address. It cannot write any more. */
+/**
+ * How long a process can finish its answers when the database has moved to another address. It cannot write any more.
+ */
 const restartWithinMs = 2_000;
 
 /** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
@@ -238,7 +240,7 @@ function loggerTo(log: ChildLog, level: string): Logger {
   return createLogger({ name: 'standalone', level }, { write: (text: string) => log.line(text.trimEnd()) });
 }
 
-/** Without the user and password. */
+/** The address without the user and password. */
 function databaseAddress(databaseUrl: string): string {
   const { host, pathname } = new URL(databaseUrl);
   return `${host}${pathname}`;
@@ -246,7 +248,7 @@ function databaseAddress(databaseUrl: string): string {
 
 const bracketed = (host: string): string => (host.includes(':') ? `[${host}]` : host);
 
-/** HOST may be the wildcard address, which not every system can connect to. */
+/** HOST can be the wildcard address, which not every system can connect to. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   return host === '::' ? '::1' : host;

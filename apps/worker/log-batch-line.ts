@@ -8,7 +8,7 @@ import type { Telemetry } from '../platform/operations/telemetry.ts';
 
 /**
  * Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch.
- * Returns its cost, so that the batch and the log say the same.
+ * Returns its cost, so that the batch and the log agree.
  */
 export function logBatchLine(
   { requestLog, costs, telemetry }: { requestLog: RequestLog; costs: CallCosts; telemetry: Telemetry | null },

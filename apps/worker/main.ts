@@ -9,11 +9,11 @@ const logger = createLogger({ name: 'worker', level: 'info' });
 try {
   const config = readEnv(WorkerConfig);
   logger.level = config.SLUICE_LOG_LEVEL;
-  // `npm start` has said so already.
+  // `npm start` has printed it already.
   if (process.send === undefined) for (const text of describeUnknownVariables()) logger.warn(text);
   const { parts } = await composeWorker(config, logger);
   await runProcess(parts, { logger, deadlineMs: config.SLUICE_DRAIN + 10_000 });
 } catch (error) {
   reportFailedStart(logger, error);
-  process.exit(1); // what was already opened, like a database connection, would keep it running
+  process.exit(1); // Open resources, such as a database connection, would prevent the process from ending.
 }

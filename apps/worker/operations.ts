@@ -23,7 +23,7 @@ export type WorkerOperations = {
   countSettle: (results: number) => void;
 };
 
-/** The worker's /health and /metrics, if a port is configured. The worker serves nothing else. */
+/** The worker's /health and /metrics, if a port is configured. The worker has no other routes. */
 export function createWorkerOperations(deps: {
   platform: Platform;
   permits: PermitPool;

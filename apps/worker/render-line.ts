@@ -4,7 +4,7 @@ import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
-/** Makes the bodies of lines that name a prompt, by the versions that were pinned when the batch was validated. */
+/** Makes the bodies of lines that name a prompt, with the versions that were pinned when the batch was validated. */
 export function createRenderLine(prompts: Pick<Prompts, 'render'>): RenderLine {
   const requireGoodBody = {
     chat: createBodyCheck('/v1/chat/completions'),

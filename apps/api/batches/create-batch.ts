@@ -30,7 +30,7 @@ export type CreateBatchDeps = {
   batches: Batches;
   files: Files;
   batchTargets: BatchTargets;
-  /** The scope that a call to the endpoint needs, and thus a batch of such calls. */
+  /** The scope that a call to the endpoint needs. A batch of such calls needs the same. */
   scopeOf: (endpoint: BatchEndpoint) => string;
 };
 
@@ -83,8 +83,9 @@ export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBat
 }
 
 /**
- * The options as the log may hold them: a config can contain a provider's key, and the resolved target is recorded instead.
- * The lines inherit the metadata of the request; entries of the option take precedence over those that are not locked.
+ * The options in the form that the log can store: a config can contain a provider's key, and the resolved target is
+ * recorded instead. The lines inherit the metadata of the request; entries of the option take precedence over those
+ * that are not locked.
  */
 export function recordable(options: GatewayOptions, request: Request) {
   const { virtual_key, provider_model, on_budget_exceeded } = options;
@@ -115,7 +116,9 @@ export function refuseOtherPurposes(file: FileRow | undefined): void {
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });
 }
 
-/** What the lines inherit from the call that created the batch: its tracing headers, its key and its user. */
+/**
+ * The headers that the lines inherit from the call that created the batch: its tracing headers, its key and its user.
+ */
 export function inheritedFrom(request: Request): Record<string, string> {
   const { traceId, spanId, spanName } = contextOf(request);
   const { keyId, principal } = callerOf(request);

@@ -20,8 +20,9 @@ export type DryRunRouteDeps = DryRunDeps &
   };
 
 /**
- * POST /v1/batches/dry-run: what would happen to a batch with this body, without creating it. Whatever creating it would
- * refuse is refused here too. Errors: those of POST /v1/batches, and rate_limited (`too_many_queries`).
+ * POST /v1/batches/dry-run: predicts the course of a batch with this body, without creating it. Everything that
+ * creating it would refuse is refused here too. Errors: those of POST /v1/batches, and rate_limited
+ * (`too_many_queries`).
  */
 export function dryRunBatch(deps: DryRunRouteDeps): Route {
   return {

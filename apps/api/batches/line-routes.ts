@@ -30,7 +30,7 @@ const resultErrors = {
   results_not_kept: 'the results of the batch were deleted after their retention period; download its files instead',
 };
 
-/** What lines are read with; the input of a batch is gone when its file was deleted. */
+/** The dependencies for reading lines. The input of a batch is not available if its file was deleted. */
 export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
   db: deps.db,
   blobs: deps.blobs,
@@ -41,9 +41,9 @@ export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs
 });
 
 /**
- * The lines of a batch, while it runs and after it has ended, and what made lines fail. Results have no workspace, so they
- * are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors: not_found, conflict
- * (`results_not_kept`), rate_limited (searches).
+ * The lines of a batch, while it runs and after it has ended, and the errors of failed lines. Results have no
+ * workspace, so they are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors:
+ * not_found, conflict (`results_not_kept`), rate_limited (searches).
  */
 export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps): Route[] {
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
@@ -137,8 +137,8 @@ type LinePlace = { workspaceId: string; batchId: string | null; line: number | n
 export type ReadLineBodies = (caller: Caller, place: LinePlace) => Promise<RecordedTexts | null>;
 
 /**
- * Reads what a line of a batch sent and got, for its record in the request log. null: it is no line of a batch, the caller may
- * not read batches, or it is no longer there.
+ * Reads the request and the answer of a batch line, for its record in the request log. null: it is not a line of a
+ * batch, the caller has no right to read batches, or it no longer exists.
  */
 export const createLineBodiesReader =
   ({ batches, lines }: Pick<BatchLineDeps, 'batches' | 'lines'>): ReadLineBodies =>

@@ -27,9 +27,9 @@ export type RetryDeps = {
   batchTargets: BatchTargets;
   snapshot: Pick<AccessSnapshot, 'findCredentialById'>;
   scopeOf: (endpoint: BatchEndpoint) => string;
-  /** Throws if the workspace may not store more. */
+  /** Throws if the workspace has reached its storage limit. */
   admitUpload: (workspaceId: string) => Promise<void>;
-  /** Turns of those that read a whole input file. */
+  /** Turns of requests that read a whole input file. */
   fileReads: Turns;
 };
 

@@ -16,11 +16,11 @@ import { bodyBytesMax } from '#libs/request-log/bodies/body-recorder.ts';
 import type { CallEnd } from '#libs/request-log/record/logged-call.ts';
 import { endOf, recordCall, type RecordDeps } from './record-call.ts';
 
-/** Two bytes for each character, and what assembling it takes. */
+/** Two bytes for each character, and the memory for assembling them. */
 const recordedBytesMax = 4 * bodyBytesMax;
 
 export type AnswerDeps = RecordDeps & {
-  /** A client that takes nothing of its answer for so long is cut off. */
+  /** A client that reads nothing of its answer for this long is disconnected. */
   stallTimeoutMs: number;
   logger: Logger;
 };
@@ -37,9 +37,9 @@ export type Answered<Kind extends Outcome = Outcome> = {
 type Headers = Readonly<Record<string, string>>;
 
 /**
- * Sends what came of a call and records it, also when it cannot be sent; a promise only where there is something to wait
- * for. A call without a config that was refused before its target was known is no call: the error is thrown, and not
- * recorded.
+ * Sends the outcome of a call and records it, even if it cannot be sent. Returns a promise only if it has to wait. A
+ * call without a config that was refused before its target was known does not count as a call: the error is thrown, and
+ * not recorded.
  */
 export function answerCall(deps: AnswerDeps, answered: Answered): void | Promise<void> {
   const { call, outcome } = answered;
@@ -51,7 +51,7 @@ export function answerCall(deps: AnswerDeps, answered: Answered): void | Promise
   }
 }
 
-/** A call that could not be answered as it ended; its provider was called all the same. */
+/** Records a call whose outcome could not be sent. Its provider was called nevertheless. */
 function lost(deps: RecordDeps, { request, call, outcome, controller }: Answered, error: unknown): never {
   if (!call.isRecorded) {
     const left = outcome.kind === 'relayed' && controller.signal.aborted;
@@ -83,13 +83,13 @@ function send(deps: AnswerDeps, answered: Answered): void | Promise<void> {
   }
 }
 
-/** What an answer says about its call. */
+/** The headers of an answer that describe its call. */
 function callHeaders(call: LiveCall, outcome: Outcome): Headers {
   if (call.isRouted) return planHeaders(call, outcome);
   if (call.target === null) return noHeaders;
   const { provider } = call.target;
   return call.request.relayed === undefined
-    ? // As for a call with a config, which may also have been tried again, elsewhere, or not at all.
+    ? // The same as for a call with a config, which may also have been retried, sent elsewhere, or not made.
       { 'x-gateway-provider': provider, 'x-gateway-retry-attempt-count': '0' }
     : { 'x-gateway-provider': provider };
 }
@@ -129,7 +129,7 @@ function sendJson(
   { request, response, call, outcome }: Answered<JsonAnswer>,
   headers: Headers,
 ): void {
-  // One list: a header that is set by itself costs three times as much.
+  // One list, because setting a header separately costs three times as much.
   const head: string[] = [];
   for (const name in headers) head.push(name, headers[name] as string);
   head.push('content-type', outcome.contentType, 'content-length', String(outcome.body.length));
@@ -184,7 +184,7 @@ async function sendStream(
   );
 }
 
-/** Passes the events of a stream on, and adds them to the answer that is recorded, until that is too large for it. */
+/** Passes the events of a stream on, and adds them to the recorded answer, until that is too large to be recorded. */
 async function* assembled(
   events: AsyncIterable<readonly string[]>,
   answer: StreamAnswerBuilder,
@@ -196,20 +196,20 @@ async function* assembled(
     try {
       for (const payload of batch) if (payload !== '[DONE]') bytes += answer.add(payload);
     } catch {
-      // An event that is no JSON: the client has it, and what came before it is recorded.
+      // The event is not valid JSON. The client has received it, and the events before it are recorded.
       bytes = Number.POSITIVE_INFINITY;
     }
   }
 }
 
-/** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */
+/** Writes the answer as it arrives. If it breaks off in the middle, the client's connection is cut as well. */
 async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>): Promise<void> {
   const { request, response, call, outcome, controller } = answered;
   const { status, body } = outcome;
   const recorded = callerOf(request).defaults.recording ? new RelayedCopy(outcome.headers['content-type']) : null;
   response.statusCode = status;
   if (status >= 400 && !request.complete && hasBody(request)) {
-    // Refused before the whole body was there.
+    // Refused before the whole body had arrived.
     const chunks: Buffer[] = await body.toArray();
     for (const chunk of chunks) recorded?.add(chunk);
     drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
@@ -218,7 +218,7 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
       const pieces = body as AsyncIterable<Buffer>;
       await sendPieces(response, recorded === null ? pieces : recorded.of(pieces), deps.stallTimeoutMs);
     } catch {
-      // Recorded by what `done` says.
+      // Recorded when `done` resolves.
     }
     if (!response.writableEnded) {
       controller.abort(new Error('the client disconnected or stopped reading'));
@@ -241,7 +241,10 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
   recordCall(deps, request, call, end, recorded === null ? undefined : () => recorded.body());
 }
 
-/** Keeps the text of an answer that passes through, for its record: none of audio, images, files, or what is too large. */
+/**
+ * Copies the text of an answer that passes through, for its record. Audio, images, files, and texts that are too large
+ * are not copied.
+ */
 class RelayedCopy {
   private readonly chunks: Buffer[] = [];
   private bytes = 0;
@@ -270,7 +273,7 @@ class RelayedCopy {
   }
 }
 
-/** How long ago the answer had begun to come, in milliseconds. */
+/** How long ago the answer began to arrive, in milliseconds. */
 function sinceBegun({ attempts }: Outcome): number {
   const last = attempts.at(-1);
   return last === undefined ? 0 : Math.max(0, Date.now() - last.startedAt - last.durationMs);

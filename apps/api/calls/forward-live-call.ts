@@ -22,7 +22,7 @@ export type LiveDeps = AnswerDeps & {
   calls: Pick<Calls, 'run'>;
 };
 
-/** What of a body decides how it is forwarded; everything else passes untouched. */
+/** The members of a body that determine how it is forwarded. All others pass untouched. */
 type LiveBody = {
   model: string;
   stream?: boolean | null | undefined;
@@ -31,13 +31,13 @@ type LiveBody = {
 
 type LiveOperation = {
   operation: Extract<Operation, 'chat' | 'completions' | 'embeddings'>;
-  /** For the document; bodies are checked by the contract of `path`, which is this one. */
+  /** For the document. Bodies are checked by the contract of `path`, which is the same. */
   request: z.ZodType<LiveBody>;
   path: BatchEndpoint;
 } & RouteText &
   Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
-// Tracing, cache, and where the call goes with which credential.
+// Headers for tracing, the cache, and the destination and credential of the call.
 export const liveHeaders: readonly string[] = [
   'trace-id',
   'span-id',
@@ -57,8 +57,8 @@ export const liveHeaders: readonly string[] = [
 ];
 
 /**
- * A route of a live call: checks the body (CALL-1, CALL-2), finds its plan, sends the client's own bytes
- * where that leads, and answers with the provider's. Without a config one provider call; clients retry by themselves.
+ * A route of a live call: checks the body (CALL-1, CALL-2), finds its plan, sends the client's own bytes to its target,
+ * and answers with the provider's. Without a config, there is only one provider call; clients retry themselves.
  */
 export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {
   const requireGoodBody = createBodyCheck(route.path);
@@ -77,7 +77,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
       const controller = abortWhenClientLeaves(response);
-      // Without a config the value of a large body is made when an adapter needs it; most send the bytes.
+      // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
       const sent = toForward(operation, request, body, controller.signal, parsed);

@@ -12,12 +12,12 @@ import { metadataOf } from './call-metadata.ts';
 /** A call of a client that waits for its answer. */
 export type LiveCall = Call & {
   readonly credentials: RequestedCredential;
-  /** How messages call its config. */
+  /** The name of its config in messages. */
   readonly configParam: string;
   readonly startedAt: number;
-  /** It goes by a config, by options in its headers or by guardrails: its answer and its record say which target it had. */
+  /** The call uses a config, options in its headers or guardrails, so its answer and its record contain the target. */
   readonly isRouted: boolean;
-  /** It has its row in the request log. */
+  /** Whether it has its row in the request log. */
   isRecorded: boolean;
 };
 
@@ -63,7 +63,7 @@ export function liveCallOf(
 
 const noParams = {};
 
-/** Live calls are made once, with the caller's credentials where a target has none of its own. */
+/** Live calls are made once, with the caller's credentials for targets that have none of their own. */
 export const liveCourse = (routing: Pick<Routing, 'resolveLeaf'>): Course<LiveCall> => ({
   resolve: ({ workspaceId, credentials, configParam: param }, leaf, model, isLeafsModel) =>
     routing.resolveLeaf({ workspaceId, credentials, leaf, param, model, isLeafsModel }),

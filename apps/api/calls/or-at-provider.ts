@@ -3,14 +3,14 @@ import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
 
-/** For the descriptions of these routes. */
+/** A sentence for the descriptions of these routes. */
 export const atProvider =
   'With a virtual key in the headers, an ID that Sluice does not know is looked up at the provider.';
 
 /**
- * A route of our files, batches and fine-tuning jobs that also serves those which live at a provider, if the headers name
- * one: what is not found here is asked for there, by the same id. Ours always win, and an id that can only be one of ours
- * is never sent anywhere, whichever workspace it belongs to. (OpenAI's batch ids have the form of ours.)
+ * A route of our files, batches and fine-tuning jobs that also serves those at a provider, if the headers name one: an
+ * ID that is not found here is looked up there. Our own records always take precedence, and an ID that can only be one
+ * of ours is never sent anywhere, whichever workspace it belongs to. (OpenAI's batch IDs have the form of ours.)
  */
 export function orAtProvider(deps: RelayDeps, route: Route): Route {
   const { method, path, request: accepted = {}, handler } = route;
@@ -35,5 +35,5 @@ export function orAtProvider(deps: RelayDeps, route: Route): Route {
   };
 }
 
-/** What `newId` makes and no provider does. */
+/** The IDs that `newId` makes and no provider does. */
 const ours = /^(?:file|ftjob)-[\da-f]{32}$/;

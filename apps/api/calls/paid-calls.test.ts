@@ -22,10 +22,10 @@ import { liveRoutes } from './routes.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { relayRoute } from './relay-call.ts';
 
-// Whatever fails after a provider was asked, the call has its row, and one only. Each round lets the next of the steps
-// after the provider's answer throw, until a round has no such step.
+// If a step fails after a provider was called, the call still has exactly one row. Each round lets the next one of the
+// steps after the provider's answer throw, until a round has no such step.
 
-/** Counts the steps of a call once its provider was asked, and throws at one of them. */
+/** Counts the steps of a call after its provider was called, and throws at one of them. */
 function createFault() {
   let left = Number.POSITIVE_INFINITY;
   let isAsked = (): boolean => false;
@@ -143,7 +143,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
   return { rig, rows, call };
 }
 
-/** The steps of sending fail, too; but not those of the error's own answer. */
+/** The steps of sending fail as well, except those of the error's own answer. */
 function failing(response: ServerResponse, step: () => void): void {
   let isSpent = false;
   const guarded = <Args extends unknown[], Result>(work: (...args: Args) => Result) => {
@@ -188,7 +188,7 @@ test.each([
     step += 1;
   }
   expect(rows).toHaveLength(1);
-  // The round without a fault; and there were rounds with one.
+  // The last round had no fault, and earlier ones had one.
   expect(rows[0]).toMatchObject({ status: 200, error_code: null, provider: 'openai', attempts: 1 });
   expect(step).toBeGreaterThan(1);
 });
@@ -196,7 +196,7 @@ test.each([
 test('what an answer cost is in its row, although a guardrail failed after it', async () => {
   const { rig, rows, call } = await setUp({ hasConfig: true });
   rig.upstream.script((reply) => reply.json(200, completion));
-  // The first step is the cache's, which costs the call nothing; the second is the guardrails'.
+  // The first step belongs to the cache, whose failure does not affect the call; the second belongs to the guardrails.
   await call(2, '/v1/chat/completions', { model: 'm', messages });
   expect(rows).toMatchObject([
     { status: 500, error_code: 'internal_error', attempts: 1, input_tokens: 12, output_tokens: 7 },

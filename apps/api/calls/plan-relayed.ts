@@ -7,7 +7,10 @@ import type { RelayBody } from './relay-body.ts';
 
 type Relay = { method: string; path: string; area: RelayArea; body: Pick<RelayBody, 'json' | 'asksForStream'> };
 
-/** `isWhole`: the answer is judged before it is sent, so that the call is made as one of `operation`, and not relayed. */
+/**
+ * `isWhole`: the answer is checked before it is sent, so the call is made as one of `operation` instead of being
+ * relayed.
+ */
 type RelayPlan = { plan: Plan; operation: Operation | RelayArea; isWhole: boolean };
 
 const judgedOperations: ReadonlyMap<string, Operation> = new Map(
@@ -15,9 +18,9 @@ const judgedOperations: ReadonlyMap<string, Operation> = new Map(
 );
 
 /**
- * The plan of a pass-through call: the first target of its config with its guardrails, which judge a call whose answer
- * comes whole on both sides, and of a stream the input. Throws unsupported_operation (`guardrails_not_applicable`) when
- * there is something to judge that cannot be: guardrails are never left out silently.
+ * The plan of a pass-through call: the first target of its config with its guardrails. They check both input and output
+ * of a call whose answer comes whole, and only the input of a stream. Throws unsupported_operation
+ * (`guardrails_not_applicable`) if a guardrail cannot check the call, because guardrails are never skipped silently.
  */
 export function planRelayed(plan: Plan, { method, path, area, body }: Relay): RelayPlan {
   const { guarded, unguarded } = firstTargetOf(plan);

@@ -20,8 +20,8 @@ export type RecordDeps = {
 };
 
 /**
- * What the provider is told of the trace: nothing, unless the caller's trace is continued or this gateway records it. Its parent
- * is the span of the call.
+ * The trace header for the provider: none, unless the caller's trace is continued or this gateway records it. Its
+ * parent is the span of the call.
  */
 export function traceparentOfCall({ telemetry }: Pick<RecordDeps, 'telemetry'>, request: Request): string | undefined {
   const { traceId, requestId, isSampled } = contextOf(request);
@@ -33,7 +33,7 @@ export function traceparentOfCall({ telemetry }: Pick<RecordDeps, 'telemetry'>, 
   );
 }
 
-/** A call whose record could not be kept is refused before it costs anything. */
+/** A call that could not be recorded is refused before it costs anything. */
 export function refuseWhenUnlogged(requestLog: RequestLog): void {
   if (!requestLog.isFull()) return;
   const message =
@@ -41,7 +41,7 @@ export function refuseWhenUnlogged(requestLog: RequestLog): void {
   throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
 }
 
-/** What is known of an answer, for its row. */
+/** The known data of an answer, for its row. */
 export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
   answered
     ? {
@@ -54,8 +54,8 @@ export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
     : {};
 
 /**
- * After the answer: the row of the request log, and the fields of the request's one log line. `response` is the answer's body, if
- * there is one that can be recorded; it is asked for only where the caller's bodies are recorded.
+ * After the answer: writes the row of the request log, and the fields of the request's one log line. `response` is the
+ * answer's body, if there is one that can be recorded; it is only called if the caller's bodies are recorded.
  */
 export function recordCall(
   { requestLog, costs, bodies, telemetry }: RecordDeps,

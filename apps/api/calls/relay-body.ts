@@ -11,9 +11,9 @@ import type { RelayCall } from '#libs/providers/provider.ts';
 
 export type RelayBodyLimits = {
   jsonBody: JsonBodyLimits;
-  /** For finding the part `model` of a form. */
+  /** The limits for finding the part `model` of a form. */
   formModel: FormModelLimits;
-  /** For a body that is not JSON: audio, images, forms. */
+  /** The maximum of a body that is not JSON: audio, images, forms. */
   uploadBytesMax: number;
   uploadRate: UploadRate;
 };
@@ -24,17 +24,17 @@ type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 export type RelayBody = {
   /** The model of a JSON body or of a form. */
   model: string | null;
-  /** The bytes of a JSON body; null for no body or another kind. */
+  /** The bytes of a JSON body; null if there is no body or it is of another kind. */
   json: Buffer | null;
-  /** It is a JSON body with `stream: true`. */
+  /** Whether it is a JSON body with `stream: true`. */
   asksForStream: boolean;
-  /** Whether there is more than what was read. */
+  /** Whether a part of the body has not been read yet. */
   isStreamed: boolean;
-  /** The whole body, with this model in place of its own. A streamed body can be sent only once. */
+  /** Returns the whole body, with its model replaced by this one. A streamed body can be sent only once. */
   send: (model: string | null) => SentBody;
 };
 
-/** Of a request that has none, or whose body does not go to the provider. */
+/** The body of a request that has none, or whose body is not sent to the provider. */
 export const noBody: RelayBody = {
   model: null,
   json: null,
@@ -44,9 +44,9 @@ export const noBody: RelayBody = {
 };
 
 /**
- * Reads a JSON body completely, a form up to its model, and other bodies not at all. With `needsModel` only the model can
- * say where the call goes, so a form is read for it even if a file comes first.
- * Throws like `readJsonBody` and `readFormModel`, and payload_too_large.
+ * Reads a JSON body completely, a form up to its model, and other bodies not at all. With `needsModel` only the model
+ * can determine where the call goes, so a form is read for it even if a file comes first. Throws like `readJsonBody`
+ * and `readFormModel`, and payload_too_large.
  */
 export async function readRelayBody(
   request: Request,
@@ -103,8 +103,8 @@ const tooLarge = (bytesMax: number): GatewayError =>
   );
 
 /**
- * What was read of the body, followed by the rest, as a separate stream: cancelling the call must not destroy the socket
- * that its answer goes to.
+ * The bytes that were read, followed by the rest, as a separate stream: cancelling the call must not destroy the socket
+ * that its answer is sent to.
  */
 function streamOf(
   request: Request,

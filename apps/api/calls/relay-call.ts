@@ -16,7 +16,7 @@ import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './r
 
 export type RelayDeps = LiveDeps & RelayBodyLimits;
 
-/** What is forwarded; `path` is the route's, in Express form. */
+/** The forwarded operation; `path` is the route's, in Express form. */
 type Forwarded = { area: RelayArea; method: Exclude<HttpMethod, 'PUT'>; path: string };
 
 /** One operation of a pass-through area. */
@@ -25,9 +25,9 @@ export type RelayOperation = Forwarded &
     area: ScopedRelayArea;
     operationId: string;
     summary: string;
-    /** Its body is a form. */
+    /** Whether its body is a form. */
     isForm: boolean;
-    /** Of its answer. */
+    /** The content type of its answer. */
     answers: string;
   };
 
@@ -61,9 +61,9 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
 }
 
 /**
- * Forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as its model, are
+ * Forwards a call whole, in both directions, without storing bodies: only a JSON body, and a form up to its model, are
  * read. The credential comes from the headers, or from the `@virtual-key/model` of the body or of the path. A JSON call
- * that guardrails judge before and after is made as an ordinary call is.
+ * that guardrails check before and after is made like an ordinary call.
  */
 export function relayHandler(
   deps: RelayDeps,
@@ -84,7 +84,7 @@ export function relayHandler(
     const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
     const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
     const context = contextOf(request);
-    // Of a request without a body, or with one that only passes.
+    // For a request without a body, or with one that passes unread.
     context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
     const { relayed, drop } = relayedOf(request, method, providerPath, body);
     const sent: ForwardRequest = {
@@ -113,8 +113,8 @@ export function relayHandler(
 }
 
 /**
- * A relayed answer has the content type and the bytes of the provider, which the console's origin must not serve to a browser
- * that is signed in to it. The console itself calls only routes whose answers the gateway builds.
+ * A relayed answer has the content type and the bytes of the provider. The console's origin must not serve them to a
+ * browser that is signed in to it. The console itself calls only routes whose answers the gateway builds.
  */
 function refuseBrowserSession(request: Request): void {
   if (!contextOf(request).isBrowserSession) return;
@@ -126,7 +126,7 @@ function refuseBrowserSession(request: Request): void {
 /** OpenAI has replaced them by the Responses API. */
 const deprecatedAreas: ReadonlySet<RelayArea> = new Set<RelayArea>(['assistants', 'threads']);
 
-/** Those that take `stream`. */
+/** The operations that accept `stream`. */
 const streamedPaths: ReadonlySet<string> = new Set([
   '/v1/responses',
   '/v1/images/generations',
@@ -137,7 +137,7 @@ const streamedPaths: ReadonlySet<string> = new Set([
   '/v1/threads/:threadId/runs/:runId/submit_tool_outputs',
 ]);
 
-/** Those for which a model works. All others list, read, store or change objects. */
+/** The operations that run a model. All others list, read, store or change objects. */
 const workPaths: ReadonlySet<string> = new Set([
   ...streamedPaths,
   '/v1/responses/compact',
@@ -148,13 +148,13 @@ const workPaths: ReadonlySet<string> = new Set([
   '/v1/rerank',
 ]);
 
-/** Providers that choose the model of a moderation themselves charge nothing for it. */
+/** Moderations for which the provider chooses the model are free. */
 const isFree = ({ method, path, area }: Forwarded, model: string | null): boolean =>
   method !== 'POST' || !workPaths.has(path) || (area === 'moderations' && model === null);
 
 const noBytes = Buffer.alloc(0);
 
-/** What goes out of a request; `drop`: a body that is on its way and that nothing reads any more is not to be held. */
+/** The request for the provider. `drop`: releases a body that is still arriving and will not be read any more. */
 function relayedOf(
   request: Request,
   method: Forwarded['method'],
@@ -174,23 +174,23 @@ function relayedOf(
       },
     },
     drop() {
-      // Full, it would hold back the rest of the request, which is still to be read and dropped.
+      // If it is full, it would block the rest of the request, which must still be read and dropped.
       if (body instanceof PassThrough) body.destroy();
     },
   };
 }
 
-/** Says where the virtual key of a body must be that was not read to its end. */
+/** Explains where the virtual key must be in a body that was not read to its end. */
 function requireReadModel(error: GatewayError, readBytesMax: number): void {
   if (error.code !== 'missing_credentials') return;
   const message = `The first ${readBytesMax} bytes of this body do not name a virtual key. Send it in the header x-gateway-virtual-key, or in the form part model, as @virtual-key/model, before the file.`;
   throw new GatewayError('invalid_request', 'missing_credentials', message, { param: error.param, cause: error });
 }
 
-// Ids of resources as providers make them; nothing that could lead to another path of the provider than the route's.
+// The form of IDs of resources at providers. It does not allow another path of the provider than the route's.
 const idShape = /^(?!\.{1,2}$)[\w.:-]{1,200}$/;
 
-/** The model that a path names, as the request has it: `ft:gpt-5-mini:…` or `@virtual-key/ft:…`. */
+/** The model that a path names, as the request contains it: `ft:gpt-5-mini:…` or `@virtual-key/ft:…`. */
 const modelOfPath = ({ params }: Request): string | null =>
   params['model'] === undefined ? null : String(params['model']);
 

@@ -2,7 +2,7 @@ import type OpenAI from 'openai';
 import { expectTypeOf, test } from 'vitest';
 import type { relayExamples } from './relay-examples.ts';
 
-/** Parameters as they are in a body: without those of the path, and with the names of files in the place of their bytes. */
+/** Parameters as they are in a body: without those of the path, and with the names of files instead of their bytes. */
 type Body<Params> = Params extends unknown
   ? {
       readonly [Name in keyof Params as Exclude<Name, 'thread_id' | 'vector_store_id'>]: Name extends 'file' | 'image'
@@ -13,7 +13,7 @@ type Body<Params> = Params extends unknown
 type Unchanging<Value> = Value extends object ? { readonly [Name in keyof Value]: Unchanging<Value[Name]> } : Value;
 type NamesOf<Params> = Params extends unknown ? keyof Params : never;
 
-/** What OpenAI's client says that each operation takes. */
+/** The parameters of each operation according to OpenAI's client. */
 type Contracts = {
   createModeration: OpenAI.ModerationCreateParams;
   createImage: OpenAI.ImageGenerateParams;
@@ -47,14 +47,14 @@ type Contracts = {
 };
 
 type Examples = typeof relayExamples;
-/** Operations whose example is none of the client's type, and members that it does not have. */
+/** Operations whose example does not have the client's type, and members that the type does not have. */
 type Wrong = {
   [Name in keyof Contracts]: Examples[Name] extends Body<Contracts[Name]>
     ? Exclude<keyof Examples[Name], NamesOf<Contracts[Name]>>
     : Name;
 }[keyof Contracts];
 
-// The compiler is what fails here (npm run check).
+// This fails in the compiler (npm run check).
 test('examples of forwarded operations are what OpenAI’s client sends, but for one that it does not have', () => {
   expectTypeOf<Wrong>().toBeNever();
   expectTypeOf<Exclude<keyof Examples, keyof Contracts>>().toEqualTypeOf<'createRerank'>();

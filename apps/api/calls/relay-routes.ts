@@ -4,7 +4,7 @@ import { callErrors, targetErrors } from '../document-texts.ts';
 import { relayRoute, tagOfArea, type RelayDeps, type RelayOperation } from './relay-call.ts';
 import { relayExamples } from './relay-examples.ts';
 
-/** Operations whose request is a form; all others take JSON. */
+/** Operations whose request is a form; all others accept JSON. */
 const forms: ReadonlySet<string> = new Set([
   '/images/edits',
   '/images/variations',

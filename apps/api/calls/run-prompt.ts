@@ -40,7 +40,10 @@ const promptErrors = {
   prompt_too_large: 'with these variables, the prompt exceeds its size limit',
 };
 
-/** POST /v1/prompts/{slug}/render and /completions: a prompt with variables as a request, and that request made. */
+/**
+ * POST /v1/prompts/{slug}/render and /completions: a prompt with variables as a request, and the call with that
+ * request.
+ */
 export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
   const requireGoodBody = {
     chat: createBodyCheck('/v1/chat/completions'),
@@ -144,7 +147,7 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
   return [render, complete];
 }
 
-/** The prompt that the path names, with what the body says. */
+/** The prompt that the path names, with the variables and parameters from the body. */
 function queryOf(request: Request): PromptQuery {
   const { value } = jsonBodyOf(request);
   refuseLostNames(value);
@@ -164,7 +167,7 @@ function queryOf(request: Request): PromptQuery {
   };
 }
 
-/** The config of a prompt counts unless the caller sends one, or its key has a fixed one. */
+/** The config of a prompt applies unless the caller sends one, or its key has a fixed one. */
 function withConfig(sent: RequestedCredential, { config }: RenderedPrompt, isAllowed: boolean): RequestedCredential {
   if (config === null || sent.config !== null || !isAllowed) return sent;
   return { ...sent, config: { value: config, param: 'config' } };

@@ -6,8 +6,8 @@ follow();
 
 const show = async () => {
   const spec = await (await fetch('/openapi.json')).json();
-  // The document names one address of this server. The page may have been opened under another, which is the only one
-  // that it may call.
+  // The document contains one address of this server. The page may have been opened under another address, which is the
+  // only one that it can call.
   spec.servers = [{ url: location.origin }];
   SwaggerUIBundle({
     spec,
@@ -18,7 +18,7 @@ const show = async () => {
     displayRequestDuration: true,
     filter: true,
     tryItOutEnabled: true,
-    validatorUrl: null, // it would send the document to a server on the internet
+    validatorUrl: null, // A validator would send the document to a server on the internet.
   });
 };
 

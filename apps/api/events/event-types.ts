@@ -5,8 +5,8 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventTypesOf } from '#libs/records/resource-model.ts';
 
 /**
- * The types that no kind of record declares. A new one does not compile until it is listed here, and then fails the test of the
- * golden log until that has it too.
+ * The types that no kind of record declares. A new type causes a compile error until it is listed here, and then fails
+ * the test of the golden log until that contains it too.
  */
 const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], true> = {
   'batch.cancel_requested': true,
@@ -45,7 +45,7 @@ export const eventTypes: readonly string[] = [...Object.keys(otherTypes), ...res
 
 const types = eventTypes.map((type) => type.split('.'));
 
-/** The nouns of all events, as the audit log calls them. */
+/** The nouns of all events, as used in the audit log. */
 export const resourceTypes = [...new Set(types.map(([noun = '']) => noun))].toSorted();
 
 /** Their verbs. */

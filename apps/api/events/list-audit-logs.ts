@@ -60,7 +60,7 @@ export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventP
   }),
 });
 
-/** The workspace (or the organisation) whose records are asked for; null for all. Throws not_found. */
+/** The workspace (or the organisation) whose records are requested; null for all. Throws not_found. */
 async function recordsOf(
   db: Kysely<Database>,
   caller: Caller,
@@ -95,8 +95,8 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
 });
 
 /**
- * The data of an event as clients see it. The digest of a key that somebody chose could be tried out offline, and earlier
- * releases kept the secrets of configs and guardrails in their events.
+ * The data of an event as clients see it. The digest of a key that a person chose could be guessed offline, and earlier
+ * releases stored the secrets of configs and guardrails in their events.
  */
 export function publicData(whole: Record<string, unknown>): Record<string, unknown> {
   const { digest: _digest, first_digest: _first, ...data } = whole;
@@ -105,7 +105,7 @@ export function publicData(whole: Record<string, unknown>): Record<string, unkno
     const inner = shown[name];
     if (typeof inner === 'object' && inner !== null) shown[name] = publicData(inner as Record<string, unknown>);
   }
-  // The earlier values of a key.
+  // The previous values of a key.
   if (Array.isArray(shown['previous'])) shown['previous'] = shown['previous'].map(publicData);
   return shown;
 }

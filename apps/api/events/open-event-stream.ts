@@ -17,16 +17,19 @@ const heartbeatMs = 15_000;
 export type OpenEventStream = {
   /** Aborts when the client leaves. */
   signal: AbortSignal;
-  /** False: the client has gone, or did not read for the stall timeout. */
+  /** false: the client has left, or did not read for the stall timeout. */
   send(frames: string | Buffer): Promise<boolean>;
-  /** Who follows the stream, with the rights of this moment; null when they may not follow it any more. Ask before each page. */
+  /**
+   * The caller of the stream, with its current rights; null when it can no longer follow the stream. Call this before
+   * each page.
+   */
   caller(): Promise<Caller | null>;
 };
 
-/** `mayFollow`: whether somebody with these rights may follow the stream. */
+/** `mayFollow`: whether a caller with these rights can follow the stream. */
 type StreamRequest = { request: Request; response: Response; caller: Caller; mayFollow: (caller: Caller) => boolean };
 
-/** Begins an answer of server-sent events (WHATWG HTML 9.2), which tells the client that it is open. */
+/** Begins an answer of server-sent events (WHATWG HTML 9.2), and informs the client that it is open. */
 export async function openEventStream(
   { authenticate, stallTimeoutMs }: EventStreamDeps,
   { request, response, caller: { workspaceId }, mayFollow }: StreamRequest,
@@ -39,7 +42,7 @@ export async function openEventStream(
     if (response.destroyed) return false;
     return response.write(frames) || (await drained(response, stallTimeoutMs));
   };
-  // Clients know by `open` that everything from now on arrives.
+  // The event `open` informs clients that they receive everything from now on.
   await send('retry: 1000\nevent: open\ndata: {}\n\n');
   return {
     signal: abortWhenClientLeaves(response).signal,
@@ -55,23 +58,26 @@ export async function openEventStream(
   };
 }
 
-/** What one kind of stream sends about the news of a workspace. */
+/** The frames that one kind of stream sends about the news of a workspace. */
 type NewsFrames = {
   /**
-   * Sends what follows a position. Resolves with the new position, or with null when the client has gone or may not follow the
-   * stream any more.
+   * Sends the events after a position. Resolves with the new position, or with null when the client has left or can no
+   * longer follow the stream.
    */
   sendEvents(from: Checkpoint, stream: OpenEventStream): Promise<Checkpoint | null>;
-  /** The frame that says that there are new calls, of which this is the newest. */
+  /** Returns the frame that reports new calls, of which this is the newest. */
   callFrame(newestCall: string): string;
-  /** Sent after `everyMs` without an event, to a client that takes silence for a lost connection. Absent: a comment at times. */
+  /**
+   * Sent after `everyMs` without an event, for a client that treats silence as a lost connection. Absent: occasional
+   * comments are sent.
+   */
   heartbeat?: { everyMs: number; frame: string };
 };
 
 /**
- * Answers with server-sent events about a workspace, from a position on, until the client goes or reads nothing for the stall
- * timeout, its key or right ends, or the process stops. Rejects when the database is unavailable: the connection is cut then, and
- * the client connects again.
+ * Answers with server-sent events about a workspace, from a position on, until the client leaves or reads nothing for
+ * the stall timeout, its key or right ends, or the process stops. Rejects when the database is unavailable. The
+ * connection is cut in that case, and the client connects again.
  */
 export async function followWorkspace(
   deps: EventStreamDeps,
@@ -96,7 +102,7 @@ export async function followWorkspace(
       if (hasEvents || newestCall !== null || isQuiet) sentMs = performance.now();
     }
   } finally {
-    // Also where the client had gone before anybody listened for that.
+    // This also covers a client that had left before the listener was added.
     watch.stop();
   }
   response.end();

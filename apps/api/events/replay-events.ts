@@ -11,12 +11,13 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
-/** A batch of many million lines has more events; they are read and folded for at most so long. */
+/** The time limit for reading and folding events. A batch of many million lines has more events than that allows. */
 const replayMsMax = 20_000;
 
 /**
- * GET /v1/events/replay: what a record was at a moment, folded from its events by the code that made its row. Errors: not_found
- * for a record that the workspace does not have, or did not have yet; invalid_request (`replay_too_long`).
+ * GET /v1/events/replay: the state of a record at a moment, folded from its events by the same code that made its row.
+ * Errors: not_found for a record that the workspace does not have, or did not have yet; invalid_request
+ * (`replay_too_long`).
  */
 export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: PageReads }): Route => ({
   method: 'GET',
@@ -65,7 +66,7 @@ async function replay(
     isNewest = events.length === 0;
     isOver = isNewest;
     for (const event of events) {
-      // The log of another workspace is answered like one that is not there.
+      // The log of another workspace gets the same answer as a missing one.
       if (event.workspaceId !== workspaceId || performance.now() > endMs) {
         throw event.workspaceId === workspaceId ? tooLong(query.stream) : noSuchRecord(query.stream);
       }

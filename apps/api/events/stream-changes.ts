@@ -15,7 +15,7 @@ import { tooManyStreams } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
 
-/** What a key must be allowed to read to be told that a record changed, by the noun of its events. */
+/** The scope that a key needs to be informed about changes of a record, by the noun of its events. */
 const scopesOfNouns: Readonly<Record<string, string>> = {
   batch: 'batches.read',
   file: 'files.read',
@@ -25,13 +25,13 @@ const scopesOfNouns: Readonly<Record<string, string>> = {
 
 const pageLength = 500;
 
-/** A page can see events but not comments, so the console learns from them that the server still answers. */
+/** A page can see events but not comments, so the heartbeat shows the console that the server still answers. */
 const heartbeatMs = 2_000;
 
 /**
- * GET /v1/session/changes: server-sent events that say which records changed, without what changed in them, so that a page
- * reads them again. Any key may follow them, and is told of what it may read. It needs no scope, so it authenticates by itself.
- * Errors: unauthenticated, rate_limited (too many streams).
+ * GET /v1/session/changes: server-sent events that name the changed records, without the changes themselves, so that a
+ * page reads them again. Any key can follow them, and is informed about the records that it can read. It needs no
+ * scope, so it authenticates itself. Errors: unauthenticated, rate_limited (too many streams).
  */
 export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   method: 'GET',

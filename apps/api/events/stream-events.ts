@@ -21,9 +21,9 @@ const pageLength = 100;
 const frameEnd = Buffer.from('\n\n');
 
 /**
- * GET /v1/events/stream: server-sent events (WHATWG HTML 9.2), of which each is one event of the log, with its id, so that a
- * client that connects again misses none. It ends when the key does, when the client does not read for the stall timeout, and when
- * the process stops. Errors: invalid_request (after), rate_limited (too many streams).
+ * GET /v1/events/stream: server-sent events (WHATWG HTML 9.2). Each is one event of the log, with its ID, so that a
+ * client that connects again misses none. It ends when the key does, when the client does not read for the stall
+ * timeout, and when the process stops. Errors: invalid_request (after), rate_limited (too many streams).
  */
 export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): Route => ({
   method: 'GET',

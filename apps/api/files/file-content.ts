@@ -28,7 +28,7 @@ export async function sendFileContent(
     const message = `The file has ${file.bytes} bytes, but the range in the header Range is outside the file.`;
     throw new GatewayError('invalid_request', 'range_not_satisfiable', message, { param: 'range' });
   }
-  // Express also answers HEAD with this route; nothing is read from disk for it.
+  // Express uses this route for HEAD as well, for which nothing is read from disk.
   const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob, range ?? {});
   if (range !== null) {
     response.status(206);

@@ -10,7 +10,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defaultUploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { uploadFile } from './upload-file.ts';
 
-/** Uploads to a server whose transaction fails so; returns how many blobs are left. */
+/** Uploads to a server whose transaction fails with this error; returns how many blobs are left. */
 async function blobsAfter(failure: Error): Promise<number> {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-upload-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));

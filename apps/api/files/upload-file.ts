@@ -32,8 +32,8 @@ export type UploadFileDeps = {
 };
 
 /**
- * POST /v1/files: streams the file to the blob store and then records it. Parts may come in any order.
- * Errors: invalid_request, payload_too_large, quota_exceeded, storage_full. If the call is rejected, the received bytes are
+ * POST /v1/files: streams the file to the blob store and then records it. Parts can come in any order. Errors:
+ * invalid_request, payload_too_large, quota_exceeded, storage_full. If the call is rejected, the received bytes are
  * removed. If it failed in the database, its COMMIT may have succeeded, and a repeated call would return the file; the
  * bytes are then left to the sweeper, which removes them if no file refers to them.
  */
@@ -89,8 +89,8 @@ export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUplo
 }
 
 /**
- * Throws invalid_request for a name that is no input of a batch. SDKs make up names without an extension (`upload`,
- * `unknown_file`). The lines are validated later anyway.
+ * Throws invalid_request for a name that does not belong to the input of a batch. SDKs make up names without an
+ * extension (`upload`, `unknown_file`). The lines are validated later anyway.
  */
 export function refuseForeignExtension(filename: string, param: string): void {
   if (['', '.jsonl'].includes(path.extname(filename).toLowerCase())) return;

@@ -20,7 +20,7 @@ import { mayBeRecorded, refuseForeignExtension } from './upload-file.ts';
 
 export type UploadDeps = { uploads: Uploads; blobs: BlobStore; uploadBytesMax: number; uploadRate: UploadRate };
 
-/** Of one part, as at OpenAI. */
+/** The maximum of one part, as at OpenAI. */
 const partBytesMax = 64 * 1_048_576;
 const Params = z.object({ upload_id: z.string() });
 
@@ -78,7 +78,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       handler: async (request, response) => {
         const { workspaceId } = callerOf(request);
         const id = String(request.params['upload_id']);
-        // Nothing is received for an upload that takes no more parts.
+        // No bytes are received for an upload that accepts no more parts.
         await uploads.admitPart(workspaceId, id);
         const limits = { fileSizeBytesMax: partBytesMax, rate: uploadRate };
         const fields = z.record(z.string(), z.string());

@@ -35,8 +35,8 @@ export type CreateJobDeps = {
 };
 
 /**
- * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or
- * with another purpose) and providers without fine-tuning are rejected at once.
+ * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files
+ * (unknown, or with another purpose) and providers without fine-tuning are rejected immediately.
  */
 export function createFineTuningJob({
   fineTuningJobs,
@@ -113,7 +113,7 @@ export function createFineTuningJob({
           if (replayed) response.setHeader('idempotent-replayed', 'true');
           response.json(job);
         } finally {
-          // What it is charged for is known when it ends, if at all; until then its estimate counts.
+          // Its charge is known when it ends, if at all. Until then its estimate counts.
           reservation?.settle(isBegun ? unknownEnd : noEnd);
         }
       },
@@ -124,10 +124,13 @@ export function createFineTuningJob({
 const noEnd: Spent = { usage: null, attempts: [], status: null, model: null };
 
 const bytesPerToken = 4;
-/** What providers usually choose for a small file. */
+/** The usual choice of providers for a small file. */
 const usualEpochs = 3;
 
-/** A job as budgets and rates see it: about as many tokens as its file has, in each of its epochs. */
+/**
+ * A job from the point of view of budgets and rates: approximately as many tokens as its file has, in each of its
+ * epochs.
+ */
 function trainingOf(
   body: CreateFineTuningJobRequest,
   credential: Credential,

@@ -28,7 +28,7 @@ import { workspaceErrors } from '../document-texts.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
 
-/** Each graph with what it shows, its answer, and the names that clients of the interface have for it besides. */
+/** Each graph with its content, its answer, and its additional names in clients of the interface. */
 const graphRoutes: Readonly<
   Record<GraphName, { shows: string; answer: keyof typeof AnalyticsAnswers; aliases?: readonly string[] }>
 > = {
@@ -63,19 +63,22 @@ const graphRoutes: Readonly<
 export function analyticsRoutes(deps: Deps): Route[] {
   const { db, runQuery } = deps;
 
-  /** The workspace whose calls are asked for; null for all of them. Throws not_found. */
+  /** The workspace whose calls are requested; null for all of them. Throws not_found. */
   const workspaceOf = async (request: Request, query: AnalyticsQuery): Promise<string | null> => {
     refuseForeignOrganisation(query.organisation_id);
     return await chosenWorkspaces(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
   };
 
-  /** Runs a query about the calls that a request asks for. Queries of all workspaces take turns as those of the key's own. */
+  /**
+   * Runs a query about the requested calls. Queries about all workspaces take turns as those of the key's own
+   * workspace.
+   */
   const runFor = async <Answer>(
     request: Request,
     query: AnalyticsQuery,
     read: (tx: Kysely<Database>, wanted: CallsWanted) => Promise<Answer>,
   ): Promise<{ workspaceId: string | null; answer: Answer }> => {
-    rangeOf(query); // a time that is refused is refused before anything waits
+    rangeOf(query); // An invalid time is refused before any wait.
     const workspaceId = await workspaceOf(request, query);
     const answer = await runQuery(workspaceId ?? callerOf(request).workspaceId, (tx, kept) =>
       read(tx, wantedOf(workspaceId, query, kept)),
@@ -207,7 +210,7 @@ const notesOfGroup = (name: GroupingName): string =>
       ? 'Organisation keys see all workspaces unless the query selects one.'
       : '';
 
-/** `graphs/errors/rate` is the operation `graphErrorsRate`. */
+/** `graphs/errors/rate` becomes the operation `graphErrorsRate`. */
 const describe = (path: string, summary: string, ...texts: readonly string[]) =>
   ({
     method: 'GET',
@@ -220,7 +223,7 @@ const describe = (path: string, summary: string, ...texts: readonly string[]) =>
     scope: 'analytics.read',
   }) as const;
 
-/** In these two the interface has texts for numbers. */
+/** For these two, the interface has texts instead of numbers. */
 const asTexts =
   (name: GroupingName) =>
   (group: Record<string, unknown>): Record<string, unknown> => {
@@ -229,7 +232,7 @@ const asTexts =
     return { ...group, ...Object.fromEntries(texts.map((member) => [member, String(group[member])])) };
   };
 
-/** With `api_key_name`: null where the caller sees no such key, as of keys of the organisation. */
+/** Adds `api_key_name`: null if the caller cannot see the key, such as a key of the organisation. */
 async function withKeyNames(
   db: Kysely<Database>,
   workspaceId: string | null,

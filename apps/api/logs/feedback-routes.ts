@@ -45,7 +45,8 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
           metadata: item.metadata ?? null,
         }));
         const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
-        // No event: feedback is primary data of its own. The command only sees to it that a repeat is given once.
+        // There is no event, because feedback is primary data. The command only makes sure that a repeated request is
+        // stored once.
         const command = { workspaceId, streams: [], metadata: eventMetadataOf(request) };
         const { body: answer } = await transactOnce(eventLog, call, command, async ({ tx }) => ({
           status: 200,

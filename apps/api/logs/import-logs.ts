@@ -19,8 +19,8 @@ import { workspaceErrors } from '../document-texts.ts';
 const writtenWithinMs = 10_000;
 
 /**
- * POST /v1/logs: adds calls that were made elsewhere to the request log. They have a cost and are part of analytics, and no
- * limit counts them. Errors: invalid_request, not_found (workspace), unavailable (the log is full).
+ * POST /v1/logs: adds calls that were made elsewhere to the request log. They have a cost and are part of analytics,
+ * but limits do not count them. Errors: invalid_request, not_found (workspace), unavailable (the log is full).
  */
 export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db: Kysely<Database> }): Route => ({
   method: 'POST',
@@ -70,8 +70,8 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
         }
         requestLog.record(entry);
       }
-      // So that a client finds what it has just sent. While the database is away, the records wait on this process's disk like
-      // those of calls; an error would make clients send them a second time.
+      // A client then finds the records that it has just sent. While the database is unavailable, the records wait on
+      // this process's disk like those of calls. An error would make clients send them a second time.
       await untilAborted(requestLog.flush(), AbortSignal.timeout(writtenWithinMs), () => {});
       response.json({ status: 'success', recorded: items.length });
     },

@@ -46,7 +46,7 @@ type Deps = {
   searches: Turns;
 };
 
-/** A larger number of matching records is not counted for the answer. */
+/** Beyond this number, matching records are not counted for the answer. */
 const countMax = 1_000_000;
 
 const place = { workspace_id: z.string().max(200).optional() };
@@ -78,7 +78,10 @@ export function logExportRoutes(deps: Deps): Route[] {
     const workspace = wanted ?? (await workspaceOfRecord(db, caller, logExportKind, name));
     return { workspaceId: await chosenWorkspace(db, caller, workspace), name };
   };
-  /** Throws not_found for a workspace that the caller cannot choose, and invalid_request for another one than the export's. */
+  /**
+   * Throws not_found for a workspace that the caller cannot choose, and invalid_request for another workspace than the
+   * export's.
+   */
   const requireSameWorkspace = async (
     request: Request,
     workspaceId: string,
@@ -89,7 +92,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       "Invalid 'filters.workspace_slug': the export belongs to another workspace. Leave it out, or create the export there.";
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'filters.workspace_slug' });
   };
-  /** The filters are stored as they were sent: they are read again when the export runs. */
+  /** The filters are stored as they were sent, and read again when the export runs. */
   const givenFilters = (request: Request): Record<string, unknown> =>
     (jsonBodyOf(request).value as { filters: Record<string, unknown> }).filters;
 

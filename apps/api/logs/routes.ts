@@ -20,7 +20,7 @@ type Deps = Parameters<typeof logExportRoutes>[0] &
   Parameters<typeof feedbackRoutes>[0];
 
 export const logRoutes = (deps: Deps): Route[] => [
-  // Before the route of one record, whose path would match those of exports.
+  // These precede the route of one record, whose path would match those of exports.
   ...logExportRoutes(deps),
   listLogs(deps),
   importLogs(deps),

@@ -67,7 +67,7 @@ test('a cookie that another page planted does not hide the session, wherever the
     expect(admitted({ cookie: `${planted}; ${own}` })).toBe('sk-key');
     expect(admitted({ cookie: `${own}; ${planted}` })).toBe('sk-key');
   }
-  // By https, only a cookie that nobody else can set is looked at.
+  // With https, only the cookie that other pages cannot set is read.
   expect(admitted({ cookie: own }, 'GET', true)).toBeUndefined();
   expect(admitted({ cookie: pairOf(await begin('sk-key', Infinity, true)) }, 'GET', true)).toBe('sk-key');
 });

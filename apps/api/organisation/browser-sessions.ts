@@ -5,18 +5,18 @@ import { contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Sessions } from '#libs/secrets/sessions.ts';
 
-/** Signs browsers in by a cookie that stands for the gateway key or token with which its session began. */
+/** Signs browsers in by a cookie that contains the gateway key or token with which its session began. */
 export type BrowserSessions = {
   /**
-   * Gives a request without a key the one that its session stands for, as if the client had sent it. A cookie that has expired
-   * or was not made here is ignored. Throws forbidden for a request that another web page may have sent.
+   * Adds the key of its session to a request without a key, as if the client had sent it. A cookie that has expired or
+   * was not made here is ignored. Throws forbidden for a request that another web page may have sent.
    */
   admit(request: IncomingMessage): void;
-  /** The id of the session that a request was admitted with; null for one with a key. */
+  /** The ID of the session that a request was admitted with; null for one with a key. */
   sessionOf(request: IncomingMessage): string | null;
   /**
-   * Sets the cookie of a session, which `record` gives an id. `keyExpiresAtMs`: the session ends no later. Throws invalid_request
-   * for a token too long for a cookie, and what `record` throws.
+   * Sets the cookie of a session, to which `record` assigns an ID. `keyExpiresAtMs`: the latest end of the session.
+   * Throws invalid_request for a token too long for a cookie, and the errors of `record`.
    */
   begin(
     request: IncomingMessage,
@@ -29,23 +29,26 @@ export type BrowserSessions = {
 };
 
 const plainCookieName = 'sluice_session';
-/** Browsers take a cookie with this prefix only from this host, by https, so that no sibling domain can plant one. */
+/** Browsers accept a cookie with this prefix only from this host, by https, so that no sibling domain can plant one. */
 const hostCookieName = `__Host-${plainCookieName}`;
-/** A request has a second cookie of the name only if another page has set it. */
+/** A request has a second cookie of this name only if another page has set it. */
 const cookiesMax = 20;
 
-/** What the console sends with every request that changes something. A page of another origin cannot, without our consent. */
+/**
+ * A header that the console sends with every request that changes something. A page of another origin cannot send it
+ * without our consent.
+ */
 const consoleHeader = 'x-sluice-console';
 
-/** Browsers keep cookies of up to 4,096 bytes, name and attributes included; encryption and base64 add a third. */
+/** Browsers accept cookies of up to 4,096 bytes, including name and attributes; encryption and base64 add a third. */
 const tokenLengthMax = 2_800;
 
 const sessionKey = Symbol('session');
 type Carrier = { [sessionKey]?: string };
 
 /**
- * `isSecure`: browsers reach the API by https only, so the cookie is never sent without it. `isLive`: whether a session has not
- * been ended, as far as this process knows.
+ * `isSecure`: browsers reach the API by https only, so the cookie is never sent without it. `isLive`: whether a session
+ * is still active, as far as this process knows.
  */
 export function createBrowserSessions(deps: {
   sessions: Sessions;
@@ -56,7 +59,7 @@ export function createBrowserSessions(deps: {
 }): BrowserSessions {
   const { sessions, isLive, clock, ttlMs, isSecure } = deps;
   const cookieName = isSecure ? hostCookieName : plainCookieName;
-  // Strict: no page of another site makes the browser send it, not even by a link.
+  // Strict: pages of other sites cannot make the browser send it, not even by a link.
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
   return {
     admit(request) {
@@ -102,8 +105,9 @@ function cookiesOf(header: string, wanted: string): string[] {
 }
 
 /**
- * SameSite already keeps the cookie from other sites, but not from other origins of the same one (a sibling subdomain). Browsers
- * name the origin where they know it; a request that changes something needs the header of the console too, which no form can send.
+ * SameSite already protects the cookie from other sites, but not from other origins of the same site (a sibling
+ * subdomain). Browsers send the origin if they know it. A request that changes something also needs the header of the
+ * console, which no form can send.
  */
 function refuseOtherPages({ method = 'GET', headers }: IncomingMessage): void {
   const site = headers['sec-fetch-site'];

@@ -9,8 +9,8 @@ import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 
 /**
- * POST /v1/configs/explain: what a call would do, without a call to any provider: which conditions hold, which target is
- * chosen, and why one would be refused. Throws like a live call for a config that it would be refused for.
+ * POST /v1/configs/explain: explains what a call would do, without calling any provider: which conditions match, which
+ * target is chosen, and why one would be refused. Throws like a live call if its config would be refused.
  */
 export const explainConfig = (deps: {
   routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;

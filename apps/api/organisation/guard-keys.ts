@@ -20,7 +20,7 @@ import type { ApiConfig } from '../config.ts';
 type Deps = {
   config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;
   snapshot: AccessSnapshot;
-  /** Null: no token is taken. */
+  /** null: tokens are not accepted. */
   tokens: TokenSignIn | null;
   eventLog: EventLog;
   /** The clock of the database, which decides when a key expires. */
@@ -31,19 +31,22 @@ type Deps = {
 
 export type KeyGuard = {
   authenticate: Authenticate<IncomingMessage>;
-  /** Counts a guess of another secret, such as the token of an invite, as a wrong key until what it returns is called. */
+  /**
+   * Counts a guess of another secret, such as the token of an invite, as a wrong key until the returned function is
+   * called.
+   */
   slowGuesses: (request: IncomingMessage) => () => void;
   /** For `createHttpApp`, as `onForbidden`. */
   clientAddress: ClientAddress;
   onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
-  /** Records that nobody could be signed in with the key or token of a request. */
+  /** Records that the key or token of a request could not be used to sign in. */
   onRefusedSignIn: (request: Request, error: GatewayError) => void;
   /** Records refused requests as events. */
   refusals: RefusalLog;
 };
 
 /**
- * Authenticates requests. Addresses that send many wrong keys are slowed down; what a known key was not allowed to do is
+ * Authenticates requests. Addresses that send many wrong keys are slowed down. A refused request of a known key is
  * recorded as an event of that key.
  */
 export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, registry, logger }: Deps): KeyGuard {
@@ -74,7 +77,7 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     slow,
     onFailure(reason, request) {
       failures.inc({ reason });
-      // Whoever looks for the client with the wrong key finds it by this; other requests are logged without.
+      // This helps an operator to find the client with the wrong key. Other requests are logged without it.
       addLogFields(request, { client_address: addressOf(request), refused_because: reason });
     },
   });
@@ -83,7 +86,7 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
     refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
   };
-  /** Refuses a caller whose requests must come from elsewhere. */
+  /** Refuses a caller whose requests must come from other networks. */
   const admit = (request: IncomingMessage, caller: Caller): Caller => {
     if (caller.networks === undefined) return caller;
     try {

@@ -14,10 +14,10 @@ import type { BrowserSessions } from './browser-sessions.ts';
 
 export type SessionDeps = {
   db: Kysely<Database>;
-  /** Throws unauthenticated. Also takes a session's cookie. */
+  /** Throws unauthenticated. Also accepts the cookie of a session. */
   authenticate: (request: Request) => Caller | Promise<Caller>;
   browserSessions: BrowserSessions;
-  /** Where sessions are recorded. */
+  /** The store in which sessions are recorded. */
   resources: Parameters<typeof beginSession>[0];
   /** Records a refused sign-in. */
   onRefusedSignIn: (request: Request, error: GatewayError) => void;
@@ -27,8 +27,9 @@ const refusals: ReadonlySet<string> = new Set(['unauthenticated', 'forbidden']);
 const startedAt = new Date(performance.timeOrigin).toISOString();
 
 /**
- * Who a request acts as, for any key, and the cookie by which a browser stays signed in. They need no scope, so they
- * authenticate by themselves. Errors: unauthenticated; invalid_request for a token that is too long for a cookie.
+ * Shows the party that a request acts as, for any key, and sets the cookie by which a browser stays signed in. These
+ * routes need no scope, so they authenticate themselves. Errors: unauthenticated; invalid_request for a token that is
+ * too long for a cookie.
  */
 export function sessionRoutes(deps: SessionDeps): Route[] {
   const { db, authenticate, browserSessions, resources } = deps;
@@ -59,7 +60,10 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       throw error;
     }
   };
-  /** Ends the session of the request, or all of its user or key. A cookie that no longer works has nothing to end. */
+  /**
+   * Ends the session of the request, or all sessions of its user or key. A cookie that no longer works has no session
+   * to end.
+   */
   const end = async (request: Request, isEverywhere: boolean): Promise<number> => {
     try {
       const caller = await identify(request);

@@ -28,8 +28,8 @@ type Deps = {
 };
 
 /**
- * Signs people in by JWTs; null where no SLUICE_JWKS_URL says whose. `keys` fetches their public keys while it runs. Throws
- * ConfigurationError when it is not said who issues them, or for whom.
+ * Signs people in by JWTs; null without SLUICE_JWKS_URL. `keys` fetches their public keys while it runs. Throws
+ * ConfigurationError when the issuer or the audience is missing.
  */
 export function createSignIn({
   config,
@@ -63,7 +63,7 @@ export function createSignIn({
   const byEmail = claims.user === claims.email;
   const known = peopleOf(snapshot, { byEmail });
 
-  /** Makes the user, whom the snapshot then has. */
+  /** Creates the user, and adds it to the snapshot. */
   const welcome = async (identity: TokenIdentity): Promise<void> => {
     const { user, email } = identity;
     if (email === null || !emailSchema().safeParse(email).success) throw withoutEmail(claims.email);
@@ -97,13 +97,13 @@ function peopleOf(snapshot: AccessSnapshot, { byEmail }: { byEmail: boolean }): 
   return {
     findUser(name) {
       const { byId, byLookup } = users();
-      // A subject that is an address may have been chosen by anybody: then it is no address of ours.
+      // Anyone may have chosen a subject that is an address, so it is not treated as an e-mail address.
       return byEmail ? byLookup.get(emailLookup(name)) : (byLookup.get(subjectLookup(name)) ?? byId.get(name));
     },
     findWorkspace(name) {
       const { byId, records } = workspaces();
       if (byId.has(name)) return name;
-      // There are few, and a token is looked up again only when people have changed.
+      // There are few of them, and a token is looked up again only when people have changed.
       return records.entries().find(([, { slug }]) => slug === name)?.[0];
     },
     onlyWorkspace() {

@@ -5,7 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Route } from '#libs/http/route.ts';
 import { assetText, pageText, serveFile } from './static-files.ts';
 
-/** Where `npm run build:console` puts the built console. */
+/** The folder into which `npm run build:console` writes the built console. */
 const consoleFolder = path.join(import.meta.dirname, '../../console/dist');
 
 const contentTypes: Readonly<Record<string, string>> = {
@@ -15,7 +15,7 @@ const contentTypes: Readonly<Record<string, string>> = {
 };
 
 /**
- * Scripts and styles come from here only, and the pages can call nothing but this server, so that what a browser shows stays
+ * Scripts and styles come only from here, and the pages can call only this server, so that data in the browser stays
  * between the two.
  */
 const contentSecurityPolicy = [
@@ -29,10 +29,13 @@ const contentSecurityPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** A page of the console is two names at most, such as /console/batches/batch_…; each is answered with the one HTML file. */
+/**
+ * The path of a page of the console has at most two names, such as /console/batches/batch_…. All of them are answered
+ * with the same HTML file.
+ */
 const pagePaths = ['/console', '/console/:page', '/console/:page/:record', '/console/:page/:record/:part'];
 
-/** The console and the files it consists of. None needs a key: the page signs in by itself, and without that it shows nothing. */
+/** The console and its files. They need no key: the page itself signs in, and shows no data without that. */
 export function consoleRoutes(folder = consoleFolder): Route[] {
   const page = serveBuilt(folder);
   const assets = assetsOf(folder);

@@ -36,8 +36,8 @@ const pages: readonly {
 ];
 
 /**
- * Swagger UI writes styles into the page and draws its icons from data URLs. Scripts come from here only, and the page can
- * call nothing but this server, so that a key that somebody enters stays between the two.
+ * Swagger UI writes styles into the page and draws its icons from data URLs. Scripts come only from here, and the page
+ * can call only this server, so that an entered key stays between the two.
  */
 const contentSecurityPolicy = [
   "default-src 'none'",
@@ -50,7 +50,7 @@ const contentSecurityPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** `GET /docs`, the API reference rendered from /openapi.json, and the files it consists of. None needs a key. */
+/** `GET /docs`, the API reference rendered from /openapi.json, and its files. They need no key. */
 export function docsRoutes(): Route[] {
   return pages.map(({ name, folder, file, contentType, summary, description }): Route => ({
     method: 'GET',

@@ -7,7 +7,8 @@ import { parseJsonBytes } from '#libs/http/bodies/parse-json-bytes.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
-// Lower priority than live work. On Linux each thread has its own; elsewhere this would slow the whole process down.
+// Lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow down the whole
+// process.
 if (process.platform === 'linux' && !isMainThread) setPriority(0, 5);
 
 export type LargeBodyRefusal = {
@@ -29,7 +30,7 @@ export default function judgeInThread({ pieces, ...task }: LargeBodyTask): unkno
 }
 
 function judge(bytes: Buffer, { limits, contract, usedBytes, leaseBytesMax }: Omit<LargeBodyTask, 'pieces'>) {
-  // Only counted here and charged in the main thread. The number of threads bounds what they hold at once.
+  // Counted here, but charged in the main thread. The number of threads bounds the memory that they use together.
   const lease = {
     usedBytes,
     leaseBytesMax,

@@ -22,7 +22,7 @@ const route = testRoute({
 
 const largeBodies = createLargeBodies({ threads: 2 });
 let memory: MemoryBudget;
-/** It has the threads, and the other has none. */
+/** The first server has the threads, and the other has none. */
 let server: TestServer;
 let plain: TestServer;
 let judged: number;

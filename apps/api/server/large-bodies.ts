@@ -6,7 +6,7 @@ import type { LargeBodyRefusal } from './judge-body-worker.ts';
 /** The worst body below this takes about 30 ms. A chat of ten thousand words has 60 KiB. */
 const sizeBytesMin = 262_144;
 
-// The worst body takes a tenth of a second; the rest is for starting a thread on a busy machine.
+// The worst body takes a tenth of a second. The rest of the time is for starting a thread on a busy machine.
 const timeoutMs = 10_000;
 
 // The memory budget also bounds the bodies that wait.

@@ -9,10 +9,10 @@ export const assetText = 'Loaded by the page. Its name changes with its content,
 
 const compress = promisify(gzip);
 
-/** A file of a page that the API serves. `cacheSeconds`: how long a browser may use it without asking again. */
+/** A file of a page that the API serves. `cacheSeconds`: how long a browser can use it without a new request. */
 export type StaticFile = { file: string; contentType: string; contentSecurityPolicy: string; cacheSeconds: number };
 
-/** Serves one file, compressed at the first request: nearly every browser and client takes gzip. */
+/** Serves one file, compressed at the first request, because nearly every browser and client accepts gzip. */
 export function serveFile({ file, contentType, contentSecurityPolicy, cacheSeconds }: StaticFile): RequestHandler {
   let compressed: Promise<Buffer> | undefined;
   const isImmutable = cacheSeconds >= 31_536_000;

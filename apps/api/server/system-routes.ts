@@ -22,15 +22,15 @@ import { organisationErrors } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; queue: JobQueue; eventStreams: EventStreams };
 
-/** A stream of the state looks so often, and all streams of a process share what was read this long ago. */
+/** How often a stream reads the state. All streams of a process share a state that was read within the second time. */
 const lookEveryMs = 5_000;
 const sharedForMs = 2_000;
 
 /**
- * GET /v1/admin/system: processes, queues, subscribers and the database, as all processes share them; once, or as server-sent
- * events for a client that accepts these. POST /v1/admin/system/checks: a worker compares the read models with the event log.
- * Both are for those who act for the organisation. Errors: forbidden (`organisation_key_required`), rate_limited (too many
- * streams).
+ * GET /v1/admin/system: processes, queues, subscribers and the database, as all processes share them; once, or as
+ * server-sent events for a client that accepts these. POST /v1/admin/system/checks: a worker compares the read models
+ * with the event log. Both require a caller that acts for the organisation. Errors: forbidden
+ * (`organisation_key_required`), rate_limited (too many streams).
  */
 export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[] {
   const readShared = shareState({ db, queue });
@@ -68,7 +68,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
           const stream = await openEventStream(deps, { request, response, caller: callerOf(request), mayFollow });
           for (let isOpen = true; isOpen;) {
             isOpen = await stream.send(`data: ${await readShared()}\n\n`);
-            // The watch ends early when the workspace has news, which are not what this stream is about.
+            // The watch ends early when the workspace has news, which are not relevant for this stream.
             const nextLookMs = performance.now() + lookEveryMs;
             while (isOpen && performance.now() < nextLookMs) {
               const { isOver } = await watch.next(nextLookMs - performance.now());
@@ -106,13 +106,16 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
   ];
 }
 
-/** Lets the statements of the request see every workspace, for those who act for the organisation. Throws forbidden. */
+/**
+ * Lets the statements of the request see every workspace, for a caller that acts for the organisation. Throws
+ * forbidden.
+ */
 function forOrganisation(request: Request, what: string): void {
   requireOrganisation(callerOf(request), what);
   rebind(null);
 }
 
-/** Reads the state as JSON, once for all streams that ask at about the same time. */
+/** Reads the state as JSON, once for all streams that request it at about the same time. */
 function shareState(deps: Pick<Deps, 'db' | 'queue'>): () => Promise<string> {
   let shared: { sinceMs: number; state: Promise<string> } | undefined;
   return () => {
@@ -182,7 +185,7 @@ const toProcess = (row: ListedProcess): SystemObject['processes'][number] => ({
   lost_log_records: row.lostRows,
 });
 
-/** From the catalogue and its estimates, so that it takes as long for a large database as for a small one. */
+/** Read from the catalogue and its estimates, so that it takes as long for a large database as for a small one. */
 async function readDatabase(db: Kysely<Database>): Promise<SystemObject['database']> {
   const { rows } = await sql<SystemObject['database']>`
     select current_setting('server_version') as version, pg_database_size(current_database()) as size_bytes,
@@ -201,14 +204,14 @@ async function readDatabase(db: Kysely<Database>): Promise<SystemObject['databas
   return row;
 }
 
-/** Enqueues a check. One that waits or runs already is the answer. */
+/** Enqueues a check. If one is waiting or running already, that one is returned. */
 async function askForCheck({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<ModelCheck> {
   return await db.transaction().execute(async (tx) => {
-    // Two requests at once ask for one check.
+    // Two concurrent requests create only one check.
     await sql`select pg_advisory_xact_lock(hashtextextended('ask for a check of the read models', 0))`.execute(tx);
     const known = await readModelCheck(tx);
     await queue.enqueue(tx, modelCheckQueue, {});
-    // The queue has at most one such job, and a lost one runs again, so a check that is under way stays as it is.
+    // The queue has at most one such job, and a lost one runs again, so a running check stays unchanged.
     const isOpen = known?.state === 'waiting' || known?.state === 'running';
     if (known && isOpen) return known;
     const asked: ModelCheck = {

@@ -9,9 +9,9 @@ import type { Readiness } from './operational-routes.ts';
 export type Phase = 'starting' | 'ok' | 'stopping';
 
 /**
- * Checks whether this process should get requests: database, migrations and access snapshot are fine, and the process has
- * started and is not stopping. The database is read at most once per second, and an answer takes at most 2 s. The state of
- * the workers only informs people and scripts, because live calls do not need them.
+ * Checks whether this process should get requests: database, migrations and access snapshot are usable, and the process
+ * has started and is not stopping. The database is read at most once per second, and an answer takes at most 2 s. The
+ * state of the workers is only informative, because live calls do not need them.
  */
 export function createReadinessCheck(deps: {
   db: Kysely<Database>;

@@ -9,8 +9,8 @@ import type { Platform } from '../platform.ts';
 import { subscribers } from '../subscribers.ts';
 
 /**
- * Registers the metrics of what all processes share. Each process reads them from the database and reports the same, so a
- * query takes their maximum and not their sum.
+ * Registers the metrics of data that all processes share. Each process reads them from the database and reports the
+ * same values, so a query must use their maximum instead of their sum.
  */
 export function registerDatabaseMetrics(registers: Registry[], db: Platform['db']): void {
   registerRollupMetrics(registers, db);
@@ -74,7 +74,10 @@ export const readOpenBatches = async (db: Platform['db']): Promise<Labelled[]> =
     .groupBy('status')
     .execute();
 
-/** Returns by queue how many seconds the oldest job that could start has waited. Queues where none waits are absent. */
+/**
+ * Returns by queue how many seconds the oldest job that could start has waited. Queues without a waiting job are
+ * absent.
+ */
 export async function readOldestJobs(db: Platform['db']): Promise<Labelled[]> {
   const { rows } = await sql<Labelled>`
     select name as labelled, extract(epoch from now() - min(start_after))::float8 as value
@@ -160,7 +163,7 @@ function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): v
   );
 }
 
-/** A read for /metrics: at most one query per second, and at most one second of waiting for it. */
+/** A read for /metrics: at most one query per second, with a maximum wait of one second. */
 export function databaseRead<Value>(read: () => Promise<Value>): () => Promise<Value | undefined> {
   const bounded = createBoundedRead(read, { everyMs: 1_000, waitMs: 1_000 });
   return async () => (await bounded()).value;

@@ -9,7 +9,7 @@ import type { EndedJob, OnJobEnded } from '#libs/queue/ended-job.ts';
 import type { EndedSpan, SpanAttributes, SpanTrace } from '#libs/request-log/record/call-spans.ts';
 import type { Telemetry } from './telemetry.ts';
 
-/** What a job works for: the ids in payloads, and what spans call them. Other payloads are of no record. */
+/** The record of a job: the IDs in payloads, and their names in spans. Other payloads have no record. */
 const recordIds: Readonly<Record<string, string>> = {
   batch_id: 'sluice.batch_id',
   job_id: 'sluice.fine_tuning_job_id',
@@ -20,12 +20,14 @@ const recordIds: Readonly<Record<string, string>> = {
 type JobTrace = SpanTrace & { workspaceId: string };
 
 const knownRecordsMax = 1_000;
-/** Lookups at a time. Spans of more jobs than that, which end while the database is slow, are left out. */
+/**
+ * The maximum of concurrent lookups. Spans of more jobs than that, which end while the database is slow, are left out.
+ */
 const lookupsMax = 100;
 
 /**
- * Makes a span of every job that ended here, in the trace of the request that created what it works for. That is read once for
- * each record; a span whose trace cannot be read is left out. Never throws, and no job waits for it.
+ * Makes a span of every job that ended here, in the trace of the request that created its record. That trace is read
+ * once for each record; a span whose trace cannot be read is left out. Never throws, and no job waits for it.
  */
 export function createJobSpans({
   db,
@@ -111,7 +113,7 @@ function toJobSpan(job: EndedJob, trace: JobTrace | null): EndedSpan {
   };
 }
 
-/** Only which kind of error it was: a message may quote what a provider or a caller has written. */
+/** Only the kind of the error, because a message can quote texts of a provider or a caller. */
 function failureOf(error: unknown): string {
   if (error instanceof GatewayError) return error.code ?? error.kind;
   return error instanceof Error ? error.name : 'error';

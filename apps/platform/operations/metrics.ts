@@ -7,8 +7,8 @@ import type { Platform } from '../platform.ts';
 import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
 
 /**
- * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. What is read from the
- * database is its last known value while the database does not answer, and absent before its first answer, so that
+ * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. A metric from the
+ * database has its last known value while the database does not answer, and is absent before its first answer, so that
  * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
@@ -249,7 +249,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   });
 
-  /** For what a part has counted since the start of the process. */
+  /** For the counters of a part since the start of the process. */
   function counter(name: string, help: string, read: () => number): void {
     const made: Counter = new Counter({
       name,

@@ -4,12 +4,12 @@ import type { HttpMetrics } from '#libs/http/metrics.ts';
 import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 
-/** Each check by name, with `ok` or what is wrong. Only the required ones decide; the others inform people. */
+/** Each check by name, with `ok` or the problem. Only the required ones decide; the others are informative. */
 export type Readiness = { required: Record<string, string>; informative: Record<string, string> };
 
 type Deps = {
   checkReadiness: () => Promise<Readiness>;
-  /** Absent if metrics have a port of their own. Then /metrics is 404 here, and readiness has no details. */
+  /** Absent if metrics have a separate port. In that case, /metrics is 404 here, and readiness has no details. */
   metrics: Pick<HttpMetrics, 'renderMetrics'> | undefined;
   /** Called at the first request, because the document is made from the route table that includes these routes. */
   openApi: () => OpenApiDocument;
@@ -35,7 +35,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       },
       handler: (request, response) => {
         const { info, paths } = documented();
-        // Somebody typed the address into a browser; programs ask for JSON or for anything.
+        // A person typed the address into a browser; programs request JSON or any type.
         if ('/console' in paths && request.accepts(['json', 'html']) === 'html') {
           response.setHeader('vary', 'accept');
           return response.redirect('/console');

@@ -12,9 +12,12 @@ import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import { errorOf } from '#libs/request-log/row/call-outcome.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 
-/** What OpenTelemetry is told of calls and jobs. */
+/** Exports calls and jobs to OpenTelemetry. */
 export type Telemetry = {
-  /** Whether spans of this trace are recorded. `isParentSampled`: what the caller's `traceparent` says; null: none was sent. */
+  /**
+   * Whether spans of this trace are recorded. `isParentSampled`: the flag in the caller's `traceparent`; null: none was
+   * sent.
+   */
   isSampled: (traceId: string, isParentSampled: boolean | null) => boolean;
   /**
    * Hands over the spans and measurements of a call that has ended. `jobSpanId`: the span of the job that made it, in the same
@@ -23,11 +26,11 @@ export type Telemetry = {
   record: (logged: LoggedCall, entry: RequestLogEntry, jobSpanId?: string) => void;
   /** Hands over the span of a job that has ended. Never throws and never waits. */
   recordJob: (span: EndedSpan, trace: SpanTrace) => void;
-  /** Exports what is left, within two seconds. */
+  /** Exports the remaining data, within two seconds. */
   stop: () => Promise<void>;
 };
 
-/** The variables of OpenTelemetry that decide here; its exporters read the others themselves. */
+/** The OpenTelemetry variables that this file reads. Its exporters read the others themselves. */
 export type TelemetryConfig = {
   OTEL_SDK_DISABLED?: string | undefined;
   OTEL_EXPORTER_OTLP_ENDPOINT?: string | undefined;
@@ -40,15 +43,15 @@ export type TelemetryConfig = {
   OTEL_SERVICE_NAME?: string | undefined;
 };
 
-/** Spans that wait for their export. Beyond it they are dropped: no call waits for a collector. */
+/** The maximum of spans that wait for their export. Further ones are dropped, because no call waits for a collector. */
 const waitingSpansMax = 8_192;
 const exportTimeoutMs = 10_000;
 const stopMs = 2_000;
 const complainEveryMs = 60_000;
 
 /**
- * Starts the exporters that the environment asks for, or returns null, which is the default: then nothing of OpenTelemetry is
- * loaded. Spans are made of calls that have ended, outside of their way to the provider.
+ * Starts the exporters that the environment configures, or returns null, which is the default and loads no part of
+ * OpenTelemetry. Spans are made from calls that have ended, and do not delay them.
  */
 export async function createTelemetry(
   config: TelemetryConfig,
@@ -56,7 +59,7 @@ export async function createTelemetry(
 ): Promise<Telemetry | null> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
   if (config.OTEL_SDK_DISABLED === 'true') return null;
-  // A base address gets the path of each signal; an address for one signal is used as it is.
+  // A base address gets the path of each signal; an address for one signal is used unchanged.
   const of = (path: string): string | null =>
     endpoint === undefined ? null : `${endpoint.replace(/\/$/, '')}/${path}`;
   const tracesUrl = config.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? of('v1/traces');
@@ -111,7 +114,7 @@ function everyMinute(): () => boolean {
   };
 }
 
-/** What the exporters complain of, at most once a minute. */
+/** Logs problems of the exporters, at most once a minute. */
 function complainTo({ diag, DiagLogLevel }: Api, logger: Logger): void {
   const mayComplain = everyMinute();
   const complain = (message: string): void => {
@@ -128,7 +131,7 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
     import('@opentelemetry/exporter-trace-otlp-http'),
   ]);
   const sampler = samplerOf(sdk, config);
-  // Ids follow from those of the call, so that the provider can be told of its span before that has ended.
+  // IDs are derived from those of the call, so that its span can be announced to the provider before it has ended.
   let ids = { traceId: '', spanId: '' };
   const provider = new sdk.TracerProvider({
     resource,
@@ -179,10 +182,10 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
       const { traceId, parentSpanId } = traceOfCall(logged);
       const isParentSampled = logged.trace.isSampled ?? true;
       const context = parentSpanId === null ? ROOT_CONTEXT : under(traceId, parentSpanId, isParentSampled);
-      // Most calls are not sampled where there are many, and making their spans would cost as much as sending them.
+      // If there are many calls, most are not sampled, and making their spans would cost as much as sending them.
       if (!samples(traceId, context)) return;
       const { call, attempts } = toCallSpans(logged, entry);
-      // A job's span is sampled if its calls are, because both are judged by the same trace and caller.
+      // A job's span is sampled if its calls are, because both decisions use the same trace and caller.
       add(traceId, call, jobSpanId === undefined ? context : under(traceId, jobSpanId, true));
       for (const attempt of attempts) add(traceId, attempt, under(traceId, call.spanId, true));
     },
@@ -246,7 +249,7 @@ async function startMetrics(resource: Resource, url: string) {
       const attributes = {
         'gen_ai.operation.name': entry.operation === 'completions' ? 'text_completion' : entry.operation,
         'gen_ai.provider.name': entry.provider === null ? 'unknown' : providerName(entry.provider),
-        // A model that no provider has answered with is whatever the caller wrote.
+        // A model that no provider has answered with can be any text of the caller.
         ...(entry.response_model === null ? {} : { 'gen_ai.response.model': entry.response_model }),
         'sluice.kind': entry.kind,
       };

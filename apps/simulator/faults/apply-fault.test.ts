@@ -5,7 +5,7 @@ const { chat, raw, openai, url, simulator } = await startTestSimulator({ dripInt
 const fault = (name: string, fields: Json = {}) => chat({ model: `sim-fault-${name}`, ...fields });
 const streamed = (name: string, fields: Json = {}) => raw({ model: `sim-fault-${name}`, stream: true, ...fields });
 const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
-/** The body of a raw reply, chunk framing removed. */
+/** The body of a raw reply, without the chunk framing. */
 const bodyOf = ({ text }: { text: string }) =>
   text.slice(text.indexOf('\r\n\r\n') + 4).replaceAll(/(^|\r\n)[0-9a-f]+\r\n/g, '');
 const endsOrderly = ({ text }: { text: string }) => text.endsWith('\r\n0\r\n\r\n');

@@ -20,7 +20,7 @@ export type FaultyCall = {
   clock: Clock;
 };
 
-// Long enough for what was written to reach a client on the same machine before the RST, which discards what is unread.
+// Long enough for the written bytes to reach a client on the same machine before the RST, which discards unread bytes.
 const beforeResetMs = 20;
 const betweenPiecesMs = 2;
 const html =
@@ -28,7 +28,7 @@ const html =
 const manyScripts = 'Grüße aus 東京 und Київ 🙂 – naïve cafés, 한국어, עברית, 👩‍🚀 ja.';
 const ok = 200;
 
-/** Answers a call with its fault (see the table in faults.ts). Resolves when nothing more will be sent. */
+/** Answers a call with its fault (see the table in faults.ts). Resolves when the answer is over. */
 export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<void> {
   const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
   const form = formOf(faulty);

@@ -11,7 +11,7 @@ export const overloaded: Failure = {
   code: 'server_error',
 };
 
-/** Headers that say when to retry, as flat names and values. */
+/** The headers that announce when to retry, as flat names and values. */
 export function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
   if (retryAfter === 'absent') return [];
   if (retryAfter === 'ms') return ['retry-after-ms', '50'];

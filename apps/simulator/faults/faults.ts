@@ -1,4 +1,4 @@
-/** What goes wrong with one answer. A status is sent instead of an answer; the others damage the answer. */
+/** The damage to one answer. A status is sent instead of an answer; the other effects damage the answer. */
 export type Effect =
   | { type: 'status'; statuses: readonly number[]; retryAfter: RetryAfter; code?: string; html?: boolean }
   | { type: 'big'; bytes: number }
@@ -51,7 +51,7 @@ export type Occasion =
 export type Fault = { effect: Effect; occasion: Occasion };
 
 type Row = {
-  /** As in the description, with `N` for a number. */
+  /** The name in the description, with `N` for a number. */
   name: string;
   what: string;
   pattern: RegExp;
@@ -175,14 +175,14 @@ const occasions = [
   { name: 'sim-storm-P-FAULT', what: 'the same with another fault' },
 ] as const;
 
-/** Every fault, by its name in a model or in the header x-simulator-fault. `GET /` shows them. */
+/** Describes every fault, by its name in a model or in the header x-simulator-fault. `GET /` shows them. */
 export function describeFaults(): { occasions: typeof occasions; faults: { name: string; what: string }[] } {
   return { occasions, faults: rows.map(({ name, what }) => ({ name: `sim-fault-${name}`, what })) };
 }
 
 /**
- * The fault that a model's name asks for; undefined for an ordinary name. A name that only begins like a fault's gives
- * 'unknown', so that a misspelt fault does not act as a healthy model.
+ * The fault that a model's name asks for; undefined for an ordinary name. A name that only begins like a fault's
+ * results in 'unknown', so that a misspelt fault does not act as a healthy model.
  */
 export function parseFaultName(name: string): Fault | 'unknown' | undefined {
   const chance = /^sim-(flaky|storm)-(\d{1,3})(?:-(.+))?$/.exec(name);

@@ -8,7 +8,7 @@ export type Latency =
 const latencyMaxMs = 3_600_000;
 export const latencyForm = '50ms, 2s, uniform:20ms:80ms or lognormal:P50:P99 such as lognormal:300ms:2s';
 
-/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; any other text gives undefined. */
+/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; any other text results in undefined. */
 export function parseLatency(text: string): Latency | undefined {
   const [kind = '', first, second, ...rest] = text.trim().split(':');
   const direct = parseMs(kind);
@@ -35,7 +35,7 @@ export function drawLatencyMs(latency: Latency, random: () => number): number {
   }
 }
 
-const z99 = 2.326_347_9; // the 99th percentile of the standard normal distribution
+const z99 = 2.326_347_9; // The 99th percentile of the standard normal distribution.
 
 function parseMs(text: string): number | undefined {
   const match = /^(\d+(?:\.\d+)?)(ms|s)$/.exec(text);

@@ -7,13 +7,13 @@ export type Allowance = { limit: number; remaining: number; resetMs: number; ret
 // More keys than any test uses. Beyond it the oldest is forgotten, which resets its limit.
 const keysMax = 10_000;
 
-/** A token bucket for each key: `requestsPerMinute` at once, refilled evenly over a minute. */
+/** A token bucket for each key: `requestsPerMinute` in one burst, refilled evenly over a minute. */
 export function createRateLimit({ requestsPerMinute, clock }: { requestsPerMinute: number; clock: Clock }) {
   const buckets = new Map<number, { tokens: number; at: number }>();
   const msPerToken = 60_000 / requestsPerMinute;
   return {
     take(credential: string): Allowance {
-      const key = hashText(credential); // neither the secret nor its length is kept
+      const key = hashText(credential); // Neither the secret nor its length is stored.
       const now = clock.now();
       const last = buckets.get(key);
       const tokens = last === undefined ? requestsPerMinute : last.tokens + Math.max(0, now - last.at) / msPerToken;

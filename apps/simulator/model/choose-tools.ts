@@ -10,9 +10,9 @@ type Question = {
 };
 
 /**
- * The tools that the model calls, in the order of the request's list: the chosen tool, or every tool whose name is a word of
- * the last user message (two names make two parallel calls). With `required` and no name in the message one of them is
- * called. After a tool's result, only `required` or a chosen tool leads to another call.
+ * The tools that the model calls, in the order of the request's list: the chosen tool, or every tool whose name is a
+ * word of the last user message (two names make two parallel calls). With `required` and no name in the message, one of
+ * them is called. After a tool's result, only `required` or a chosen tool causes another call.
  */
 export function chooseTools(question: Question, random: () => number): readonly Tool[] {
   const { tools, toolUse } = question;

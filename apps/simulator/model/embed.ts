@@ -1,15 +1,15 @@
 import { createRandom } from './hash.ts';
 
 /**
- * A unit vector that follows from the hash. Numbers have at most eight decimals and are the same in both encodings:
- * the base64 form holds exactly the float32 nearest to the printed decimal.
+ * A unit vector that is derived from the hash. Numbers have at most eight decimals and are the same in both encodings:
+ * the base64 form contains exactly the float32 nearest to the printed decimal.
  */
 export function embed(hash: number, dimensions: number): number[] {
   const random = createRandom(hash);
   const vector: number[] = [];
   let squares = 0;
   for (let index = 0; index < dimensions; index++) {
-    const value = random() + random() + random() - 1.5; // near enough to a normal distribution
+    const value = random() + random() + random() - 1.5; // This is close enough to a normal distribution.
     vector.push(value);
     squares += value * value;
   }

@@ -42,7 +42,7 @@ export type Behaviour = {
   think?: boolean;
   /** Half of the prompt was read from a cache. */
   cached?: boolean;
-  /** Says a few words before it calls a tool. */
+  /** Writes a few words before it calls a tool. */
   preamble?: boolean;
   /** Declines to answer. */
   refuse?: boolean;
@@ -52,7 +52,7 @@ export type Behaviour = {
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter' | 'refusal';
 export type ToolCall = { id: string; name: string; kind: Tool['kind']; input: string };
-/** `tokens` includes the thoughts; the `text` of a refusal is what the model says instead of an answer. */
+/** `tokens` includes the thoughts; the `text` of a refusal is the model's explanation instead of an answer. */
 export type Generation = {
   text: string | null;
   toolCalls: readonly ToolCall[];
@@ -68,7 +68,7 @@ export type Answer = {
   reasoningTokens: number;
 };
 
-/** Pure: the same request and behaviour always give the same answer. */
+/** Pure: the same request and behaviour always result in the same answer. */
 export function generate(request: GenerateRequest, behaviour: Behaviour): Answer {
   const generations: Generation[] = [];
   let completionTokens = 0;
@@ -100,7 +100,7 @@ function withThought(generation: Generation, hash: number): Generation {
 
 function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: number): Generation {
   if (behaviour.text !== undefined) return wholeText(behaviour.text);
-  // Not limited by max_tokens and stop: what was received is returned byte for byte.
+  // Not limited by max_tokens and stop: the received text is returned byte for byte.
   if (behaviour.manner === 'reflect') return wholeText(request.rawBody);
   if (behaviour.manner === 'echo') return limitText(request.lastUserText, request);
 
@@ -160,7 +160,7 @@ function wholeText(text: string): Generation {
   return { text, toolCalls: [], finish: 'stop', tokens: countTokens(text) };
 }
 
-/** The first `count` tokens, of a text that has at least so many. */
+/** The first `count` tokens of a text that has at least that many. */
 function beginningOf({ text, tokens }: Prose, count: number): Prose {
   return tokens === count ? { text, tokens } : { text: firstTokens(text, count), tokens: count };
 }

@@ -33,7 +33,7 @@ function finishHash(high: number, low: number): number {
 const hexDigits = Buffer.from('0123456789abcdef');
 const digitsOfPart = 13;
 
-/** `length` hex digits derived from the hash: the part of an id that looks unique. */
+/** `length` hex digits derived from the hash: the part of an ID that looks unique. */
 export function hexOf(hash: number, length: number): string {
   const digits = Buffer.allocUnsafe(length + digitsOfPart);
   // The lower 52 bits of each part. Number.prototype.toString takes twenty times as long for numbers of this size.

@@ -1,6 +1,6 @@
 import { endianness } from 'node:os';
 
-/** How many units of a text are read at a time. */
+/** The maximum of units of a text that are read in one step. */
 export const unitsMax = 4_096;
 // Looking ahead by a token's length from the last of them stays inside the array.
 const beyond = 8;
@@ -14,7 +14,7 @@ export const units = new Uint16Array(unitsMax + beyond);
 const bytes = Buffer.from(units.buffer);
 const bigEndian = endianness() === 'BE';
 
-/** Copies the units from `start` on, at most `unitsMax` of them, into `units`; returns how many there were. */
+/** Copies the units from `start` on, at most `unitsMax` of them, into `units`; returns their number. */
 export function readUnits(text: string, start: number): number {
   const count = Math.min(text.length - start, unitsMax);
   bytes.write(count === text.length ? text : text.slice(start, start + count), 'utf16le');

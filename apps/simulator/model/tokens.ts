@@ -1,7 +1,7 @@
 import { readUnits, units } from './read-units.ts';
 
 // One tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked against
-// the text: a token is up to six UTF-16 units and ends before white space. English comes to about four a token.
+// the text: a token is up to six UTF-16 units and ends before white space. English has about four units per token.
 const tokenLengthMax = 6;
 
 /** Where the token that begins at `start` ends. Never between the two halves of a surrogate pair. */
@@ -27,12 +27,12 @@ export function countTokens(text: string): number {
   let count = 0;
   for (let start = 0; start < text.length;) {
     const read = readUnits(text, start);
-    // A token that begins near the end of what was read may go on behind it; at the text's own end none does.
+    // A token that begins near the end of the read units may continue after it, except at the end of the text.
     const end = start + read === text.length ? read : read - tokenLengthMax;
     let at = 0;
     for (; at < end; count++) {
       at += tokenLength(at);
-      if (((units[at - 1] ?? 0) & 0xfc00) === 0xd800) at++; // as endOfCharacter
+      if (((units[at - 1] ?? 0) & 0xfc00) === 0xd800) at++; // The same rule as in `endOfCharacter`.
     }
     start += at;
   }
@@ -42,7 +42,10 @@ export function countTokens(text: string): number {
 const breaks = new Uint8Array(65_536);
 breaks[0x20] = breaks[0x0a] = 1;
 
-/** Length of the token that begins at `at` of `units`. Without branches: where words end, none can be predicted. */
+/**
+ * The length of the token that begins at `at` of `units`. Computed without branches, because the ends of words cannot
+ * be predicted.
+ */
 function tokenLength(at: number): number {
   const ends =
     (breakAt(at + 1) << 5) |

@@ -1,6 +1,6 @@
 type Schema = Record<string, unknown>;
 
-// A schema may refer to itself or branch at every level. Beyond these limits only required members are generated.
+// A schema can refer to itself or branch at every level. Beyond these limits only required members are generated.
 const depthMax = 12;
 const valuesMax = 5_000;
 const nestingMax = 8;
@@ -20,11 +20,11 @@ const formats: Record<string, string> = {
 /**
  * A value that satisfies a JSON Schema of the kind used for tools and structured output: type, enum, const, properties,
  * required, items and their counts, numeric and length bounds, formats, anyOf/oneOf (the first), allOf (merged) and
- * local $ref. Other keywords (pattern, if/then, …) are ignored. Total: any input gives some value.
+ * local $ref. Other keywords (pattern, if/then, …) are ignored. Total: any input results in some value.
  */
 export function valueForSchema(schema: unknown, random: () => number): unknown {
   const root = isSchema(schema) ? schema : {};
-  let made = 0; // values and merged parts together: the work of one call is bounded by valuesMax
+  let made = 0; // Counts values and merged parts together: `valuesMax` bounds the work of one call.
 
   const resolve = (given: unknown, nesting = 0): Schema => {
     made++;
@@ -55,7 +55,7 @@ export function valueForSchema(schema: unknown, random: () => number): unknown {
         const value: Record<string, unknown> = {};
         for (const [name, property] of Object.entries(properties)) {
           if (required.has(name) || (!scarce && random() < 0.7)) {
-            // defineProperty, because a property may be called __proto__.
+            // Uses defineProperty, because a property can be called __proto__.
             Object.defineProperty(value, name, {
               value: make(property, depth + 1),
               enumerable: true,

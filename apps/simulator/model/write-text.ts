@@ -60,8 +60,8 @@ const endings = [
 /** A text and its number of tokens. */
 export type Prose = { text: string; tokens: number };
 
-// Each part but a sentence's first begins with white space, before which a token always ends: so the tokens of a text
-// are those of its parts, and no part need be counted again.
+// Each part except a sentence's first begins with white space, before which a token always ends. The number of tokens
+// of a text is therefore the sum of its parts, and no part needs to be counted again.
 const counted = (text: string): Prose => ({ text, tokens: countTokens(text) });
 const openings = {
   first: subjects.map((subject) => counted(subject)),
@@ -72,7 +72,9 @@ const openings = {
 const middles = verbs.map((verb) => counted(` ${verb}`));
 const closings = objects.map((object) => endings.map((ending) => counted(` ${object}${ending}`)));
 
-/** A few sentences of plausible prose, now and then a list, of about `tokenTarget` tokens; ends at a sentence's end. */
+/**
+ * A few sentences of plausible prose, sometimes with a list, of about `tokenTarget` tokens; ends at a sentence's end.
+ */
 export function writeText(random: () => number, tokenTarget: number): Prose {
   const asList = random() < 0.15;
   let text = '';

@@ -10,7 +10,7 @@ export type StoredFile = {
   purpose: string;
 };
 
-// What a process may keep. Beyond it the oldest are removed.
+// The maximum that a process stores. Beyond it, the oldest files are removed.
 const filesMax = 1_000;
 const bytesMax = 268_435_456;
 
@@ -47,7 +47,7 @@ export function createFileStore(clock: Clock) {
       return undefined;
     },
     remove,
-    /** Oldest first. */
+    /** Sorted by age, oldest first. */
     list: (): StoredFile[] => [...files.values()],
   };
 }

@@ -19,7 +19,7 @@ export type JobRequest = {
   totalMs: number;
 };
 
-// Beyond it the oldest are removed.
+// Beyond this number, the oldest jobs are removed.
 const jobsMax = 1_000;
 
 export type JobStore = ReturnType<typeof createJobStore>;
@@ -53,7 +53,7 @@ export function createJobStore({ clock, files }: { clock: Clock; files: FileStor
       const job = jobs.get(id);
       return job === undefined ? undefined : upToDate(job);
     },
-    /** Newest first. */
+    /** Sorted by age, newest first. */
     list: (): Job[] => [...jobs.values()].map((job) => upToDate(job)).reverse(),
     resultFileOf: (job: Job): string | undefined => resultFiles.get(job.id),
   };

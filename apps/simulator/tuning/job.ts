@@ -16,7 +16,7 @@ export type JobError = { code: string; message: string; param: string | null };
 /** One fine-tuning job. It progresses only when it is read: `advance` applies everything that is due. */
 export type Job = {
   id: string;
-  /** The id's hash, from which the ids of events, checkpoints and the model are derived. */
+  /** The ID's hash, from which the IDs of events, checkpoints and the model are derived. */
   key: number;
   model: string;
   suffix: string | undefined;
@@ -40,7 +40,7 @@ export type Job = {
   checkpoints: Checkpoint[];
 };
 
-// The part of a job's duration that it waits in the queue again after a resume.
+// The part of a job's duration for which it waits in the queue again after a resume.
 const queuedAgain = 0.05;
 const ended: readonly JobStatus[] = ['succeeded', 'failed', 'cancelled'];
 
@@ -48,7 +48,7 @@ export function hasEnded(job: Job): boolean {
   return ended.includes(job.status);
 }
 
-/** Applies what is due at `nowMs`; calls `onSuccess` once, when the job succeeds. */
+/** Applies everything that is due at `nowMs`; calls `onSuccess` once, when the job succeeds. */
 export function advance(job: Job, nowMs: number, onSuccess: (job: Job) => void): void {
   if (job.resumedAtMs === undefined || hasEnded(job)) return;
   const workMs = job.workMs + Math.max(0, nowMs - job.resumedAtMs);
@@ -58,7 +58,7 @@ export function advance(job: Job, nowMs: number, onSuccess: (job: Job) => void):
     happen(job, step, atMs);
     if (step.type === 'succeeded') onSuccess(job);
   }
-  // A resumed job waits in the queue until its own time has come.
+  // A resumed job waits in the queue until its time has come.
   if (job.status === 'queued' && nowMs >= job.resumedAtMs && isStarted(job)) job.status = 'running';
 }
 

@@ -4,7 +4,7 @@ import type { TrainingData } from './training-data.ts';
 export type Hyperparameters = { n_epochs: number; batch_size: number; learning_rate_multiplier: number };
 export type Metrics = Record<string, number>;
 
-/** One thing that happens, `atMs` of training time after the job began; pauses do not count. */
+/** One step of the training, `atMs` of training time after the job began; pauses do not count. */
 export type Step = { atMs: number } & (
   | { type: 'validated' }
   | { type: 'started' }
@@ -23,13 +23,13 @@ type Question = {
   totalMs: number;
 };
 
-// Where the phases end, as fractions of the duration.
+// The ends of the phases, as fractions of the duration.
 const validatedAt = 0.1;
 const startedAt = 0.2;
-// A large file has more steps than are useful; this many report their loss.
+// A large file has more steps than are useful. This many of them report their loss.
 const metricsMax = 100;
 
-/** Everything that a job will do, in order. Pure: the same job always does the same. */
+/** Plans all steps of a job, in order. Pure: the same job always has the same steps. */
 export function planTraining(question: Question): Step[] {
   const { data, validation, totalMs } = question;
   if ('flaw' in data) return [invalidFile(data.flaw, 'training_file', totalMs)];
@@ -49,7 +49,7 @@ export function planTraining(question: Question): Step[] {
   return [...begin, ...before, { type: 'failed', atMs: failsAt, error }];
 }
 
-/** The given hyperparameters, with `auto` replaced by what the service uses for that many examples. */
+/** The given hyperparameters, with `auto` replaced by the value that the service uses for this number of examples. */
 export function chooseHyperparameters(
   given: Partial<Record<keyof Hyperparameters, number | 'auto' | undefined>>,
   examples: number,

@@ -41,7 +41,7 @@ const right = {
   },
 };
 
-/** Which of the four checks hold. */
+/** Returns which of the four checks succeed. */
 async function check(given: Partial<typeof right>): Promise<boolean[]> {
   const { output, errors, counts, usage } = { ...right, ...given };
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-results-'));

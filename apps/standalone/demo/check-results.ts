@@ -23,9 +23,9 @@ type Tally = { lines: number; notExpected: string[]; twice: string[]; tokens: To
 
 type Options = {
   batch: BatchObject;
-  /** Which file each custom_id must be in. */
+  /** The file that each custom_id must be in. */
   expected: ReadonlyMap<string, 'output' | 'errors'>;
-  /** Undefined if the batch has no such file. */
+  /** undefined if the batch has no such file. */
   outputFile: string | undefined;
   errorFile: string | undefined;
 };
@@ -111,8 +111,8 @@ function finding(ok: boolean, text: string, examples: readonly string[] = []): F
 const SimulatorStats = z.object({ statuses: z.record(z.string(), z.record(z.string(), z.int())) });
 
 /**
- * Checks what the provider saw: one successful call per completed line, one rejected call per failed line, and besides
- * them only calls that failed and were retried. No line was called again after it had a result.
+ * Checks the calls that the provider received: one successful call per completed line, one rejected call per failed
+ * line, and in addition only calls that failed and were retried. No line was called again after it had a result.
  */
 export function checkCalls(stats: unknown, batch: BatchObject): Finding {
   const { statuses } = SimulatorStats.parse(stats);

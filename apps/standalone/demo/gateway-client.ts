@@ -16,7 +16,7 @@ export type GatewayClient = {
   retrieveBatch(id: string): Promise<BatchObject>;
   /** Streams a file's content into a local file. */
   download(fileId: string, target: string): Promise<void>;
-  /** Streams a chat completion: each piece of text as it arrives. True when the stream ended with `[DONE]`. */
+  /** Streams a chat completion: each piece of text as it arrives. true when the stream ended with `[DONE]`. */
   streamChat(body: Record<string, unknown>, onText: (text: string) => void): Promise<boolean>;
 };
 
@@ -40,7 +40,8 @@ export function createGatewayClient(options: { url: string; key: string; signal:
     async uploadFile(file) {
       const form = new FormData();
       form.set('purpose', 'batch');
-      form.set('file', await openAsBlob(file), path.basename(file)); // read while it is sent, so that a large file is not held in memory
+      // The file is read while it is sent, so that a large file is not held in memory.
+      form.set('file', await openAsBlob(file), path.basename(file));
       return FileObject.parse(await (await call('/files', { method: 'POST', body: form })).json());
     },
     async createBatch(inputFileId, metadata) {

@@ -5,7 +5,10 @@ export type DemoRequest = { customId: string; body: Record<string, unknown>; end
 
 type Options = { lines: number; questions: readonly string[] };
 
-/** One of so many lines asks the simulator to fail always, or to fail sometimes so that the line is retried. */
+/**
+ * In one of this many lines, the request makes the simulator fail always, or fail sometimes so that the line is
+ * retried.
+ */
 const failingEvery = 400;
 const flakyEvery = 10;
 
@@ -19,8 +22,8 @@ const models = {
 };
 
 /**
- * Requests as a company would send them overnight: questions, tickets to sort, invoices to read, texts to translate and
- * tools to call, each with its own prompt. The same arguments give the same requests.
+ * Requests that a company could send overnight: questions, tickets to sort, invoices to read, texts to translate and
+ * tools to call, each with its own prompt. The same arguments result in the same requests.
  */
 export function* makeRequests({ lines, questions }: Options): Generator<DemoRequest> {
   for (let index = 0; index < lines; index += 1) {
@@ -159,7 +162,7 @@ function readInvoice({ index, random }: Input): Made {
   };
 }
 
-/** Naming the tool in the message is what makes the simulated model call it. */
+/** The simulated model calls a tool if the message names it. */
 function callTool({ index, random }: Input): Made {
   const tool = (name: string, description: string, properties: Record<string, unknown>) => ({
     type: 'function',

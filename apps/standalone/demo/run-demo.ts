@@ -20,7 +20,7 @@ import { readQuestions } from './read-questions.ts';
 export type DemoOptions = {
   running: Running;
   lines: number;
-  /** Folder of the input, output and error files, which are kept. Prepared by `prepareFolder`. */
+  /** The folder of the input, output and error files, which are not deleted. Prepared by `prepareFolder`. */
   folder: string;
   questionsFile?: string;
   signal: AbortSignal;
@@ -33,7 +33,7 @@ const endedStatuses = new Set(['completed', 'failed', 'expired', 'cancelled']);
 
 /**
  * Submits a batch of generated requests through the public API, polls it until it ends, downloads its files and checks
- * them. Prints its findings as it goes, and returns whether all checks passed.
+ * them. Prints its findings while it runs, and returns whether all checks passed.
  */
 export async function runDemo(options: DemoOptions): Promise<boolean> {
   const { running, folder, lines, signal, stdout, logger } = options;

@@ -1,6 +1,6 @@
 type Words = readonly [string, ...string[]];
 
-/** What the generated requests are about. */
+/** The topics of the generated requests. */
 export const words = {
   names: ['Amara', 'Björn', 'Chiara', 'Dimitri', 'Elif', 'Farid', 'Greta', 'Hana', 'Ishaan', 'Joana', 'Kofi', 'Lin'],
   cities: ['Accra', 'Bergen', 'Cusco', 'Dakar', 'Esbjerg', 'Fukuoka', 'Gdańsk', 'Hobart', 'Izmir', 'Jaipur', 'Kraków'],

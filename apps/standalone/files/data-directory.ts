@@ -16,7 +16,7 @@ import { writeWhole } from './write-whole.ts';
 //   standalone.lock  held while npm start runs on this directory
 //   runtime.json     0600, the addresses of a running npm start
 
-const lockWaitMs = 1_000; // for another start that is just stopping
+const lockWaitMs = 1_000; // The wait for another start that is just stopping.
 
 /** Creates the directory if needed and locks it for this process. Throws StartError if that is not possible. */
 export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock> {
@@ -48,7 +48,7 @@ export const lockFileOf = (dataDir: string): string => path.join(dataDir, 'stand
 const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error ? String(error.code) : error instanceof Error ? error.message : 'unknown';
 
-/** What one start remembers for the next. An unreadable file counts as absent. */
+/** The state that one start stores for the next. An unreadable file counts as absent. */
 const Remembered = z.object({ simulatorPort: z.int().min(1).max(65_535).optional() });
 export type Remembered = z.output<typeof Remembered>;
 

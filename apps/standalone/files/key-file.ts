@@ -12,7 +12,7 @@ export async function readKeyFile(file: string): Promise<string | undefined> {
   return text?.trim();
 }
 
-/** Stores a secret in a file that only its owner may read. Returns when it is on disk. */
+/** Stores a secret in a file that only its owner can read. Returns when it is on disk. */
 export async function writeKeyFile(file: string, secret: string): Promise<void> {
   await writeWhole(file, `${secret}\n`, 0o600);
 }

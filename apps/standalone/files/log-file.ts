@@ -9,9 +9,9 @@ export type LogFile = {
 };
 
 /**
- * An append-only text file that is renamed to `<file>.1` before it would grow beyond `sizeBytesMax`, so that at most two
- * files of that size are kept. Writes are synchronous, so that the last output of a process that died is in the file.
- * Throws if the file cannot be opened.
+ * An append-only text file that is renamed to `<file>.1` before it would grow beyond `sizeBytesMax`, so that there are
+ * at most two files of that size. Writes are synchronous, so that the last output of a process that died is in the
+ * file. Throws if the file cannot be opened.
  */
 export function openLogFile(options: {
   file: string;
@@ -24,7 +24,7 @@ export function openLogFile(options: {
   let sizeBytes = 0;
   let failing = false;
   const open = (): number => {
-    // Readable by the owner only: the log has no prompts and keys, but it says who calls what.
+    // Readable by the owner only: the log has no prompts and keys, but it shows the callers and their targets.
     const opened = openSync(file, 'a', 0o600);
     sizeBytes = fstatSync(opened).size;
     return opened;

@@ -15,7 +15,7 @@ const unshown = new Set(['level', 'time', 'process', 'pid', 'version', 'name', '
 const wordsLengthMax = 500;
 
 /**
- * Makes a log line readable: a JSON line becomes `message: error (field=value, …)`. Anything else (a crash of Node, a
+ * Makes a log line readable: a JSON line becomes `message: error (field=value, …)`. Any other line (a crash of Node, a
  * configuration error) is shown unchanged and counts as an error.
  */
 export function readLogLine(text: string): { level: number; words: string } {

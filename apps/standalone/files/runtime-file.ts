@@ -5,7 +5,10 @@ import { takeDirectoryLock } from '#libs/database/embedded/directory-lock.ts';
 import { lockFileOf } from './data-directory.ts';
 import { writeWhole } from './write-whole.ts';
 
-/** The addresses of a running `npm start`, for commands that run at the same time. Holds a password, hence mode 0600. */
+/**
+ * The addresses of a running `npm start`, for commands that run at the same time. It contains a password, so its mode
+ * is 0600.
+ */
 const RuntimeFile = z.object({ pid: z.number().int(), url: z.string(), databaseUrl: z.string() });
 export type RuntimeFile = z.output<typeof RuntimeFile>;
 
@@ -19,14 +22,17 @@ export async function removeRuntimeFile(dataDir: string): Promise<void> {
   await rm(fileOf(dataDir), { force: true });
 }
 
-/** True if an `npm start` with this data directory was killed. Its child processes may still be running for a moment. */
+/**
+ * Whether an `npm start` with this data directory was killed. Its child processes may still be running for a moment.
+ */
 export async function hasRuntimeFile(dataDir: string): Promise<boolean> {
   return (await readFile(fileOf(dataDir)).catch(() => undefined)) !== undefined;
 }
 
 /**
- * The addresses of the `npm start` that is running with this data directory; undefined if none is. The lock decides whether
- * one is running, not the process id, which may belong to another process after a reboot or in another container.
+ * The addresses of the `npm start` that is running with this data directory; undefined if none is. The lock decides
+ * whether one is running, not the process ID, which may belong to another process after a reboot or in another
+ * container.
  */
 export async function readRuntimeFile(dataDir: string): Promise<RuntimeFile | undefined> {
   try {

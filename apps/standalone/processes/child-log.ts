@@ -19,7 +19,10 @@ type Options = {
   onWarning: (text: string) => void;
   /** Longer lines are cut, so that memory stays bounded. */
   lineLengthMax?: number;
-  /** Warnings shown per ten seconds. The rest go to the file only, so that an outage does not flood the terminal. */
+  /**
+   * Warnings shown per ten seconds. The rest are only written to the file, so that an outage does not flood the
+   * terminal.
+   */
   warningsMax?: number;
   now?: () => number;
 };
@@ -72,7 +75,7 @@ export function createChildLog(options: Options): ChildLog {
       line(rest);
       rest = '';
     });
-    stream.on('error', () => {}); // the exit of the child process is reported instead
+    stream.on('error', () => {}); // The exit of the child process is reported instead.
   };
 
   return {

@@ -1,4 +1,4 @@
-/** One Ctrl-C may arrive twice: from the terminal, which signals the whole process group, and from npm. */
+/** One Ctrl-C can arrive twice: from the terminal, which signals the whole process group, and from npm. */
 const sameKeyPressMs = 500;
 
 /** Calls `first` at the first SIGTERM, SIGINT or SIGHUP and `again` at a later one. */

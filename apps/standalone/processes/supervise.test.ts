@@ -136,7 +136,8 @@ test('it has started when it says so, and each new process has to say so again',
 
 test('what it says last is written when its stop is over', async () => {
   const { child, written } = await superviseScript(
-    // In one write: of many small ones, what the socket cannot hold at once is lost with the process.
+    // Written in one step: with many small writes, everything that the socket cannot buffer would be lost with the
+    // process.
     `process.on('SIGTERM', () => { console.log(Array(500).fill('word').join('\\n')); process.exit(0); });
      setInterval(() => {}, 1000); console.log('up')`,
   );
@@ -151,7 +152,7 @@ test('what ends by itself while everything is being stopped is not started again
   const other = await superviseScript(script);
   for (const { child, written } of [stopping, other]) {
     await expect.poll(() => written, { timeout: 50_000 }).toEqual(['up']);
-    process.kill(child.pid() ?? 0, 'SIGTERM'); // as a service manager does
+    process.kill(child.pid() ?? 0, 'SIGTERM'); // A service manager does the same.
   }
   await expect.poll(() => other.written, { timeout: 50_000 }).toEqual(['up', 'up']);
   expect([stopping.written, stopping.problems, stopping.child.pid()]).toEqual([['up'], [], undefined]);

@@ -14,8 +14,8 @@ export type Supervised = {
   /** Stops the process, or kills it after `withinMs`, and starts it again with a fresh environment. */
   restart(withinMs: number): Promise<void>;
   /**
-   * Sends SIGTERM, and SIGKILL after the deadline. True if the process stopped cleanly: with exit code 0, or killed by the
-   * SIGTERM itself, which only happens before its handler is installed, when there is nothing to stop yet. Idempotent.
+   * Sends SIGTERM, and SIGKILL after the deadline. true if the process stopped cleanly: with exit code 0, or killed by
+   * the SIGTERM itself, which only happens before its handler is installed, when no part has started yet. Idempotent.
    */
   stop(): Promise<boolean>;
   /** Kills the process. */
@@ -34,13 +34,15 @@ export type SuperviseOptions = {
   stopDeadlineMs: number;
   /** Called each time the process has reported that all of its parts have started. */
   onStarted?: (pid: number) => void;
-  /** Gets a message for people when the process has ended. */
+  /** Called with a message for people when the process has ended. */
   onProblem: (text: string) => void;
-  /** The process ended `startsMax` times in a row while `mayGiveUp` was true; it is not started again. */
+  /** Called when the process ended `startsMax` times in a row while `mayGiveUp` was true. It is not started again. */
   onGiveUp: (reason: Error) => void;
-  /** True until the platform was ready once. From then on a process is restarted without limit, because it has worked. */
+  /**
+   * true until the platform was ready once. After that, a process is restarted without limit, because it has worked.
+   */
   mayGiveUp: () => boolean;
-  /** True once everything is being stopped; a process that ends then is not restarted. */
+  /** true once everything is being stopped. A process that ends after that is not restarted. */
   isStopping?: () => boolean;
   startsMax?: number;
   backoff?: { firstMs: number; maxMs: number; resetAfterMs: number };
@@ -51,9 +53,9 @@ const lastOutputMs = 3_000;
 const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
 /**
- * Keeps one child process running. It is restarted after 100 ms, then 200 ms and so on up to 5 s; once it has run for 30 s
- * the backoff starts over. The child gets an IPC channel, whose end tells it that this process was killed
- * (libs/kernel/lifecycle.ts), and a session of its own, so that Ctrl-C reaches only this process, which decides the order
+ * Supervises one child process. It is restarted after 100 ms, then 200 ms and so on up to 5 s; once it has run for 30 s
+ * the backoff starts over. The child gets an IPC channel, whose end signals that this process was killed
+ * (libs/kernel/lifecycle.ts), and a separate session, so that Ctrl-C reaches only this process, which decides the order
  * of the stop.
  */
 export function supervise(options: SuperviseOptions): Supervised {
@@ -93,7 +95,7 @@ export function supervise(options: SuperviseOptions): Supervised {
     });
     exited = ended.then(async (status) => {
       if (child === launched) child = undefined;
-      // Waits until its last output has been read, but not for ever: a grandchild may keep the pipe open.
+      // Waits until its last output has been read, but not forever, because a grandchild may keep the pipe open.
       await Promise.race([closed, sleep(lastOutputMs)]);
       return status;
     });
@@ -151,7 +153,7 @@ export function supervise(options: SuperviseOptions): Supervised {
     hasStarted: () => child !== undefined && hasStarted,
     start,
     stop: () => {
-      isOver = true; // also for a restart under way
+      isOver = true; // This also cancels a restart in progress.
       return end(options.stopDeadlineMs);
     },
     kill: () => {

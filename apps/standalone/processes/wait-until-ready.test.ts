@@ -5,7 +5,7 @@ import { waitUntilReady } from './wait-until-ready.ts';
 
 type Answer = { status: number; body: unknown };
 
-/** An API that gives these answers in turn, the last one again and again. */
+/** An API that gives these answers in turn, and then repeats the last one. */
 async function serve(...answers: Answer[]) {
   let calls = 0;
   const server = createServer((_request, response) => {

@@ -12,18 +12,21 @@ type Options = {
   url: string;
   /** When it aborts, its reason is thrown. */
   signal: AbortSignal;
-  /** What else is missing, if anything; called once the API is ready. */
+  /** Returns another missing condition, if there is one; called once the API is ready. */
   alsoMissing?: () => string | undefined;
-  /** Gets what is missing, every `noticeMs`: a large migration or a long recovery of the database takes time. */
+  /**
+   * Called with the missing condition, every `noticeMs`: a large migration or a long recovery of the database takes
+   * time.
+   */
   onWaiting: (why: string) => void;
   intervalMs?: number;
   noticeMs?: number;
 };
 
 /**
- * Returns when GET /health/ready reports that the API is ready and a worker is connected, so that a batch would run at
- * once, and `alsoMissing` returns nothing: a worker connects before all of its parts have started, and the connected one
- * may belong to another start.
+ * Returns when GET /health/ready reports that the API is ready and a worker is connected, so that a batch would run
+ * immediately, and `alsoMissing` returns nothing: a worker connects before all of its parts have started, and the
+ * connected one may belong to another start.
  */
 export async function waitUntilReady({
   url,

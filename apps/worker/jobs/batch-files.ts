@@ -19,9 +19,9 @@ import type { BatchFileValidator } from '#libs/validation/batch-file-validator.t
 import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
 
-// How many input files are validated, and how many batches are finalised, at once. Those with millions of lines take
-// minutes, so small ones have slots of their own. Small ones mostly wait for the database, so several of them share the
-// statements that claim and complete their jobs.
+// How many input files are validated, and how many batches are finalised, in parallel. Those with millions of lines
+// take minutes, so small ones have separate slots. Small ones mostly wait for the database, so several of them share
+// the statements that claim and complete their jobs.
 const lanes = [
   { concurrency: 2, priorities: { maxPriority: smallBatchPriority - 1 } },
   { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallBatchPriority } },
@@ -40,9 +40,12 @@ type Deps = {
 };
 
 export type BatchFileJobs = {
-  /** Writes the files of a `finalizing` batch and ends it. Does nothing with a batch in any other status. Returns its status. */
+  /**
+   * Writes the files of a `finalizing` batch and ends it. Has no effect on a batch in any other status. Returns its
+   * status.
+   */
   finalise(batch: BatchRow, signal: AbortSignal, retries?: number): Promise<BatchStatus>;
-  /** Starts to work on the queues. `stopping` aborts what is running. */
+  /** Starts to work on the queues. `stopping` aborts the running jobs. */
   work(stopping: AbortSignal): Promise<void>;
 };
 

@@ -35,7 +35,7 @@ export async function checkReadModels(
     events = count;
     if (performance.now() - notedMs < noteEveryMs) return;
     notedMs = performance.now();
-    // If it cannot be noted, the next second's note says more.
+    // If the progress cannot be stored, the next second's progress is newer anyway.
     noting = noting.then(() => noteModelCheck(db, { ...started, events })).catch(() => {});
   };
   const end = async (state: ModelCheck['state'], problem: string | null): Promise<void> => {
@@ -52,7 +52,7 @@ export async function checkReadModels(
     const { difference } = report;
     if (difference === null) return await end('equal', null);
     logger.error({ difference }, 'a read model differs from the event log');
-    // Only which row it is: its fields may be of a workspace that the reader does not see.
+    // Only names the row, because its fields may belong to a workspace that the reader cannot see.
     await end('different', `The row '${difference.id}' of '${difference.model}' differs from its events.`);
   } catch (error) {
     if (!signal.aborted) await end('failed', 'The check did not finish. The log of the worker shows the cause.');

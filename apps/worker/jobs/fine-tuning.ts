@@ -10,7 +10,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
 
-// A job waits for its provider most of the time, so a few at once are enough for hundreds of jobs.
+// A job waits for its provider most of the time, so a few in parallel are enough for hundreds of jobs.
 const startsAtOnce = 2;
 const pollsAtOnce = 4;
 

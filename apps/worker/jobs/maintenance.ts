@@ -11,7 +11,7 @@ export type MaintenanceTask = {
   name: string;
   everySeconds: number;
   run: () => Promise<unknown>;
-  /** Whether it deletes or expires nothing by the database's clock. */
+  /** Whether the task deletes or expires nothing by the database's clock. */
   ignoresClock?: true;
 };
 
@@ -20,8 +20,9 @@ const offerEveryMs = 30_000;
 const quickSeconds = 60;
 
 /**
- * Runs each task once per interval in the whole installation: every worker offers its job to the queue, which takes the first
- * one of each interval. So one slow task delays no other one, and a task that is still running is not started again.
+ * Runs each task once per interval in the whole installation: every worker offers its job to the queue, which accepts
+ * the first one of each interval. A slow task therefore delays no other one, and a task that is still running is not
+ * started again.
  */
 export function createMaintenance(
   tasks: readonly MaintenanceTask[],
