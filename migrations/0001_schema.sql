@@ -1,11 +1,11 @@
--- The schema of Sluice 0.1.0, by area. Row-level security is not here: libs/database/isolate-workspaces.ts adds policies
--- to every table with a workspace_id after each migration.
+-- The schema of Sluice 0.1.0, by area. It does not include row-level security: libs/database/isolate-workspaces.ts adds
+-- policies to every table with a workspace_id after each migration.
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- The event log
 -- ---------------------------------------------------------------------------------------------------------------------
 
--- Transaction ids start low again in another cluster, so restoring a backup raises the epoch (libs/event-log/epoch.ts).
+-- Transaction IDs start low again in another cluster, so restoring a backup raises the epoch (libs/event-log/epoch.ts).
 create table event_epoch (epoch integer primary key, raised_at timestamptz not null);
 insert into event_epoch values (0, clock_timestamp());
 
@@ -28,10 +28,10 @@ create table event (
   sha256 bytea not null,
   unique (stream_id, stream_version)
 );
--- Subscribers read in this order and miss nothing.
+-- Subscribers read in this order and miss no event.
 create index event_order on event (epoch, transaction_id, position);
 create index event_of_workspace on event (workspace_id, epoch, transaction_id, position);
--- Rejects a repeated record of a provider, whatever a worker believes. Cursors of pages also use it.
+-- Rejects a repeated record of a provider, whatever a worker's state is. Cursors of pages also use it.
 create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
   where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');
 
@@ -71,10 +71,10 @@ create index command_result_age on command_result (recorded_at);
 -- A retried call without an idempotency key is recognised by the hash of its body.
 create index command_result_fingerprint on command_result (workspace_id, key_id, route, fingerprint, recorded_at);
 
--- Facts about this installation, such as the id of the blob store and the check value of the master key.
+-- Facts about this installation, such as the ID of the blob store and the check value of the master key.
 create table installation (name text primary key, value text not null);
 
--- Written by a subscriber: who changed what, when and from where.
+-- Records who changed what, when, and from where. Written by a subscriber.
 create table activity (
   id uuid primary key,
   workspace_id text not null,
@@ -145,14 +145,14 @@ create table secret (
 );
 create index secret_owner on secret (owner_id);
 
--- One row, which every process polls: its snapshot is stale when the number differs from the one it loaded.
+-- A single row, which every process polls: its snapshot is stale when the number differs from the one it loaded.
 create table access_version (id boolean primary key default true check (id), version bigint not null);
 insert into access_version (version) values (0);
 
--- Which workspace created which object at a provider whose account several workspaces share. An object without a row
--- belongs to no workspace.
+-- Records which workspace created which object at a provider whose account several workspaces share. An object without a
+-- row belongs to no workspace.
 create table stored_object (
-  -- The id of the integration that holds the credential.
+  -- The ID of the integration that has the credential.
   account_id text not null,
   object_id text not null,
   workspace_id text not null,
@@ -210,7 +210,7 @@ end $$;
 create trigger count_stored_bytes after insert or delete or update of deleted_at, bytes on file
   for each row execute function count_stored_bytes();
 
--- Files that clients send in parts. An incomplete upload appears in no event and expires without a trace.
+-- Files that clients send in parts. An incomplete upload has no event and expires without a trace.
 create table upload (
   id text primary key,
   workspace_id text not null,
@@ -300,17 +300,17 @@ create table batch_chunk (
   chunk integer not null,
   byte_offset bigint not null,
   byte_length bigint not null,
-  -- The line that the byte range begins with; first_line is later where a chunk was cut in two.
+  -- The line with which the byte range begins; first_line is higher if the chunk was split in two.
   range_first_line integer not null,
   first_line integer not null,
   line_count integer not null,
   state text not null default 'pending' check (state in ('pending', 'enqueued', 'done')),
   generation integer not null default 0,
-  -- Tells a chunk that kills its worker from one that was handed back (libs/batches/redelivery.ts).
+  -- Distinguishes a chunk that kills its worker from one that was handed back (libs/batches/chunks/redelivery.ts).
   handed_back boolean not null default false,
   settled_lines integer not null default 0,
   redeliveries_without_progress integer not null default 0,
-  -- The order in which chunks of different batches are enqueued (libs/batches/dispatch-chunks.ts).
+  -- The order in which chunks of different batches are enqueued (libs/batches/chunks/dispatch-chunks.ts).
   enqueue_order timestamptz not null default '-infinity',
   primary key (batch_id, chunk)
 ) with (fillfactor = 80);
@@ -329,7 +329,7 @@ create table batch_result (
   primary key (bucket, batch_id, line)
 ) partition by list (bucket);
 
--- What the lines of running batches wait for, as each worker last reported it. Unlogged, because workers report it again
+-- The waits of the lines of running batches, from each worker's last report. Unlogged, because workers report them again
 -- after a crash of the server.
 create unlogged table batch_line_wait (
   batch_id text not null,
@@ -373,13 +373,13 @@ create table fine_tuning_job (
   finished_at timestamptz
 );
 create index fine_tuning_job_list on fine_tuning_job (workspace_id, created_at desc, id desc);
--- The sweep of blobs asks which files a job still reads.
+-- For the sweep of blobs, which must not delete files that a job still reads.
 create index fine_tuning_job_training_file_id on fine_tuning_job (training_file_id) where finished_at is null;
 create index fine_tuning_job_validation_file_id on fine_tuning_job (validation_file_id) where finished_at is null;
 
 -- ---------------------------------------------------------------------------------------------------------------------
--- Around a call: cache, circuits, limits. What is unlogged costs no WAL and is in no backup: it is disposable, and calls
--- produce it again after a crash of the server.
+-- Around a call: cache, circuits, limits. Unlogged tables cost no WAL and are in no backup. Their content is disposable,
+-- and calls produce it again after a crash of the server.
 -- ---------------------------------------------------------------------------------------------------------------------
 
 create unlogged table response_cache (
@@ -425,7 +425,7 @@ create table limit_counter (
   period_end timestamptz,
   used numeric not null,
   assumed numeric not null,
-  -- The part of the use that was reserved by calls whose real use is unknown, because their answers were lost.
+  -- The part of the use that was reserved by calls whose actual use is unknown, because their answers were lost.
   unconfirmed numeric not null default 0 constraint limit_counter_unconfirmed_not_negative check (unconfirmed >= 0),
   unpriced bigint not null,
   is_alerted boolean not null,
@@ -433,7 +433,7 @@ create table limit_counter (
   reset_at timestamptz,
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null,
-  -- A negative amount would be a credit for everyone who shares the limit.
+  -- A negative amount would be a credit for all callers that share the limit.
   constraint limit_counter_not_negative check (
     max >= 0 and used >= 0 and assumed >= 0 and unpriced >= 0
     and not jsonb_path_exists(leases, '$.*.amount ? (@ starts with "-")')
@@ -451,7 +451,7 @@ create table request_log (
   recorded_on date not null,
   id uuid not null,
   workspace_id text not null,
-  -- The API key, and the user it belongs to.
+  -- The API key, and the user to whom it belongs.
   key_id text,
   user_id text,
   -- 'imported': the call was made elsewhere.
@@ -492,7 +492,7 @@ create table request_log (
   started_at timestamptz not null,
   duration_ms double precision not null,
   first_event_ms double precision,
-  -- The part of the duration that providers took.
+  -- The time that providers took, as a part of the duration.
   upstream_ms double precision,
   input_tokens bigint,
   cached_tokens bigint,
@@ -503,7 +503,7 @@ create table request_log (
   audio_output_tokens bigint,
   -- Other amounts: images, seconds, characters, searches, the service tier.
   usage_details jsonb,
-  -- In US cents. Null means unknown, which differs from 0. The saved cost is what an answer from the cache would have cost.
+  -- In US cents. Null means unknown, which differs from 0. The saved cost is the provider's cost that the cache avoided.
   cost numeric,
   saved_cost numeric,
   -- Whether usage or cost are estimates, because the provider did not report them.
@@ -520,18 +520,18 @@ create table request_log (
   sequence bigint not null,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
--- Lists and searches use these two only: each further index would cost time with every row.
+-- Lists and searches use only these two, because each further index would cost time with every row.
 create index request_log_list on request_log (workspace_id, recorded_on desc, id desc);
 create index request_log_trace on request_log (trace_id, recorded_on desc, id desc);
 
--- The progress of each process, which it reports at a low rate and once more when it stops. The log alone shows a row
--- that is missing in the middle, but not one that is missing at the end.
+-- The progress of each process, reported at a low rate and once more when it stops. The log alone shows a row that is
+-- missing in the middle, but not one that is missing at the end.
 create table request_log_process (
   process_id uuid primary key,
   app text not null,
   version text not null,
   host text not null,
-  -- By the clock of the process, as recorded_on of its rows is; the other times are by the database's clock.
+  -- By the clock of the process, like recorded_on of its rows; the other times are by the database's clock.
   started_at timestamptz not null,
   heard_at timestamptz not null,
   -- How many rows it had recorded by heard_at, when it last reported …
@@ -559,7 +559,7 @@ create table recorded_bodies (
   blob text not null,
   -- Where each call's bodies begin in the blob, and where the last ones end.
   offsets integer[] not null,
-  -- The owner of the secret that holds the encryption key.
+  -- The owner of the secret with the encryption key.
   key_owner text not null,
   size_bytes bigint not null,
   created_at timestamptz not null default clock_timestamp(),
@@ -570,8 +570,8 @@ create index recorded_bodies_expiry on recorded_bodies (expires_at);
 create index recorded_bodies_size on recorded_bodies (workspace_id) include (size_bytes);
 create index recorded_bodies_key on recorded_bodies (key_owner);
 
--- What an export of the request log has written so far: one row for each finished blob, in the order of the file. If the
--- worker is killed, the next one continues after last_id.
+-- The parts that an export of the request log has written so far: one row for each finished blob, in the order of the
+-- file. If the worker is killed, the next one continues after last_id.
 create table log_export_part (
   workspace_id text not null,
   export_id text not null,
@@ -586,7 +586,7 @@ create table log_export_part (
   created_at timestamptz not null default now(),
   primary key (export_id, part)
 );
--- The sweep of blobs asks which of them are still needed.
+-- For the sweep of blobs, which must not delete those that are still needed.
 create index log_export_part_blob on log_export_part (blob);
 
 -- ---------------------------------------------------------------------------------------------------------------------
@@ -609,7 +609,7 @@ create table feedback (
 create index feedback_of_trace on feedback (workspace_id, trace_id);
 create index feedback_list on feedback (workspace_id, created_at);
 
--- Which minutes of the log have new rows: inserted in the transaction of those rows, deleted when they are rolled up.
+-- The minutes of the log with new rows: inserted in the transaction of those rows, deleted when they are rolled up.
 create table request_log_change (
   id bigint generated always as identity primary key,
   first_at timestamptz not null,
@@ -664,7 +664,7 @@ create table metadata_rollup_hour partition of metadata_rollup for values in ('h
 create table metadata_rollup_day partition of metadata_rollup for values in ('day');
 create index metadata_rollup_bucket on metadata_rollup (bucket);
 create index metadata_rollup_list on metadata_rollup (workspace_id, key, bucket);
--- On a hash, because a long value does not fit an index page, and one such row would stop all rollups.
+-- This index uses a hash, because a long value does not fit an index page, and one such row would stop all rollups.
 create index metadata_rollup_value on metadata_rollup (workspace_id, key, hashtextextended(value, 0), bucket);
 
 -- Calls by one column, or by one metadata key: narrow rows for graphs and groups that need no combination.
@@ -704,9 +704,9 @@ create index value_rollup_bucket on value_rollup (bucket);
 create index value_rollup_list on value_rollup (workspace_id, key, bucket);
 create index value_rollup_value on value_rollup (workspace_id, key, hashtextextended(value, 0), bucket);
 
--- Finds rollups of single values for statements that row-level security restricts. Postgres does not use the index on
--- hashes there, because it evaluates the policy of each row before it calls a function that might reveal its arguments.
--- These functions run as the owner and check the workspace themselves.
+-- Finds rollups of single values for statements that row-level security restricts. Postgres cannot use the index on
+-- hashes for them, because it evaluates the policy of each row before it calls a function that might reveal its
+-- arguments. These functions run as the owner and check the workspace themselves.
 create function metadata_rollup_of(wanted_workspace text, wanted_grain text, wanted_key text,
   wanted_values text[], from_at timestamptz, until_at timestamptz)
 returns setof metadata_rollup language sql stable security definer as $$
@@ -735,7 +735,7 @@ begin
   end loop;
 end $$;
 
--- The metadata keys of which a workspace has rollups. A row with the key '' shows when one was first refused.
+-- The metadata keys for which a workspace has rollups. A row with the key '' shows when one was first refused.
 create table rollup_key (
   workspace_id text not null,
   key text not null,
@@ -746,7 +746,7 @@ create table rollup_key (
   primary key (workspace_id, key)
 );
 
--- One row, which the process that rolls up locks. Buckets from `…_from` to `…_until` exist.
+-- A single row, which the process that rolls up locks. Buckets from `…_from` to `…_until` exist.
 create table rollup_state (
   id boolean primary key default true check (id),
   minutes_from timestamptz not null,
