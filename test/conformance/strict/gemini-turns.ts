@@ -1,4 +1,4 @@
-import { callSignature } from '#apps/simulator/wire/gemini/call-signature.ts';
+import { callSignature } from '#apps/simulator/wire/gemini/generate-content.ts';
 import { refuse } from '#apps/simulator/wire/gemini/google-error.ts';
 import type { Content } from './gemini-schema.ts';
 

@@ -4,7 +4,6 @@ import type { Call, Failure, Received, WireFormat } from '../wire-format.ts';
 import { converseCall } from './converse.ts';
 import { eventStreamForm } from './event-stream.ts';
 import { invokeCall } from './invoke.ts';
-import { readAuthorization } from './authorization.ts';
 
 type Operation = (received: Received, model: string) => Call;
 
@@ -64,4 +63,27 @@ const exceptions: Record<number, string> = {
 function exceptionOf({ status, code }: Failure): string {
   if (typeof code === 'string' && code.endsWith('Exception')) return code;
   return exceptions[status] ?? (status >= 500 ? 'InternalServerException' : 'ValidationException');
+}
+
+export type Authorization = {
+  accessKeyId: string;
+  date: string;
+  region: string;
+  service: string;
+  signedHeaders: string[];
+  signature: string;
+};
+
+/**
+ * The parts of an AWS4-HMAC-SHA256 Authorization header; undefined for another scheme or a malformed header.
+ * @testOnly
+ */
+export function readAuthorization(header: string | undefined): Authorization | undefined {
+  const match =
+    /^AWS4-HMAC-SHA256 +Credential=([^/,\s]+)\/(\d{8})\/([^/,\s]+)\/([^/,\s]+)\/aws4_request, *SignedHeaders=([^,\s]+), *Signature=([0-9a-f]{64})$/.exec(
+      header ?? '',
+    );
+  if (match === null) return undefined;
+  const [, accessKeyId = '', date = '', region = '', service = '', signed = '', signature = ''] = match;
+  return { accessKeyId, date, region, service, signedHeaders: signed.split(';'), signature };
 }

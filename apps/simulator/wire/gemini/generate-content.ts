@@ -5,7 +5,6 @@ import { piecesOf } from '../../model/pieces.ts';
 import { countTokens, splitTokens } from '../../model/tokens.ts';
 import { createdAt, takeTurns } from '../openai/shapes.ts';
 import type { Call, Received } from '../wire-format.ts';
-import { callSignature } from './call-signature.ts';
 import { decodeGenerate, type Asked, type Flavour } from './decode-generate.ts';
 import { arrayForm, googleJson, sseFrame } from './streams.ts';
 
@@ -129,6 +128,14 @@ function callParts({ toolCalls }: Generation, { signs }: Asked): Part[] {
     const signature = signs && index === 0 ? { thoughtSignature: callSignature(name, args) } : {};
     return { functionCall: { name, args }, ...signature };
   });
+}
+
+/**
+ * The signature of a call. It is derived from the call, so that a signature at another call is detected.
+ * @testOnly
+ */
+export function callSignature(name: string, args: unknown): string {
+  return Buffer.from(`simulator:${hexOf(hashText(`${name}\n${JSON.stringify(args)}`), 60)}`).toString('base64');
 }
 
 function textSignature({ ask }: Asked): string {
