@@ -223,7 +223,7 @@ test('a batch that the server refuses, or that is cancelled, is exit code 4', as
   const id = /batch_[0-9a-f]{32}/.exec(detached.stderr)?.[0] ?? '';
   expect(await at.cli.run(['batch', 'results', id])).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('it has no results yet'),
+    stderr: expect.stringContaining('and has no results yet'),
   });
   const paused = await at.cli.run(['batch', 'pause', id]);
   expect(JSON.parse(paused.stdout)).toMatchObject({ id, paused_at: expect.any(Number) });
@@ -421,7 +421,7 @@ test('an upload waits for a server that is restarted, and sends nothing twice', 
     },
   });
   await second?.close();
-  expect([code, second?.parts(), stderr.match(/away/g)]).toEqual([0, 1, ['away']]);
+  expect([code, second?.parts(), stderr.match(/is unavailable/g)]).toEqual([0, 1, ['is unavailable']]);
 });
 
 test('a download that is killed leaves what came, and the next one goes on from there', async () => {

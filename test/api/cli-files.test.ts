@@ -42,7 +42,7 @@ test('a batch does not start when its results could not be written, and never ov
     return `${code} ${stderr}`;
   };
   expect(await refused('-o', 'first.jsonl')).toBe('2 error: first.jsonl cannot be written: it is the input file.\n');
-  expect(await refused('--errors', './folder/../first.jsonl')).toMatch(/^2 error: .*: it is the input\.\n$/);
+  expect(await refused('--errors', './folder/../first.jsonl')).toMatch(/^2 error: .*: it is the input file\.\n$/);
   expect(await refused('-o', 'a', '--errors', './a')).toBe(
     '2 error: ./a cannot be written: another option names the same file.\n',
   );
@@ -76,7 +76,7 @@ test('a batch runs where nothing can be remembered, and says so', async () => {
     env,
   });
   expect([code, stdout.trimEnd().split('\n').length]).toEqual([0, 3]);
-  expect(stderr).toMatch(/^warning: repeating the command will not find this batch, because .* is no folder\.\n/);
+  expect(stderr).toMatch(/^warning: repeating the command will not find this batch, because .* is not a folder\.\n/);
   expect(stderr.match(/warning/g)).toHaveLength(1);
   await symlink('nowhere/at/all', path.join(at.cli.folder, 'sluice'));
   const login = await at.cli.run(['login', '--server', at.platform.baseUrl], {

@@ -201,7 +201,7 @@ test('a batch whose results were changed on the way does not pass', async () => 
   ]);
   twice.close();
   damaged.close();
-  await expect(transcript.replaceAll(/"?root"? \w+/g, 'root')).toMatchFileSnapshot(golden('changed-results'));
+  await expect(transcript).toMatchFileSnapshot(golden('changed-results'));
 });
 
 test('what cannot be done', async () => {

@@ -62,7 +62,7 @@ test('a key is shown when it is created, and never again', async () => {
   const refused = await at.cli.run(['configs', 'list'], { env: { SLUICE_API_KEY: value } });
   expect([refused.code, refused.stderr]).toEqual([
     1,
-    expect.stringMatching(/HTTP 403[^]*sluice whoami shows what your key may do/),
+    expect.stringMatching(/HTTP 403[^]*To see what your key can do, run sluice whoami/),
   ]);
   expect((await at.cli.run(['keys', 'list'])).stdout).not.toContain(value);
 });

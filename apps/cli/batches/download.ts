@@ -9,7 +9,12 @@ import { unwritableFile } from '../terminal/file-problem.ts';
 import { readPieces, type Client } from '../server/http-client.ts';
 
 export type Downloaded = { bytes: number; lines: number };
-type Options = { onProgress?: (bytes: number, of: number) => void; signal?: AbortSignal };
+type Options = {
+  onProgress?: (bytes: number, of: number) => void;
+  signal?: AbortSignal;
+  /** Where the file is, with its query. Default: the content of a file of the server. Otherwise no part is kept. */
+  path?: string;
+};
 
 const attemptsMax = 6;
 const retryDelayMs = 1_000;
@@ -38,46 +43,15 @@ export async function download(
   const part = `${target}.${fileId}.part`;
   const before = await stat(part).catch(() => null);
   if (before !== null) for await (const piece of createReadStream(part) as AsyncIterable<Buffer>) progress.add(piece);
-  await write(part, 'a', (stream) => fetchRest(client, fileId, stream, progress, options), keptHint);
-  try {
-    progress.checked(fileId);
-  } catch (error) {
+  const discard = async (error: unknown): Promise<never> => {
     await rm(part, { force: true });
     throw error;
-  }
+  };
+  const isKept = options.path === undefined;
+  const fetching = write(part, 'a', (stream) => fetchRest(client, fileId, stream, progress, options), keptHint);
+  await (isKept ? fetching : fetching.catch(discard));
+  await Promise.try(() => progress.checked(fileId)).catch(discard);
   await putInPlace(part, target);
-  return { bytes: progress.bytes, lines: progress.lines };
-}
-
-/** Downloads an answer of the server without resuming. Discards an incomplete one. Throws what `download` throws. */
-export async function downloadOnce(
-  client: Client,
-  path: string,
-  target: string,
-  signal: AbortSignal,
-): Promise<Downloaded> {
-  const progress = new Progress();
-  const isDirect = await isDevice(target);
-  const part = isDirect ? target : `${target}.part`;
-  try {
-    await write(
-      part,
-      'w',
-      async (stream) => {
-        const response = await client.open('GET', path, { signal });
-        for await (const piece of readPieces(response, client.server)) {
-          signal.throwIfAborted();
-          progress.add(piece);
-          await writePiece(stream, piece);
-        }
-      },
-      null,
-    );
-  } catch (error) {
-    if (!isDirect) await rm(part, { force: true }).catch(() => undefined);
-    throw error;
-  }
-  if (!isDirect) await putInPlace(part, target);
   return { bytes: progress.bytes, lines: progress.lines };
 }
 
@@ -176,15 +150,13 @@ async function fetchRest(
   fileId: string,
   target: Writable,
   progress: Progress,
-  { onProgress, signal }: Options,
+  options: Options,
 ): Promise<void> {
+  const { signal } = options;
   for (let attempt = 1; ; attempt += 1) {
     const start = progress.bytes;
     try {
-      await fetchFrom(client, fileId, target, progress, {
-        ...(onProgress ? { onProgress } : {}),
-        ...(signal ? { signal } : {}),
-      });
+      await fetchFrom(client, fileId, target, progress, options);
       return;
     } catch (error) {
       if (error instanceof ApiError && error.code === 'range_not_satisfiable') return; // the file was already complete
@@ -200,10 +172,10 @@ async function fetchFrom(
   fileId: string,
   target: Writable,
   progress: Progress,
-  { onProgress, signal }: Options,
+  { onProgress, signal, path = `/v1/files/${encodeURIComponent(fileId)}/content` }: Options,
 ): Promise<void> {
   const start = progress.bytes;
-  const response = await client.open('GET', `/v1/files/${encodeURIComponent(fileId)}/content`, {
+  const response = await client.open('GET', path, {
     headers: { 'accept-encoding': 'identity', ...(start === 0 ? {} : { range: `bytes=${start}-` }) },
     signal,
   });

@@ -2,7 +2,6 @@ import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
 /** A consistency check of the database and files of an installation. `checks.ts` lists all of them. */
 export type Check = {
@@ -42,7 +41,7 @@ export type CheckReport = CheckResult & {
   ok: boolean;
   /** The number of findings beyond the first `findingsMax`. */
   omitted: number;
-  duration_ms: number;
+  durationMs: number;
 };
 
 const findingsMax = 100;
@@ -58,7 +57,8 @@ export async function runChecks(
   for (const { name, run } of checks) {
     const startedMs = performance.now();
     const onProgress = (text: string): void => context.onProgress(`${name}: ${text}`);
-    const { counts, findings } = await run({ ...context, onProgress }, options).catch((error: unknown) => {
+    const { counts, findings } = await run({ ...context, onProgress }, options).catch(async (error: unknown) => {
+      const { ConfigurationError } = await import('#libs/kernel/read-env.ts');
       if (!(error instanceof ConfigurationError)) context.logger.error({ err: error }, 'a check did not finish');
       const message = error instanceof Error ? error.message : String(error);
       return { counts: {}, findings: [{ state: 'problem' as const, subject: 'the check did not finish', message }] };
@@ -69,7 +69,7 @@ export async function runChecks(
       counts,
       findings: findings.toSorted((a, b) => order.indexOf(a.state) - order.indexOf(b.state)).slice(0, findingsMax),
       omitted: Math.max(0, findings.length - findingsMax),
-      duration_ms: Math.round(performance.now() - startedMs),
+      durationMs: Math.round(performance.now() - startedMs),
     });
   }
   return reports;

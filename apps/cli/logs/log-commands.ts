@@ -4,7 +4,7 @@ import { createOutage } from './outage.ts';
 import { CliError } from '../server/cli-error.ts';
 import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
-import { downloadOnce } from '../batches/download.ts';
+import { download } from '../batches/download.ts';
 import type { Client, Query } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, print, printObject, printRows, showsTable, tableForStdout } from '../terminal/output.ts';
@@ -215,6 +215,6 @@ async function exportLogs(
     signal,
   });
   const { pathname, search } = new URL(url);
-  const { bytes, lines } = await downloadOnce(client, pathname + search, output, signal);
+  const { bytes, lines } = await download(client, id, output, { path: pathname + search, signal });
   note(`${output}: ${lines} ${lines === 1 ? 'call' : 'calls'}, ${formatBytes(bytes)}`);
 }

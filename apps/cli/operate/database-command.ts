@@ -3,7 +3,7 @@ import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { print } from '../terminal/output.ts';
+import { print, toJson } from '../terminal/output.ts';
 
 // Maintenance commands use the database. They load their code when they run, so that the commands that only speak HTTP
 // start quickly.
@@ -22,7 +22,7 @@ type DatabaseWork<Options> = Work<Options> & { pool: Pool; db: Kysely<Database>;
 
 type Texts = { description: string; json: string };
 
-const toLine = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+const toLine = (value: unknown): string => (typeof value === 'string' ? value : toJson(value));
 
 /** Adds a command that works on the migrated database. It sets no time limits, because it may read whole tables. */
 export function databaseCommand<Options = object>(

@@ -37,9 +37,11 @@ export function addOperatorCommands(program: Command): void {
     },
     async ({ options: { adoptBlobs = false, list = null }, connectionString, logger, onProgress }) => {
       const { restore } = await import('../restore/restore.ts');
-      const { describeRestore, hasNoProblems, restoreToJson } = await import('../restore/describe-restore.ts');
+      const { describeRestore, listProblems } = await import('../restore/describe-restore.ts');
       const report = await restore({ connectionString, adoptBlobs, listFile: list, onProgress }, logger);
-      return { text: describeRestore(report), json: [restoreToJson(report)], ok: hasNoProblems(report) };
+      const problems = listProblems(report);
+      const ok = problems.length === 0;
+      return { text: describeRestore(report, problems), json: [{ ok, ...report, problems }], ok };
     },
   )
     .option('--adopt-blobs', 'use this blob folder although the database belongs to another one, which is lost')
@@ -57,9 +59,9 @@ export function addOperatorCommands(program: Command): void {
     },
     async ({ db }) => {
       const { listSubscribers } = await import('#libs/event-log/subscriber.ts');
-      const { describeSubscriber, subscriberToJson } = await import('./subscribers.ts');
+      const { describeSubscriber } = await import('./subscribers.ts');
       const states = await listSubscribers(db);
-      return { text: states.map(describeSubscriber), json: states.map(subscriberToJson) };
+      return { text: states.map(describeSubscriber), json: states };
     },
   );
   databaseCommand(
@@ -111,7 +113,7 @@ export function addOperatorCommands(program: Command): void {
     async ({ options: { workspace = null, name }, db }) => {
       const { makeAdminKey } = await import('./keys.ts');
       const { id, workspaceId, key } = await makeAdminKey(db, { workspace, name });
-      return { text: [key.reveal()], json: [{ id, workspace_id: workspaceId, key: key.reveal() }] };
+      return { text: [key.reveal()], json: [{ id, workspaceId, key: key.reveal() }] };
     },
   )
     .option('--workspace <id>', 'id or name of the workspace; required if there are several')

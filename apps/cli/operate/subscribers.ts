@@ -33,18 +33,3 @@ export function describeSubscriber(state: SubscriberState): string {
   if (failures === 0) return `${name}: ${lag}`;
   return `${name}: ${lag}; failed ${failures} times, next try ${retryAt?.toISOString() ?? 'now'}: ${lastError}`;
 }
-
-/** For JSON. */
-export function subscriberToJson(state: SubscriberState) {
-  const { epoch, transactionId, position } = state.checkpoint;
-  return {
-    name: state.name,
-    checkpoint: { epoch, transaction_id: transactionId, position },
-    events_behind: state.eventsBehind,
-    seconds_behind: state.secondsBehind,
-    failures: state.failures,
-    last_error: state.lastError,
-    retry_at: state.retryAt,
-    moved_at: state.movedAt,
-  };
-}

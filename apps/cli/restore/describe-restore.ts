@@ -1,14 +1,9 @@
 import { describeCounts, describeFinding } from '../checks/check.ts';
 import { describeSessions } from '../operate/running-processes.ts';
 import type { RestoreReport } from './restore.ts';
-import { findingToJson } from './inspect-blobs.ts';
-
-/** Whether the report contains no problems. Changes after the backup are lost in any case. */
-export const hasNoProblems = (report: RestoreReport): boolean => listProblems(report).length === 0;
 
 /** The report as text, one line each. */
-export function describeRestore(report: RestoreReport): string[] {
-  const problems = listProblems(report);
+export function describeRestore(report: RestoreReport, problems: readonly string[]): string[] {
   return [
     ...describeEnd(report),
     '',
@@ -28,11 +23,11 @@ const indented = (problem: string): string[] =>
   problem.split('\n').map((line, at) => `${at === 0 ? '  - ' : '    '}${line}`);
 
 /** Changes after the backup. */
-function describeEnd({ newest, heardAt }: RestoreReport): string[] {
-  if (newest === null) return ['The event log is empty: the backup contains no data.'];
-  const heard = heardAt === null ? '' : `, and the last report of a process from ${heardAt.toISOString()}`;
+function describeEnd({ lastEvent, lastReportAt }: RestoreReport): string[] {
+  if (lastEvent === null) return ['The event log is empty: the backup contains no data.'];
+  const heard = lastReportAt === null ? '' : `, and the last report of a process from ${lastReportAt.toISOString()}`;
   return [
-    `The last event is from ${newest.recordedAt.toISOString()}${heard}. Changes after the backup are lost:`,
+    `The last event is from ${lastEvent.recordedAt.toISOString()}${heard}. Changes after the backup are lost:`,
     '  - Files, batches and records created since then do not exist. Clients have to create such batches again.',
     '    Fine-tuning jobs created since then continue at their provider, untracked.',
     '  - API keys, users and rights that were removed since then are valid again. Review them, and delete those that must',
@@ -91,7 +86,8 @@ function describeNext({ jobs, open, blobs }: RestoreReport): string[] {
   return lines;
 }
 
-function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
+/** What needs the operator's attention. Changes after the backup are lost in any case. */
+export function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
   const problems: string[] = [];
   const { missing, wrongSize, stuckBatches, first } = blobs;
   if (masterKeyProblem !== null) problems.push(masterKeyProblem);
@@ -129,45 +125,3 @@ function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }
 }
 
 const listOf = (ids: readonly string[], count: number): string => `${ids.join(', ')}${count > ids.length ? ', …' : ''}`;
-
-/** The report for JSON. */
-export function restoreToJson(report: RestoreReport) {
-  const { migrations, newest, heardAt, epoch, masterKeyProblem, isIsolated, jobs, open, blobs, checks, survivors } =
-    report;
-  return {
-    ok: hasNoProblems(report),
-    last_event: newest && { position: newest.position, recorded_at: newest.recordedAt },
-    last_heard_at: heardAt,
-    epoch: { number: epoch.epoch, is_new: epoch.isNew },
-    migrations,
-    master_key_problem: masterKeyProblem,
-    workspaces_isolated: isIsolated,
-    jobs: {
-      claimed: jobs.claimed,
-      surplus_deleted: jobs.surplus,
-      chunks_reset: jobs.chunks,
-      batches_replaced: jobs.batches,
-      fine_tuning_jobs_replaced: jobs.fineTuningJobs,
-      log_exports_replaced: jobs.logExports,
-    },
-    open: {
-      batches: open.batches,
-      lines: open.lines,
-      overdue_batches: open.overdue,
-      fine_tuning_jobs: open.fineTuningJobs,
-      log_exports: open.logExports,
-    },
-    blobs: {
-      checked: blobs.checked,
-      missing: blobs.missing,
-      wrong_size: blobs.wrongSize,
-      surplus: blobs.surplus,
-      first: blobs.first.map(findingToJson),
-      stuck_batches: blobs.stuckBatches,
-      rows_on_disk: blobs.rowsOnDisk,
-    },
-    checks,
-    survivors,
-    problems: listProblems(report),
-  };
-}

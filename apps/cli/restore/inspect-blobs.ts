@@ -10,6 +10,7 @@ import { checkBlobs, type BlobFinding } from '#libs/files/check-blobs.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../../platform/config.ts';
 import { CliConfig } from '../operate/config.ts';
+import { toJson } from '../terminal/output.ts';
 
 type Count = { blobs: number; bytes: number };
 
@@ -90,7 +91,7 @@ export async function inspectBlobs(
       const count = counts[finding.problem];
       count.blobs += 1;
       count.bytes += finding.sizeBytes;
-      await list?.write(`${JSON.stringify(findingToJson(finding))}\n`);
+      await list?.write(`${toJson(finding)}\n`);
       if (finding.owner === null) continue;
       if (first.length < firstMax) first.push(finding);
       if (finding.owner.type === 'file') unreadable.push(finding.owner.id);
@@ -105,14 +106,6 @@ export async function inspectBlobs(
 }
 
 const none = (): Count => ({ blobs: 0, bytes: 0 });
-
-/** A difference as it is in the list and in the report. */
-export const findingToJson = ({ problem, blob, sizeBytes, owner }: BlobFinding) => ({
-  problem,
-  blob,
-  bytes: sizeBytes,
-  ...(owner === null ? {} : { owner: owner.type, id: owner.id, workspace_id: owner.workspaceId }),
-});
 
 async function countRowFiles(folder: string): Promise<BlobReport['rowsOnDisk']> {
   const rowFolder = path.join(folder, 'request-log');

@@ -36,9 +36,9 @@ export type RestoreReport = {
   /** Those that this run applied. */
   migrations: string[];
   /** The last event; null for an empty log. */
-  newest: { position: number; recordedAt: Date } | null;
+  lastEvent: { position: number; recordedAt: Date } | null;
   /** When a process last reported its progress, which it does every 15 s; null if none ever did. */
-  heardAt: Date | null;
+  lastReportAt: Date | null;
   epoch: { epoch: number; isNew: boolean };
   /** Null if the keys fit. */
   masterKeyProblem: string | null;
@@ -81,8 +81,8 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       const blobs = await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: true });
       onProgress('the event log');
       const epoch = await startEpoch(db);
-      const newest = await newestEvent(db);
-      const heardAt = await lastHeardAt(db);
+      const lastEvent = await newestEvent(db);
+      const lastReportAt = await lastHeardAt(db);
       const masterKeyProblem = await findMasterKeyProblem(db);
       const isIsolated = await mayTakeRole(db);
       onProgress('jobs');
@@ -98,8 +98,8 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       const survivors = await listRunning(db, applicationName);
       return {
         migrations,
-        newest,
-        heardAt,
+        lastEvent,
+        lastReportAt,
         epoch,
         masterKeyProblem,
         isIsolated,

@@ -10,6 +10,16 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
+/** One line of JSON, with the members of all objects in snake_case. */
+export const toJson = (value: unknown): string =>
+  JSON.stringify(value, (_name, member: unknown) =>
+    typeof member === 'object' && member !== null && !Array.isArray(member)
+      ? Object.fromEntries(Object.entries(member).map(([name, each]) => [snakeCase(name), each]))
+      : member,
+  );
+
+const snakeCase = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+
 /** Prints a message for people to stderr. */
 export function note(line: string): void {
   process.stderr.write(`${printable(line)}\n`);

@@ -66,7 +66,7 @@ test('keys that do not fit, events that were changed and rows without their even
   const report = JSON.parse(adopted.stdout);
   expect(report).toMatchObject({
     ok: false,
-    epoch: { number: 1, is_new: true },
+    epoch: { epoch: 1, is_new: true },
     master_key_problem: expect.stringContaining('SLUICE_MASTER_KEY is not the key that this database was set up with'),
     checks: [
       { check: 'records', ok: false, findings: [{ subject: 'batch batch_a' }] },
@@ -83,7 +83,7 @@ test('keys that do not fit, events that were changed and rows without their even
       canonical, sha256)
     values (gen_random_uuid(), 'ws_1', 'x_1', 1, 'x.happened', 1, '{}', '{}', now(), 1, '', '')`);
   const unfolded = JSON.parse((await restore('--json')).stdout);
-  expect(unfolded.epoch).toEqual({ number: 2, is_new: true });
+  expect(unfolded.epoch).toEqual({ epoch: 2, is_new: true });
   expect(unfolded.problems[1]).toMatch(
     /\nthe check did not finish: event \d+ has type x\.happened, which no model folds$/,
   );

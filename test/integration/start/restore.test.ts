@@ -68,9 +68,9 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   expect(code).toBe(0);
   expect(first).toMatchObject({
     ok: true,
-    epoch: { number: 1, is_new: true },
-    open: { batches: 1, lines: lines - settled[0].completed, overdue_batches: 0 },
-    jobs: { surplus_deleted: 0, chunks_reset: 0, batches_replaced: 0 },
+    epoch: { epoch: 1, is_new: true },
+    open: { batches: 1, lines: lines - settled[0].completed, overdue: 0 },
+    jobs: { surplus: 0, chunks: 0, batches: 0 },
     // The input of the batch that the backup does not have.
     blobs: { missing: { blobs: 0 }, wrong_size: { blobs: 0 }, surplus: { blobs: 1 } },
     checks: [
