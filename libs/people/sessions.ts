@@ -67,9 +67,7 @@ export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
 
   history: { events: { refused: (data) => data }, neverActive: ['refused'] },
 
-  view: ({ id, workspace_id, data, created_at }, nowMs) => ({
-    id,
-    object: 'browser-session',
+  view: ({ workspace_id, data, created_at }, nowMs) => ({
     workspace_id,
     principal: data.principal,
     key_id: data.key_id,

@@ -19,7 +19,12 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import type { KeyDefaults } from '#libs/identity/live-callers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { compileAdjustments, type CompiledAdjustments, type PricingAdjustments } from '#libs/prices/adjustments.ts';
+import {
+  compileAdjustments,
+  type CompiledAdjustments,
+  type PricingAdjustments,
+  shownAdjustments,
+} from '#libs/prices/adjustments.ts';
 import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 import { noSuchConfig } from '#libs/credentials/not-found.ts';
 import { sql } from 'kysely';
@@ -34,8 +39,7 @@ import { firstProviders } from '#libs/resources/integrations/providers.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson } from '#libs/records/resource-row.ts';
 import { peopleLock } from './users/users.ts';
-import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
-import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
+import { shownLimits, storedLimits } from '#libs/resources/limits/own-limits.ts';
 
 /** As their author wrote them, without their secrets (libs/credentials/configs/config-secrets.ts). */
 type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
@@ -159,10 +163,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     },
   },
 
-  view: ({ id, slug, data, created_at, updated_at, deleted_at }, nowMs) => ({
-    id,
-    object: 'workspace',
-    slug: slug ?? id,
+  view: ({ slug, data, created_at, updated_at, deleted_at }, nowMs) => ({
     name: data.name,
     description: data.description ?? null,
     status: deleted_at ? 'archived' : 'active',
@@ -210,7 +211,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     },
   },
 
-  routes: (store, { secrets, checkDestination, ...deps }) => [
+  routes: (store, { secrets, checkDestination, ...deps }, kit) => [
     ...memberRoutes({ ...deps, secrets, checkDestination }),
     {
       method: 'GET',
@@ -218,8 +219,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       operationId: 'retrieveGuardrails',
       summary: 'Retrieve the guardrails of the workspace',
       description: 'Returns the guardrails that run for every call of the workspace, in addition to those of configs.',
-      tag: 'Workspaces',
-      scope: 'workspaces.read',
+      ...kit.read,
       responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       handler: async (request, response) => {
         const { workspaceId } = callerOf(request);
@@ -235,8 +235,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       description:
         'Replaces both lists; a list that you leave out becomes empty. Calls in progress keep the previous guardrails.',
       example: { input_guardrails: [{ 'default.contains': { operator: 'none', words: ['password'] }, deny: true }] },
-      tag: 'Workspaces',
-      scope: 'workspaces.write',
+      ...kit.write,
       responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
         // The lists are those of a config, and so are their rules.

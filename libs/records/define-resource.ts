@@ -69,10 +69,10 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     input: Partial<z.output<z.ZodObject<Shape>>>,
     context: CheckContext<Data, Deps>,
   ): Checked<Data> | Promise<Checked<Data>>;
-  /** The public form; never a secret. `nowMs` is the database's clock. Default: id, slug, the fields and the times. */
-  view?(row: ResourceRow<Data>, nowMs: number): object;
+  /** The public form beyond id, `object` and slug; never a secret. `nowMs` is the database's clock. */
+  view(row: ResourceRow<Data>, nowMs: number): object;
   /** Documents `view`. */
-  viewSchema?: z.ZodObject;
+  viewSchema: z.ZodObject;
   /**
    * Members of the query of the list, beside those of paging: the fields that they are compared with as text, or a
    * condition on the rows of `resource`.

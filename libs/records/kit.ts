@@ -109,6 +109,12 @@ export type KindRoutes = RouteKit & {
 export const objectOf = ({ noun, names }: { noun: string; names: { object?: string } }): string =>
   names.object ?? noun.replaceAll('_', '-');
 
+/** The members that the public form of every record begins with. */
+export const baseOf = (
+  kind: Parameters<typeof objectOf>[0] & { slugs?: object },
+  { id, slug }: Pick<ResourceRow, 'id' | 'slug'>,
+): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });
+
 export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
 
 /** `ApiKeys` for `API keys` and `api_keys`: the form of names in operation IDs. */

@@ -14,7 +14,7 @@ import type { AnyResource } from './define-resource.ts';
 import { article, objectOf, operationName, type Actor, type RecordName, type RouteKit, type StoreDeps } from './kit.ts';
 import { pageOf, readPage } from '#libs/records/lists/list-page.ts';
 import { createResourceStore } from './resource-store.ts';
-import { viewOf, viewSchemaOf } from './resource-view.ts';
+import { viewOf } from './resource-view.ts';
 import { textsOf } from './resource-texts.ts';
 import { answerOf, answerSchemaOf, listSchemaOf, sendList } from './traits/portkey.ts';
 import { isOfWorkspace } from './traits/shared.ts';
@@ -36,7 +36,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const texts = textsOf(kind);
   const read = { tag, scope: `${kind.area}.read` as const };
   const write = { tag, scope: `${kind.area}.write` as const };
-  const schema = viewSchemaOf(kind);
+  const schema = kind.viewSchema;
   const answerSchema = answerSchemaOf(portkey, schema);
   const params = z.object({ [name]: z.string() });
   const place = z.object({

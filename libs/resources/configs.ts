@@ -102,11 +102,8 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
 
   changes: { fields: { status: z.literal('active').optional() } },
   view(row) {
-    const { id, slug, workspace_id, data, updated_at, deleted_at } = row;
+    const { id, workspace_id, data, updated_at, deleted_at } = row;
     return {
-      id,
-      object: 'config',
-      slug,
       name: data.name,
       organisation_id: organisationId,
       workspace_id,

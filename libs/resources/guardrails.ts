@@ -90,11 +90,8 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   },
 
   view(row) {
-    const { id, slug, workspace_id, data, deleted_at } = row;
+    const { id, workspace_id, data, deleted_at } = row;
     return {
-      id,
-      object: 'guardrail',
-      slug: slug ?? id,
       name: data.name,
       organisation_id: organisationId,
       workspace_id: workspace_id === organisationId ? null : workspace_id,

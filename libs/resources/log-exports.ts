@@ -90,10 +90,8 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
   },
 
   view(row) {
-    const { id, workspace_id, data } = row;
+    const { workspace_id, data } = row;
     return {
-      id,
-      object: 'export',
       organisation_id: organisationId,
       workspace_id,
       filters: data.filters,

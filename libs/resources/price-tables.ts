@@ -61,9 +61,7 @@ export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData
     return { data: { table: JSON.parse(JSON.stringify(table)) as PriceTableDocument } };
   },
 
-  view: ({ id, data: { table }, created_at, updated_at }) => ({
-    id,
-    object: 'price-table',
+  view: ({ data: { table }, created_at, updated_at }) => ({
     version: `${table.date}.${contentHash(table)}`,
     date: table.date,
     table,

@@ -24,7 +24,7 @@ import { countForExport, logExportQueue } from '#libs/request-log/read/run-log-e
 import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
 import { noteBodiesRead } from '#libs/people/note-bodies-read.ts';
 import { createResourceStore } from '#libs/records/resource-store.ts';
-import { viewOf, viewSchemaOf } from '#libs/records/resource-view.ts';
+import { viewOf } from '#libs/records/resource-view.ts';
 import type { DownloadLinks } from '#libs/secrets/download-links.ts';
 import { repeatErrors, workspaceErrors } from '../document-texts.ts';
 
@@ -70,7 +70,7 @@ export function logExportRoutes(deps: Deps): Route[] {
   const { db, queue, clock, downloadLinks } = deps;
   const store = createResourceStore<LogExportData>(logExportKind, deps.resources);
   const about = { tag: 'Log exports', scope: 'logs.write' } as const;
-  const schema = viewSchemaOf(logExportKind);
+  const schema = logExportKind.viewSchema;
 
   const recordOf = async (request: Request, wanted: string | undefined): Promise<RecordName> => {
     const caller = callerOf(request);

@@ -29,13 +29,14 @@ import {
 } from './invite-data.ts';
 import { joinWorkspaces } from '#libs/people/users/members.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { viewOf } from '#libs/records/resource-view.ts';
 import {
   findUserByEmail,
   peopleLock,
   refuseTooManyUsers,
   userCreated,
   userModel,
-  viewOfUser,
+  userKind,
   type UserData,
 } from '#libs/people/users/users.ts';
 
@@ -85,7 +86,7 @@ export async function acceptInvite(deps: KindDeps, request: Request, { token, ..
       await announceAccessChange(unit);
       const user = (await unit.load(userModel, userId)) as ResourceRow<UserData>;
       const shown = made.map(({ id, workspaceId, key }) => ({ id, key: key.reveal(), workspace_id: workspaceId }));
-      return { ...viewOfUser(user), workspace_api_keys: shown };
+      return { ...viewOf(userKind, user, 0), workspace_api_keys: shown };
     });
     if (answer === null) continue;
     if (answer instanceof GatewayError) throw answer;

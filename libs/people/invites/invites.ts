@@ -125,8 +125,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
       summary: 'Cancel an invite',
       description: 'The link stops working.',
       errors: endedInvite,
-      tag: 'Invites',
-      scope: 'users.write',
+      ...kit.write,
       responses: { 200: { description: 'The invite.', schema: CancelledInvite } },
       async handler(request, response) {
         const name = await kit.recordOf(request, {});
@@ -135,7 +134,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
           refuseEnded(invite);
           return [{ type: 'invite.cancelled', data: {} }];
         });
-        response.json({ ...viewOfInvite(row, deps.clock.now()), deleted: true });
+        response.json({ ...(await kit.viewsOf([row]))[0], deleted: true });
       },
     },
     {
@@ -150,8 +149,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
         higher_role: memberErrors.higher_role,
         insufficient_scope: keyErrors.insufficient_scope,
       },
-      tag: 'Invites',
-      scope: 'users.write',
+      ...kit.write,
       responses: { 200: { description: 'The invite and its new link.', schema: ResentInvite } },
       async handler(request, response) {
         const { caller, metadata } = kit.actorOf(request);
@@ -167,7 +165,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
         });
         const link = deps.people.inviteLink(token);
         response.setHeader('cache-control', 'no-store');
-        response.json({ ...viewOfInvite(row, deps.clock.now()), invite_link: link, inviteLink: link });
+        response.json({ ...(await kit.viewsOf([row]))[0], invite_link: link, inviteLink: link });
       },
     },
     {
@@ -202,10 +200,8 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
 });
 
 function viewOfInvite(row: InviteRow, nowMs: number): object {
-  const { id, data, created_at } = row;
+  const { data, created_at } = row;
   return {
-    id,
-    object: 'invite',
     email: data.email,
     role: data.role,
     workspaces: data.workspaces,

@@ -159,10 +159,8 @@ export function userCreated(person: Omit<UserData, 'workspaces'>): ResourceEvent
 }
 
 /** The public form of a user. */
-export function viewOfUser({ id, data, created_at, updated_at }: ResourceRow<UserData>): object {
+function viewOfUser({ data, created_at, updated_at }: ResourceRow<UserData>): object {
   return {
-    id,
-    object: 'user',
     first_name: data.first_name,
     last_name: data.last_name,
     role: data.role,

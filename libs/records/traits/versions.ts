@@ -6,7 +6,15 @@ import type { Database } from '#libs/database/schema.ts';
 import { withInput, withTexts, type Route, type RouteText } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { article, objectOf, operationName, type KindRoutes, type ResourceStore, type StoreDeps } from '../kit.ts';
+import {
+  article,
+  baseOf,
+  objectOf,
+  operationName,
+  type KindRoutes,
+  type ResourceStore,
+  type StoreDeps,
+} from '../kit.ts';
 import { pageOf, readPage } from '../lists/list-page.ts';
 import type { ResourceRow, ResourceVersionRow } from '../resource-row.ts';
 import { listSchemaOf, sendList, type Portkey } from './portkey.ts';
@@ -78,7 +86,7 @@ export function versionRoutes(
     }));
     const related = await kind.related?.(rows, deps as never);
     return shown.map((version, index) => {
-      const view = versions.view?.(row, version, where) ?? versionViewOf(kind, row, version);
+      const view = versionViewOf(kind, row, version, where);
       return { ...view, ...related?.(rows[index] as Row) } as { id: string };
     });
   };
@@ -160,7 +168,14 @@ export const versionParams = (name: 'slug' | 'id') =>
     version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, which ends with `@` and the number'),
   }) as unknown as z.ZodObject<{ version: z.ZodString }>;
 
-function versionViewOf(kind: VersionedKind, head: Row, row: ResourceVersionRow): object {
+/** The public form of a version of a record, among others (`list`) or alone. */
+export function versionViewOf(
+  kind: Pick<VersionedKind, 'noun' | 'names' | 'slugs' | 'versions'>,
+  head: ResourceRow<object>,
+  row: ResourceVersionRow,
+  place: 'list' | 'alone',
+): object {
+  if (kind.versions?.view) return { ...baseOf(kind, head), ...kind.versions.view(head, row, place) };
   return {
     id: row.id,
     object: `${objectOf(kind)}.version`,

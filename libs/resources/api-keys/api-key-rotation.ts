@@ -115,8 +115,7 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: KindDeps, ki
     too_many_rotations: 'too many earlier values still work',
     insufficient_scope: 'the key has more rights than the key of the request',
   },
-  tag: 'API keys',
-  scope: 'api_keys.write',
+  ...kit.write,
   responses: { 200: { description: 'The new key, which is shown only once.', schema: RotatedApiKey } },
   ...withInput(
     {

@@ -12,12 +12,10 @@ import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
 import { checkApiKey } from './check-api-key.ts';
 import { defineKind } from '#libs/resources/define-kind.ts';
 import type { RouteKit } from '#libs/records/kit.ts';
-import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
+import { exhaustedRecords, rulesOfRow, shownLimits } from '#libs/resources/limits/own-limits.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { reportLeakedKeyRoute } from './report-leaked-key.ts';
-import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
-import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
 import { keyErrors } from '#libs/resources/kind-texts.ts';
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
@@ -96,9 +94,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       'with a new Idempotency-Key.',
   },
 
-  view: ({ id, workspace_id, data, created_at, updated_at }, nowMs) => ({
-    id,
-    object: 'api-key',
+  view: ({ workspace_id, data, created_at, updated_at }, nowMs) => ({
     key: `********${data.last_four}`,
     name: data.name,
     description: data.description ?? null,
@@ -217,8 +213,7 @@ const createTypedRoute = (kit: RouteKit): Route => ({
     'Like `POST /v1/api-keys` with `type`, but `scopes` is required. An organisation key works in every workspace.',
   example: { name: 'search service', workspace_id: 'ws_abc', scopes: ['chat.write'] },
   errors: { ...keyErrors, organisation_key_required: 'only organisation keys and owners can create organisation keys' },
-  tag: 'API keys',
-  scope: 'api_keys.write',
+  ...kit.write,
   responses: { 200: { description: 'The API key. `key` is shown once.', schema: ApiKeyObject } },
   ...withInput({ params: ApiKeyPath, body: TypedBody }, async ({ params, body }, request, response) => {
     const { 'sub-type': repeated = params.sub_type, ...fields } = body;

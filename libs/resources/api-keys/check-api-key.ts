@@ -22,7 +22,7 @@ import type { CheckContext } from '#libs/resources/define-kind.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
-import { storedLimits } from '#libs/resources/limits/shown-limits.ts';
+import { storedLimits } from '#libs/resources/limits/own-limits.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof apiKeyFields>>> & { reset_usage?: boolean };
 

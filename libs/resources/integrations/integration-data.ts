@@ -10,7 +10,7 @@ import {
   type PricingAdjustments,
 } from '#libs/prices/adjustments.ts';
 import type { OpenCredential, StoredCredential } from '#libs/credentials/stored.ts';
-import { shownLimits } from '#libs/resources/limits/shown-limits.ts';
+import { shownLimits } from '#libs/resources/limits/own-limits.ts';
 
 /** What a workspace may do with an integration. */
 export type WorkspaceAccess = {

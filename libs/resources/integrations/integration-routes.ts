@@ -16,7 +16,7 @@ import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { shownAccess, type GlobalAccess, type IntegrationData, type WorkspaceAccess } from './integration-data.ts';
 import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
-import { storedLimits } from '#libs/resources/limits/shown-limits.ts';
+import { storedLimits } from '#libs/resources/limits/own-limits.ts';
 
 const integrationErrors = { integration_not_found: 'no integration with this slug or ID is visible to the key' };
 const changeErrors = {

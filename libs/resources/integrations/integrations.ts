@@ -4,6 +4,7 @@ import { z as schema } from 'zod';
 import { IntegrationObject, integrationFields } from '#libs/contracts/integrations.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { newId } from '#libs/kernel/ids.ts';
+import { shownAdjustments } from '#libs/prices/adjustments.ts';
 import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import type { Checked } from '#libs/records/kit.ts';
 import {
@@ -28,7 +29,6 @@ import {
   credentialKinds,
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
-import { shownAdjustments } from '#libs/resources/shown-adjustments.ts';
 import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
@@ -122,15 +122,12 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
   },
 
   view(row, nowMs) {
-    const { id, slug, workspace_id, data, deleted_at } = row;
+    const { workspace_id, data, deleted_at } = row;
     return {
-      id,
-      object: 'integration',
       organisation_id: organisationId,
       workspace_id: workspace_id === organisationId ? null : workspace_id,
       ai_provider_id: data.provider,
       name: data.name,
-      slug: slug ?? id,
       description: data.description,
       status: deleted_at ? 'archived' : 'active',
       masked_key: data.secret_id === null ? '' : `********${data.secret_last_four}`,

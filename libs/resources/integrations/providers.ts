@@ -17,18 +17,16 @@ import {
   type KindDeps,
 } from '#libs/resources/define-kind.ts';
 import type { Checked } from '#libs/records/kit.ts';
-import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
+import { exhaustedRecords, rulesOfRow, shownLimits, storedLimits } from '#libs/resources/limits/own-limits.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { accessOf, isSharedWith, type IntegrationData, type LiveIntegration } from './integration-data.ts';
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
-import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { freeSlug, slugLock } from '#libs/records/traits/slugs.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import type { LiveCredential } from '#libs/credentials/stored.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
-import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 
 type ProviderData = {
   name: string;
@@ -100,11 +98,8 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
   },
 
   view(row, nowMs) {
-    const { id, slug, workspace_id, data, deleted_at } = row;
+    const { workspace_id, data, deleted_at } = row;
     return {
-      id,
-      object: 'provider',
-      slug: slug ?? id,
       name: data.name,
       workspace_id,
       integration_id: data.integration_id,

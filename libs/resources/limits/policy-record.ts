@@ -3,6 +3,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { CheckContext } from '#libs/resources/define-kind.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { timesOf } from '#libs/records/resource-view.ts';
 
 /** What both kinds of policies store. */
 export type PolicyData = {
@@ -39,15 +40,12 @@ export async function newPolicy(
 }
 
 /** The members that both kinds of policies are answered with. */
-export const policyView = (row: ResourceRow<PolicyData>, object: string): object => ({
-  id: row.id,
-  object,
+export const policyView = (row: ResourceRow<PolicyData>): object => ({
   name: row.data.name ?? null,
   conditions: row.data.conditions,
   group_by: row.data.group_by,
   status: row.deleted_at ? 'archived' : 'active',
   workspace_id: row.workspace_id,
   organisation_id: organisationId,
-  created_at: row.created_at.toISOString(),
-  last_updated_at: row.updated_at.toISOString(),
+  ...timesOf(row),
 });

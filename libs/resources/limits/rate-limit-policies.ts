@@ -45,7 +45,7 @@ export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, Rate
   },
 
   view: (row) => ({
-    ...policyView(row, 'rate-limit-policy'),
+    ...policyView(row),
     type: row.data.type,
     unit: row.data.unit,
     value: row.data.value,

@@ -107,7 +107,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
     const periodic = startMs > row.created_at.getTime() ? new Date(startMs).toISOString() : null;
     const byHand = data.last_reset_at ?? null;
     return {
-      ...policyView(row, 'usage-limit-policy'),
+      ...policyView(row),
       type: data.type,
       credit_limit: Number(data.credit_limit),
       alert_threshold: data.alert_threshold ?? null,
@@ -141,8 +141,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
       description:
         'Returns one counter for each value of `group_by`, with its usage in the current period and the number of calls without a price.',
       errors: { usage_limit_policy_not_found: 'no policy with this ID is visible to the key' },
-      tag: 'Policies',
-      scope: 'policies.read',
+      ...kit.read,
       responses: {
         200: {
           description: 'A page of counters, newest first.',
@@ -189,8 +188,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
         usage_limit_policy_not_found: 'no policy with this ID is visible to the key',
         policy_entity_not_found: 'the policy has no such counter',
       },
-      tag: 'Policies',
-      scope: 'policies.write',
+      ...kit.write,
       responses: { 200: { description: 'The policy.', schema: UsageLimitPolicyObject } },
       ...withInput(
         {
@@ -204,7 +202,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
             const data = { entity_id: params.entityId, value_key: valueKey };
             return [{ type: `${usageLimitPolicyNoun}.usage_reset`, data }];
           });
-          response.json(usageLimitPolicyKind.view?.(row, deps.clock.now()));
+          response.json((await kit.viewsOf([row]))[0]);
         },
       ),
     },

@@ -11,6 +11,7 @@ import type { ListFilter } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { timesOf } from '#libs/records/resource-view.ts';
 import { slugLock } from '#libs/records/traits/slugs.ts';
 
 type CollectionData = { name: string; parent_collection_id: string | null; is_default?: true };
@@ -78,16 +79,12 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
   },
 
   view: (row) => ({
-    id: row.id,
-    object: 'collection',
-    slug: row.slug ?? row.id,
     name: row.data.name,
     workspace_id: row.workspace_id,
     parent_collection_id: row.data.parent_collection_id,
     is_default: row.data.is_default === true,
     status: row.deleted_at ? 'archived' : 'active',
-    created_at: row.created_at.toISOString(),
-    last_updated_at: row.updated_at.toISOString(),
+    ...timesOf(row),
   }),
   viewSchema: CollectionObject,
 

@@ -54,11 +54,9 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
     return { data: JSON.parse(JSON.stringify(input)) as Partial<LabelData> };
   },
 
-  view: ({ id, workspace_id, data, created_at, updated_at, deleted_at }) => {
+  view: ({ workspace_id, data, created_at, updated_at, deleted_at }) => {
     const isUniversal = workspace_id === organisationId;
     return {
-      id,
-      object: 'label',
       name: data.name,
       description: data.description ?? null,
       color_code: data.color_code ?? null,

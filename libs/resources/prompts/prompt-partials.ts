@@ -119,20 +119,9 @@ export const partialKind = defineKind<typeof partialFields, PartialData, LivePar
   },
 });
 
-function viewOf({
-  id,
-  slug,
-  data,
-  last_version,
-  created_at,
-  updated_at,
-  deleted_at,
-}: ResourceRow<PartialData>): object {
+function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PartialData>): object {
   const version = data.prompt_partial_version;
   return {
-    id,
-    object: 'partial',
-    slug: slug ?? id,
     name: data.name,
     collection_id: data.collection_id,
     string: data.string,

@@ -18,7 +18,7 @@ import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import { activeLabels, findLabel } from './labels.ts';
 import { refuseUnknownPartials } from './prompt-partials.ts';
 import { promptsLimit, refuseLargeVersion } from './prompt-limits.ts';
-import { versionId, versionNumber, versionParams } from '#libs/records/traits/versions.ts';
+import { versionId, versionNumber, versionParams, versionViewOf } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
 import { templateErrors } from '#libs/resources/kind-texts.ts';
@@ -215,8 +215,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
         prompt_not_found: 'no prompt with this slug or ID is visible to the key',
         prompt_version_not_found: 'the prompt has no such version',
       },
-      tag: 'Prompts',
-      scope: 'prompts.write',
+      ...kit.write,
       responses: { 200: { description: 'The prompt with this version.', schema: PromptObject.loose() } },
       ...withInput(
         {
@@ -240,7 +239,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
             },
           );
           const labelled = await store.getVersion(row, version);
-          response.json(promptKind.versions?.view?.(row, labelled, 'alone'));
+          response.json(versionViewOf(promptKind, row, labelled, 'alone'));
         },
       ),
     },
@@ -319,13 +318,10 @@ function labelOf({ labels = {} }: PromptData, version: number): string | null {
   return Object.entries(labels).find(([, number]) => number === version)?.[0] ?? null;
 }
 
-function viewOf({ id, slug, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PromptData>): object {
+function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PromptData>): object {
   const version = data.prompt_version;
   const open = redactSecrets(data);
   return {
-    id,
-    object: 'prompt',
-    slug: slug ?? id,
     name: data.name,
     collection_id: data.collection_id,
     ...Object.fromEntries(versionFields.slice(0, -3).map((field) => [field, open[field]])),

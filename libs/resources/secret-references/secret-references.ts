@@ -112,14 +112,11 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
   removal: { check: ({ id }, _caller, unit) => refuseMappedReference(unit, id) },
 
   view(row) {
-    const { id, slug, workspace_id, data, deleted_at } = row;
+    const { workspace_id, data, deleted_at } = row;
     return {
-      id,
-      object: 'secret-reference',
       organisation_id: organisationId,
       workspace_id: workspace_id === organisationId ? null : workspace_id,
       name: data.name,
-      slug: slug ?? id,
       description: data.description,
       manager_type: data.manager_type,
       auth_config: { ...data.auth_config, ...Object.fromEntries(secretNamesOf(data).map((name) => [name, mask])) },

@@ -6,11 +6,10 @@ import type { Database } from '#libs/database/schema.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import type { Checked } from '#libs/records/kit.ts';
-import { exhaustedRecords } from '#libs/resources/limits/exhausted-records.ts';
+import { exhaustedRecords, rulesOfRow, shownLimits, storedLimits } from '#libs/resources/limits/own-limits.ts';
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
-import { rulesOfRow } from '#libs/resources/limits/rules-of-row.ts';
 import { timesOf } from '#libs/records/resource-view.ts';
 import { shownDeployments } from '#libs/credentials/deployments.ts';
 import { liveCredential, type LiveCredential, type StoredCredential } from '#libs/credentials/stored.ts';
@@ -20,7 +19,6 @@ import {
   credentialKinds,
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
-import { shownLimits, storedLimits } from '#libs/resources/limits/shown-limits.ts';
 import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 
 export type VirtualKeyData = StoredCredential & {
@@ -74,11 +72,8 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
     context.row === null ? checkNew(input, context) : checkChange(input, context, context.row.data),
 
   view: (row, nowMs) => {
-    const { id, workspace_id, slug, data, deleted_at } = row;
+    const { workspace_id, data, deleted_at } = row;
     return {
-      id,
-      object: 'virtual-key',
-      slug: slug ?? id,
       name: data.name,
       workspace_id,
       provider: data.provider,

@@ -39,6 +39,8 @@ const fields = {
 type Recipe = { name: string; kitchen: 'hot' | 'cold'; steps: string[]; note: string | null };
 type LiveRecipe = { steps: readonly string[]; code: string | null };
 
+const viewSchema = z.looseObject({ id: z.string() });
+
 const recipe = defineResource<typeof fields, Recipe, LiveRecipe>({
   noun: 'recipe',
   idPrefix: 'recipe_',
@@ -50,6 +52,14 @@ const recipe = defineResource<typeof fields, Recipe, LiveRecipe>({
   changes: { immutable: ['kitchen'] },
   slugs: {},
   secrets: ['alarm_code'],
+  view: ({ data: { name, kitchen, steps, note }, deleted_at }) => ({
+    name,
+    kitchen,
+    steps,
+    note: note ?? null,
+    status: deleted_at ? 'deleted' : 'active',
+  }),
+  viewSchema,
   filters: { kitchen: { schema: z.string(), field: 'kitchen', match: 'equal' } },
   check(input) {
     if (input.steps?.includes('burn')) {
@@ -69,15 +79,19 @@ const draftFields = {
 };
 
 /** Its versions are put into use on request. */
-const draft = defineResource<typeof draftFields, { name: string; body: string; title?: string }>({
-  noun: 'draft',
-  idPrefix: 'draft_',
-  area: 'drafts',
-  path: '/v1/drafts',
-  names: { one: 'draft', many: 'unpublished drafts', tag: 'Drafts' },
-  fields: draftFields,
-  versions: { fields: ['body', 'title'], publish: 'on_request' },
-});
+const draft = defineResource<typeof draftFields, { name: string; body: string; title?: string; draft_version: number }>(
+  {
+    noun: 'draft',
+    idPrefix: 'draft_',
+    area: 'drafts',
+    path: '/v1/drafts',
+    names: { one: 'draft', many: 'unpublished drafts', tag: 'Drafts' },
+    fields: draftFields,
+    view: ({ data, last_version }) => ({ ...data, version: data.draft_version, last_version }),
+    viewSchema,
+    versions: { fields: ['body', 'title'], publish: 'on_request' },
+  },
+);
 
 const badgeFields = { name: text({ min: 1, max: 50 }), colour: z.enum(['red', 'blue']).default('red') };
 
@@ -90,6 +104,8 @@ const badge = defineResource<typeof badgeFields, { name: string; colour: string 
   owner: 'organisation',
   fields: badgeFields,
   slugs: {},
+  view: ({ data: { name, colour } }) => ({ name, colour }),
+  viewSchema,
   locks: ['badge rules'],
   filters: { wanted: { schema: z.string(), where: (name: string) => sql`data ->> 'name' like ${name} || '%'` } },
   details: {
