@@ -53,8 +53,7 @@ export const ApiConfig = z.object({
     .optional()
     .meta({ fallback: 'none; `npm start` generates one' })
     .describe(
-      'An admin key that is valid from the first start: 16 to 512 printable ASCII characters. Without any key, nobody can ' +
-        'call the API.',
+      'An admin key that is valid from the first start: 16 to 512 printable ASCII characters. Without any key, no one can call the API.',
     ),
   SLUICE_OWNER_EMAIL: email()
     .default('owner@localhost')

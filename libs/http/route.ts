@@ -231,7 +231,7 @@ export function checkRoutes(routes: readonly Route[]): void {
       throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);
     }
     if (!/^\/(?:(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*)?$/.test(route.path)) {
-      throw new Error(`route ${name} must be made of plain segments and :parameters`);
+      throw new Error(`route ${name} can only consist of plain segments and :parameters`);
     }
     refuseRepeat(`${route.method} ${route.path.replaceAll(/:\w+/g, ':')}`);
     refuseRepeat(`operation ${route.operationId}`);

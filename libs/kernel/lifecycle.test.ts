@@ -11,7 +11,7 @@ const lib = (name: string): string => JSON.stringify(new URL(`./${name}.ts`, imp
 // Two parts that log what happens to them. The variant says where one hangs or fails.
 const program = `
 import { runProcess } from ${lib('lifecycle')};
-import { createLogger } from ${lib('logger')};
+import { createLogger } from ${lib('logging/logger')};
 import { ConfigurationError } from ${lib('read-env')};
 const say = (text) => process.stdout.write(text + '\\n');
 const variant = process.argv[2];

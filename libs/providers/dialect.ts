@@ -45,7 +45,7 @@ export function describeDialect(dialect: Dialect): string[] {
     ...Object.entries(values).flatMap(([name, texts]) => arrows(texts).map((arrow) => `\`${name}\` ${arrow}`)),
     ...removes.map((name) => `no \`${name}\``),
     ...ends,
-    ...(dialect.usageBesideChoices ? ['usage in a chunk of its own'] : []),
+    ...(dialect.usageBesideChoices ? ['usage in a separate chunk'] : []),
     ...notes,
   ];
 }

@@ -55,7 +55,7 @@ export async function finaliseBatch(
     if (files.output.lines() !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
       throw new Error(
         `batch ${batchId}: ${files.output.lines()} output and ${files.error.lines()} error lines do not fit the counts ` +
-          `${batch.completed} completed, ${batch.failed} failed, ${batch.total} in all`,
+          `${batch.completed} completed, ${batch.failed} failed, ${batch.total} in total`,
       );
     }
     const [output, error] = [await files.output.commit(), await files.error.commit()];

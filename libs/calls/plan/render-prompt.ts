@@ -72,11 +72,11 @@ function inputOf(params: Call['params']): Pick<PromptInput, 'variables' | 'hyper
 
 function refuseOtherOperation({ operation, prompt }: Rendered, { request, promptInput }: Call): void {
   if (operation === request.operation && (operation === 'chat' || promptInput !== null)) return;
-  const what = operation === 'chat' ? 'a chat' : 'a text';
+  const what = operation === 'chat' ? 'a chat prompt' : 'a text prompt';
   const message =
-    `The prompt '${prompt.slug}' of this config is ${what}, which this call cannot be made of. ` +
+    `The prompt '${prompt.slug}' of this config is ${what}, which this call cannot use. ` +
     (operation === 'chat'
-      ? 'Call /v1/chat/completions, or a chat prompt.'
+      ? 'Use it with /v1/chat/completions or with calls of chat prompts.'
       : 'Use it with calls of text prompts: /v1/prompts/{slug}/completions.');
   throw new GatewayError('invalid_request', 'prompt_not_for_call', message, { param: 'config.prompt_id' });
 }

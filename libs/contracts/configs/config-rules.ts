@@ -192,10 +192,7 @@ function checkParent(
   }
   const credential = ['provider', 'virtual_key', ...secrets, ...settings].find((name) => config[name] !== undefined);
   if (credential !== undefined) {
-    return invalid(
-      [credential],
-      'a config with targets cannot have credentials of its own. Move them into the targets.',
-    );
+    return invalid([credential], 'a config with targets cannot have its own credentials. Move them into the targets.');
   }
   const seen = new Set<string>();
   for (const [index, { name }] of targets.entries()) {

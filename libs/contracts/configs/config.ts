@@ -175,7 +175,7 @@ const members = {
     .describe('The share of calls with `loadbalance`. Default: 1. 0 turns the target off.'),
   provider: name()
     .optional()
-    .describe('The ID of a provider, or `@slug` for a virtual key or a provider of GET /providers.'),
+    .describe('The ID of an AI provider, or `@slug` for a virtual key or a provider of GET /providers.'),
   virtual_key: name().optional().describe('The slug of a stored credential.'),
   custom_host: text({ min: 1, max: 2_048 })
     .optional()

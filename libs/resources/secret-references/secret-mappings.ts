@@ -103,7 +103,7 @@ export async function refuseMappedReference({ tx }: Pick<UnitOfWork, 'tx'>, id: 
   const [holder] = rows;
   if (holder === undefined) return;
   const others = holder.total === 1 ? '' : ` and by ${holder.total - 1} more`;
-  const message = `The ${holder.kind.replaceAll('_', ' ')} '${holder.name}'${others} uses this secret reference, and calls would fail without it. Remove it from secret_mappings there first.`;
+  const message = `This secret reference is used by the ${holder.kind.replaceAll('_', ' ')} '${holder.name}'${others}. Calls would fail without it. Remove it from secret_mappings there first.`;
   throw new GatewayError('conflict', 'secret_reference_in_use', message, { param: 'slug' });
 }
 

@@ -90,7 +90,7 @@ function Search({ filters }: { filters: Filters }) {
         <select value={values.status ?? ''} onChange={(event) => setValues({ ...values, status: event.target.value })}>
           <option value="">all</option>
           <option value="error">errors</option>
-          <option value="refused">refused here</option>
+          <option value="refused">rejected by the gateway</option>
           <option value="failed">failed at the provider</option>
           <option value="2xx">2xx</option>
           <option value="4xx">4xx</option>

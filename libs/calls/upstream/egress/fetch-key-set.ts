@@ -39,7 +39,7 @@ export async function fetchKeySet(
       bytesMax,
     },
   );
-  if (status !== 200) throw unusable(`answered ${status}`);
+  if (status !== 200) throw unusable(`returned status ${status}`);
   const set = parseObject(body);
   if (!Array.isArray(set?.['keys'])) throw unusable('did not return a JSON Web Key Set');
   if (set['keys'].length > keysMax) throw unusable(`returned more than ${keysMax} keys`);

@@ -73,7 +73,7 @@ async function fetchOne(text: string, options: Omit<FetchOptions, 'faults'>): Pr
       ...options,
       faults: lazyFaultsOf(url.host, []),
     });
-    if (status !== 200) throw unavailable(`${url.host} answered ${status}.`);
+    if (status !== 200) throw unavailable(`${url.host} returned status ${status}.`);
     return { contentType: (headers['content-type'] ?? '').split(';', 1)[0]?.trim() ?? '', bytes: body };
   } catch (error) {
     if (!(error instanceof GatewayError) || error.kind === 'invalid_request' || error.kind === 'unavailable')
