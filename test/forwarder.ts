@@ -22,18 +22,18 @@ export function createForwarder(deps: Parameters<typeof createCalls>[0]): Forwar
     const call = { ...place, leaf: plainLeaf, target, model: request.model };
     return calls.callTarget(call, request, policy);
   };
-  const answerOf = (outcome: Outcome): Answer => {
+  const toCachedAnswer = (outcome: Outcome): Answer => {
     if (outcome.kind === 'failed') throw outcome.error;
     return outcome;
   };
   return {
     settle,
-    forward: async (...call) => answerOf(await settle(...call)) as OwnAnswer,
-    listModels: async (...call) => answerOf(await calls.listModels(...call)) as OwnAnswer,
+    forward: async (...call) => toCachedAnswer(await settle(...call)) as OwnAnswer,
+    listModels: async (...call) => toCachedAnswer(await calls.listModels(...call)) as OwnAnswer,
     async relay({ area, method, path, accept, body, contentType, contentLength, ...request }, target) {
       const relayed = { method, path, accept, send: () => ({ body, contentType, contentLength }) };
       const whole = { operation: area, body: Buffer.alloc(0), stream: false, includeUsage: false };
-      const answer = answerOf(await settle({ ...whole, ...request, relayed }, target));
+      const answer = toCachedAnswer(await settle({ ...whole, ...request, relayed }, target));
       if (answer.kind !== 'relayed') throw new Error('not relayed');
       return answer;
     },

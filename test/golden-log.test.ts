@@ -3,13 +3,19 @@ import { expect, test } from 'vitest';
 import { eventTypes } from '#apps/api/events/event-types.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { canonicalForm } from '#libs/event-log/canonical-form.ts';
-import { foldEvent, nounsOf, upcastsOf, type AnyInlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
+import {
+  foldEvent,
+  getEventNouns,
+  collectUpcasts,
+  type AnyInlineModel,
+  type StreamRow,
+} from '#libs/event-log/inline-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { currentVersion, upcast } from '#libs/event-log/upcast.ts';
 import { readGoldenLog, readGoldenRows } from './golden-log.ts';
 
 const golden = readGoldenLog();
-const upcasts = upcastsOf(inlineModels);
+const upcasts = collectUpcasts(inlineModels);
 
 /** The kit folds it for every kind of record alike, so the events of one kind are enough. */
 function isFoldedByKit(type: string): boolean {
@@ -44,7 +50,7 @@ test('the golden log folds to the same rows as ever', () => {
     const open = new Map<AnyInlineModel, StreamRow & Record<string, unknown>>();
     for (const { event } of events) {
       for (const model of inlineModels) {
-        if (!nounsOf(model).includes(event.type.split('.')[0] ?? '')) continue;
+        if (!getEventNouns(model).includes(event.type.split('.')[0] ?? '')) continue;
         if (!model.perEvent) open.set(model, foldEvent(model, open.get(model), event as never));
         else if (model.perEvent.rowId(event as never) !== null) {
           rows.push({ model: model.name, row: foldEvent(model, undefined, event as never) });

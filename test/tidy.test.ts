@@ -32,7 +32,7 @@ test('only configuration reads the environment', () => {
 
 test('every file of the API is imported by another one', () => {
   const files = tracked.filter((file) => /^apps\/api\/.*(?<!\.test)\.ts$/.test(file));
-  const others = new Set(['apps/api/main.ts', 'apps/api/server/judge-body-worker.ts', ...files.flatMap(importsOf)]);
+  const others = new Set(['apps/api/main.ts', 'apps/api/server/check-body-worker.ts', ...files.flatMap(importsOf)]);
   expect(files.filter((file) => !others.has(file))).toEqual([]);
 });
 

@@ -83,7 +83,7 @@ export async function startVault(): Promise<TestVault> {
     if (mood === 'huge')
       return answer(response, 200, { data: { data: { key: 'x'.repeat(10_000_000) }, metadata: {} } });
     if (headers['x-vault-request'] !== 'true') return refuse(response, 412, 'missing X-Vault-Request');
-    const body = await textOf(request);
+    const body = await asText(request);
     if (method === 'POST' && url === '/v1/auth/approle/login') {
       const sent = JSON.parse(body) as { role_id?: string; secret_id?: string };
       const isKnown = sent.role_id === appRole.roleId && sent.secret_id === appRole.secretId;
@@ -126,7 +126,7 @@ export async function startVault(): Promise<TestVault> {
   };
 }
 
-async function textOf(request: IncomingMessage): Promise<string> {
+async function asText(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
   return Buffer.concat(chunks).toString();

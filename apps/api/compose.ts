@@ -1,5 +1,5 @@
 import { Gauge, type Registry } from 'prom-client';
-import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
+import { canAssumeTenantRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/people/refusal-log.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -155,7 +155,7 @@ function composeIsolation({ pool, db }: Platform, registry: Registry, logger: Lo
   const part: Part = {
     name: 'isolation of workspaces',
     async start() {
-      isIsolated = await mayTakeRole(db);
+      isIsolated = await canAssumeTenantRole(db);
       if (!isIsolated) logger.warn({ role: tenantRole }, notIsolated);
     },
   };

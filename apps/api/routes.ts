@@ -18,7 +18,7 @@ import type { JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -194,6 +194,6 @@ function boundToWorkspace(route: Route): Route {
     handler: (request, response, next) =>
       scope === 'public'
         ? asSystem(() => handler(request, response, next))
-        : runForWorkspace(callerOf(request).workspaceId, () => handler(request, response, next)),
+        : runForWorkspace(getCaller(request).workspaceId, () => handler(request, response, next)),
   };
 }

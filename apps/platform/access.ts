@@ -16,7 +16,7 @@ import { readVersion } from '#libs/records/traits/versions.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { endAtOnce } from '#libs/kernel/lifecycle.ts';
+import { exitImmediately } from '#libs/kernel/lifecycle.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createPlanCache } from '#libs/credentials/configs/plan-cache.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
@@ -68,7 +68,7 @@ export function createAccess(deps: {
     staleAfterMs: deps.staleAfterMs,
     onCredentialsChanged: deps.onCredentialsChanged,
     onRestored: () =>
-      endAtOnce(
+      exitImmediately(
         logger,
         'the database was restored from a backup while this process was running; the process must be restarted',
       ),

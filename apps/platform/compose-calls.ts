@@ -5,7 +5,7 @@ import { createCalls } from '#libs/calls/calls.ts';
 import { createAnswerTexts } from '#libs/calls/protect/guardrails/texts/answer-texts.ts';
 import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
-import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
+import { createTextChecker } from '#libs/calls/protect/guardrails/text-checker.ts';
 import { steadyClock, systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createObjectOwners } from '#libs/calls/protect/stored-objects/object-owners.ts';
@@ -38,7 +38,7 @@ export function composeCalls(
     threads: config.SLUICE_CHECK_THREADS,
     leaseBytesMax: memory.leaseBytesMax,
   });
-  const textJudge = createTextJudge({
+  const textChecker = createTextChecker({
     threads: config.SLUICE_CHECK_THREADS,
     // Without a limit in a worker: the number of its calls is bounded, and lines should wait rather than fail.
     ...(role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
@@ -48,7 +48,7 @@ export function composeCalls(
     egress,
     clock: systemClock,
     logger,
-    textJudge,
+    textChecker,
     answerTexts,
     recordFeedback: feedbackWriter(db, logger),
   });
@@ -66,7 +66,7 @@ export function composeCalls(
     guardrails,
     responseCache,
     storedObjects,
-    search: textJudge.search,
+    search: textChecker.search,
     renderPrompt: (query, pins) => access.prompts.render(query, pins),
     threads: answerThreads,
     clock: systemClock,
@@ -84,10 +84,10 @@ export function composeCalls(
   return {
     calls,
     storedObjects,
-    search: textJudge.search,
+    search: textChecker.search,
     responseCache,
     threads: [
-      { name: 'guardrail threads', stop: () => textJudge.stop() },
+      { name: 'guardrail threads', stop: () => textChecker.stop() },
       { name: 'guarded answer threads', stop: () => answerTexts.stop() },
       { name: 'answer threads', stop: () => answerThreads.stop() },
     ],

@@ -11,7 +11,7 @@ import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/people/workspaces.ts';
-import { alertWebhookOf } from './config.ts';
+import { readAlertWebhook } from './config.ts';
 import type { Platform, PlatformConfig } from './platform.ts';
 
 /** Composes prices, and the budgets and rates that admit calls. */
@@ -35,7 +35,7 @@ export function composeLimits(
       return [...(own ? [own] : []), ...(prices ? [prices] : [])];
     },
   });
-  const alertWebhook = alertWebhookOf(config);
+  const alertWebhook = readAlertWebhook(config);
   const alerts = createAlertRecorder({ eventLog, logger, queue: alertWebhook && queue });
   const limits = createLimits({
     store: createCounterStore({ db, countersPerLimitMax: config.SLUICE_LIMIT_ENTITIES_MAX }),

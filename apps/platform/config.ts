@@ -242,7 +242,7 @@ export function blobFolder(config: { SLUICE_BLOBS?: string | undefined; SLUICE_D
 }
 
 /** The webhook of alerts, or null. Throws ConfigurationError if its address or its secret is missing. */
-export function alertWebhookOf(config: {
+export function readAlertWebhook(config: {
   SLUICE_ALERT_WEBHOOK?: string | undefined;
   SLUICE_ALERT_WEBHOOK_SECRET?: Secret | undefined;
 }): AlertWebhook | null {

@@ -11,7 +11,7 @@ export async function readModelCheck(db: Kysely<Database>): Promise<ModelCheck |
 }
 
 /** Stores the progress of the check, replacing the previous state. */
-export async function noteModelCheck(db: Kysely<Database>, check: ModelCheck): Promise<void> {
+export async function recordModelCheck(db: Kysely<Database>, check: ModelCheck): Promise<void> {
   const value = JSON.stringify(check);
   await db
     .insertInto('installation')

@@ -7,7 +7,8 @@ import type { StatsSnapshot } from './stats.ts';
 
 const { url, chat, openai, simulator } = await startTestSimulator();
 const authorization = { authorization: 'Bearer sk-test' };
-const errorOf = async (response: Response) => ((await response.json()) as { error: Record<string, unknown> }).error;
+const getFailureCode = async (response: Response) =>
+  ((await response.json()) as { error: Record<string, unknown> }).error;
 
 test('a missing key and the key `invalid` are 401 in the four-key shape', async () => {
   for (const headers of [
@@ -18,7 +19,7 @@ test('a missing key and the key `invalid` are 401 in the four-key shape', async 
   ]) {
     const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers, body: '{}' });
     expect(response.status).toBe(401);
-    expect(Object.keys(await errorOf(response))).toEqual(['message', 'type', 'param', 'code']);
+    expect(Object.keys(await getFailureCode(response))).toEqual(['message', 'type', 'param', 'code']);
   }
 });
 
@@ -29,7 +30,7 @@ test('a required key is the only one accepted, and a wrong one is not repeated',
   expect((await models('right-key')).status).toBe(200);
   const wrong = await models('wrong-key-canary');
   expect(wrong.status).toBe(401);
-  expect(await errorOf(wrong)).toMatchObject({
+  expect(await getFailureCode(wrong)).toMatchObject({
     code: 'invalid_api_key',
     message: expect.not.stringContaining('wrong-key'),
   });

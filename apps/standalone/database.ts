@@ -7,7 +7,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
-export type KeptPostgres = {
+export type SupervisedPostgres = {
   /** Its current address, or its last one. */
   url: () => string;
   stop: () => Promise<void>;
@@ -28,7 +28,7 @@ type Options = {
  * Starts the embedded Postgres and restarts it whenever it dies, without limit: it recovers to its last commit from its
  * write-ahead log, and the other processes wait for it. Throws if the first start fails.
  */
-export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgres> {
+export async function superviseEmbeddedPostgres(options: Options): Promise<SupervisedPostgres> {
   const { dataDir, logger, onProblem, signal, onRestarted, backoff = { firstMs: 100, maxMs: 5_000 } } = options;
   const stopping = new AbortController();
   let recovery = Promise.resolve();

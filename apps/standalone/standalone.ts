@@ -5,8 +5,8 @@ import { startOptions } from '../platform/start-options.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createChildLog, type ChildLog } from './processes/child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
-import { takeDataDirectory } from './files/data-directory.ts';
-import { assertMasterKeyFits, inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
+import { lockDataDirectory } from './files/data-directory.ts';
+import { assertMasterKeyFits, inspectInstallation, superviseEmbeddedPostgres, type Installation } from './database.ts';
 import { openLogFile } from './files/log-file.ts';
 import { choosePorts, type Ports } from './choose-ports.ts';
 import { prepareKeys, type Keys } from './prepare-keys.ts';
@@ -72,7 +72,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
   };
 
   const start = async (): Promise<Running> => {
-    const lock = await takeDataDirectory(dataDir);
+    const lock = await lockDataDirectory(dataDir);
     terminal.say(`  data       ${dataDir}`);
     terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
     cleanups.push(() => lock.release());
@@ -131,7 +131,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       for (const child of children) void child.restart(restartWithinMs);
     };
     const { problem: onProblem } = terminal;
-    const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem, signal: stopping.signal, onRestarted });
+    const kept = await superviseEmbeddedPostgres({ dataDir, logger, onProblem, signal: stopping.signal, onRestarted });
     cleanups.push(() => kept.stop());
     return {
       url: kept.url,

@@ -9,13 +9,13 @@ import { createDispatcher } from '#libs/batches/chunks/dispatch-chunks.ts';
 import { createFinishSmallBatch } from '#libs/batches/results/finish-small-batch.ts';
 import { createChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
-import { wakeSnoozedChunksOf } from '#libs/batches/chunks/snooze-chunk.ts';
+import { wakeWorkspaceChunks } from '#libs/batches/chunks/snooze-chunk.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
 import { createWaitReporter } from '#libs/batches/lines/report-waits.ts';
 import { createPermitPool } from '#libs/batches/lines/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
-import { upcastsOf } from '#libs/event-log/inline-model.ts';
+import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
@@ -24,7 +24,7 @@ import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { traceparentOf } from '#libs/kernel/trace-ids.ts';
+import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { logExportQueue, runLogExport, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
@@ -101,7 +101,7 @@ async function composePlatform(
       queueStopMs,
       ...options,
       onCredentialsChanged(changed) {
-        wakeSnoozedChunksOf(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
+        wakeWorkspaceChunks(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
           (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be retried when they are due'),
         );
       },
@@ -237,16 +237,16 @@ function composeCallLine(
     },
     now: Date.now,
     clock: steadyClock,
-    traceparentOf:
+    makeTraceparent:
       telemetry === null
         ? undefined
-        : (traceId, requestId) => traceparentOf(traceId, requestId, telemetry.isSampled(traceId, null)),
+        : (traceId, requestId) => makeTraceparent(traceId, requestId, telemetry.isSampled(traceId, null)),
   });
 }
 
 /** Composes what follows the event log and the request log. */
 function projectionParts(config: WorkerConfig, { db, databaseClock }: Platform, logger: Logger): Part[] {
-  const subscriberRunner = createSubscriberRunner({ db, subscribers, upcasts: upcastsOf(inlineModels), logger });
+  const subscriberRunner = createSubscriberRunner({ db, subscribers, upcasts: collectUpcasts(inlineModels), logger });
   return [
     subscriberRunner,
     createRollUpRunner({

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { newestClosed, readNews, type Checkpoint } from '#libs/event-log/read-events.ts';
+import { newestClosed, readNewEvents, type Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
@@ -67,7 +67,7 @@ export function createEventStreams(deps: {
   }
 
   async function pollEvents(from: Checkpoint): Promise<Checkpoint> {
-    const { workspaceIds, end, isFull } = await readNews(db, from, eventsPerPoll);
+    const { workspaceIds, end, isFull } = await readNewEvents(db, from, eventsPerPoll);
     for (const listener of listeners) {
       if (!workspaceIds.has(listener.workspaceId)) continue;
       listener.hasEvents = true;

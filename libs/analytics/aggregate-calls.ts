@@ -27,10 +27,10 @@ const finerGrains: Readonly<Record<'wide' | 'value', Partial<Record<Grain, Grain
   wide: { hour: 'minute', day: 'hour' },
   value: { ten_minutes: 'minute', hour: 'ten_minutes', day: 'hour' },
 };
-export const finerOf = (cube: Cube, grain: Grain): Grain | undefined =>
+export const sourceGrain = (cube: Cube, grain: Grain): Grain | undefined =>
   finerGrains[cube === 'value' ? 'value' : 'wide'][grain];
 /** The cubes that have rows of a grain. */
-export const cubesOf = (grain: Grain): readonly Cube[] => (grain === 'ten_minutes' ? ['value'] : cubes);
+export const cubesWithGrain = (grain: Grain): readonly Cube[] => (grain === 'ten_minutes' ? ['value'] : cubes);
 
 /** The metadata key for which every workspace has rollups. */
 export const userKey = '_user';
@@ -278,7 +278,7 @@ export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown
  * passes do.
  */
 export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
-  const finer = finerOf(cube, grain);
+  const finer = sourceGrain(cube, grain);
   return finer === undefined
     ? bound(cube, grain, aggregateLog({ cube, bucketMs: grainMs[grain], where }))
     : bound(cube, grain, addUp(cube, grain, rollUpLog(cube, finer, where)));
@@ -289,7 +289,7 @@ export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>):
  * The analytics bench uses it to write a month of rollups without the calls.
  * @testOnly
  */
-export function valuesOfRollups(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
+export function toValueRollups(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
   const values = sql.join([
     sql`(${sql.lit(allCallsKey)}, '', false)`,
     ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text, other)`),

@@ -10,7 +10,7 @@ import {
 } from '#libs/request-log/read/call-conditions.ts';
 import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, singleCalls, userKey } from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
-import { segmentsOf, type Kept, type Segment } from './choose-buckets.ts';
+import { divideIntoSegments, type Kept, type Segment } from './choose-buckets.ts';
 import { bucketIn, recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
@@ -45,7 +45,7 @@ export function callSource(
   { reads = [], withLatency = false }: SourceOptions = {},
 ): RawBuilder<unknown> {
   const { filters, workspaceId, range, kept, stepMs } = wanted;
-  const { key, values, rolledUpFrom } = metadataOf(wanted);
+  const { key, values, rolledUpFrom } = getCallMetadata(wanted);
   const cube = key === null ? 'call' : 'metadata';
   const conditions = [...workspaceCondition(workspaceId), ...rollupConditions(filters)];
   const columns = sql.join([
@@ -83,7 +83,7 @@ export function callSource(
     return sql`select ${columns}, ${measures} from ${sql.table(table)} where ${where} ${ofKey}`;
   };
   const fromRollups = (part: TimeRange, narrowKey?: string): RawBuilder<unknown>[] =>
-    segmentsOf(part, kept, { stepMs, hasTens: narrowKey !== undefined }).map((segment) =>
+    divideIntoSegments(part, kept, { stepMs, hasTens: narrowKey !== undefined }).map((segment) =>
       segment.source === 'log' ? fromLog(segment) : fromRollup(segment, narrowKey),
     );
 
@@ -106,7 +106,7 @@ export function callSource(
 
 /** Whether rollups contain everything that is wanted, so that another query for a part of it is fast. */
 export const isRolledUp = (wanted: CallsWanted): boolean =>
-  !needsLog(wanted.filters) && metadataOf(wanted).rolledUpFrom <= wanted.range.from;
+  !needsLog(wanted.filters) && getCallMetadata(wanted).rolledUpFrom <= wanted.range.from;
 
 const within = ({ from, to }: TimeRange, at: number): number => Math.min(Math.max(from, at), to);
 
@@ -153,7 +153,13 @@ function narrowRows(key: string): RawBuilder<unknown> {
  * The single metadata key that is used, its values (undefined: all), and since when rollups contain it (epoch
  * milliseconds). Rollups support only one key per query, and only users across all workspaces.
  */
-function metadataOf({ filters: { metadata = {} }, metadataKey: wantedKey, workspaceId, kept, range }: CallsWanted) {
+function getCallMetadata({
+  filters: { metadata = {} },
+  metadataKey: wantedKey,
+  workspaceId,
+  kept,
+  range,
+}: CallsWanted) {
   const keys = new Set([...Object.keys(metadata), ...(wantedKey === undefined ? [] : [wantedKey])]);
   const [only = null] = keys;
   if (keys.size > 1) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { segmentsOf, stepOf, type Kept } from './choose-buckets.ts';
+import { divideIntoSegments, chooseStep, type Kept } from './choose-buckets.ts';
 
 const at = (time: string): number => Date.parse(`2026-11-${time}Z`);
 const kept: Kept = {
@@ -15,7 +15,7 @@ const kept: Kept = {
   now: at('23T14:30'),
 };
 const shown = (from: number, to: number, stepMs?: number): string[] =>
-  segmentsOf({ from, to }, kept, { stepMs }).map(
+  divideIntoSegments({ from, to }, kept, { stepMs }).map(
     (segment) =>
       `${segment.source} ${[segment.from, segment.to].map((time) => new Date(time).toISOString().slice(8, 23)).join(' ')}`,
   );
@@ -61,5 +61,5 @@ test.each([
   [at('12T00:00'), at('12T01:00'), 3_600_000],
   [at('05T00:00'), at('05T01:00'), 86_400_000],
 ])('from %i to %i points are %i ms apart', (from, to, stepMs) => {
-  expect(stepOf({ from, to }, kept)).toBe(stepMs);
+  expect(chooseStep({ from, to }, kept)).toBe(stepMs);
 });

@@ -28,7 +28,7 @@ const steps = [
  * The time of a query, both bounds included, as a range. Throws invalid_request when it is too long or ends before it
  * begins.
  */
-export function rangeOf(query: { time_of_generation_min: Date; time_of_generation_max: Date }): TimeRange {
+export function toQueryRange(query: { time_of_generation_min: Date; time_of_generation_max: Date }): TimeRange {
   const range = { from: query.time_of_generation_min.getTime(), to: query.time_of_generation_max.getTime() + 1 };
   if (range.to > range.from && range.to - range.from <= rangeMsMax + 1) return range;
   const message =
@@ -44,7 +44,7 @@ export function rangeOf(query: { time_of_generation_min: Date; time_of_generatio
  * The distance of the points of a graph. It depends on the length of the time, and for old times on the retention of
  * buckets.
  */
-export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' | 'hoursFrom'>): number {
+export function chooseStep({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' | 'hoursFrom'>): number {
   const byLength = steps.find(({ untilMs }) => to - from <= untilMs + 1)?.stepMs ?? day;
   if (from < kept.hoursFrom) return day;
   return from < kept.minutesFrom ? Math.max(byLength, hour) : byLength;
@@ -55,7 +55,7 @@ export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' |
  * finer buckets, and finally from rows of the log. If the log is no longer retained there, the bucket at an end is
  * included whole. Without a step, buckets can have any length. Only rows of single values have buckets of ten minutes.
  */
-export function segmentsOf(
+export function divideIntoSegments(
   range: TimeRange,
   kept: Kept,
   { stepMs = day, hasTens = false }: { stepMs?: number | undefined; hasTens?: boolean } = {},

@@ -10,7 +10,7 @@ import {
 import { utcDay } from '#libs/request-log/row/log-id.ts';
 import { partitionName } from '#libs/request-log/write/log-partitions.ts';
 import type { CallsWanted } from './call-source.ts';
-import { pointOf } from './read-totals.ts';
+import { pointStart } from './read-totals.ts';
 import { recordedIn } from './rollups/roll-up.ts';
 import type { TimeRange } from './time-ranges.ts';
 
@@ -127,7 +127,7 @@ export async function readFeedbackPoints(
   way?: Way,
 ): Promise<Scored & { points: Map<number, Scored> }> {
   const { rows } = await sql<Scored & { point: Date | null }>`
-    select ${pointOf(sql`created_at`, wanted.stepMs)} as point, count(*) as count,
+    select ${pointStart(sql`created_at`, wanted.stepMs)} as point, count(*) as count,
       coalesce(${weightedFeedback}, 0)::float8 as weighted
     from feedback where ${await feedbackWanted(db, wanted, way)} group by rollup (1)`.execute(db);
   const whole = rows.find(({ point }) => point === null);

@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { userKey } from './aggregate-calls.ts';
 import { callSource, type CallsWanted } from './call-source.ts';
 import { readFeedbackModels, readFeedbackPoints, readFeedbackScores } from './feedback-graphs.ts';
-import { addTotals, countByPoint, countValues, noCalls, pointsOf, readPoints, type Totals } from './read-totals.ts';
+import { addTotals, countByPoint, countValues, noCalls, listPoints, readPoints, type Totals } from './read-totals.ts';
 
 /** The calls of a graph, with the distance of its points. */
 export type GraphWanted = CallsWanted & { stepMs: number };
@@ -24,7 +24,7 @@ const ofTotals =
     const points = await readPoints(db, wanted, withLatency);
     return {
       summary: view(addTotals(points.values())),
-      data_points: pointsOf(wanted).map((point) => ({
+      data_points: listPoints(wanted).map((point) => ({
         ...timestampOf(point),
         ...view(points.get(point) ?? noCalls()),
       })),
@@ -48,7 +48,7 @@ const users: ReadGraph = async (db, wanted) => {
   const found = await countValues(db, { ...wanted, metadataKey: userKey });
   return {
     summary: { total: found.values },
-    data_points: pointsOf(wanted).map((point) => ({
+    data_points: listPoints(wanted).map((point) => ({
       ...timestampOf(point),
       total: found.points.get(point)?.values ?? 0,
     })),
@@ -64,7 +64,7 @@ const usersRequests: ReadGraph = async (db, wanted) => {
   });
   return {
     summary: view(found),
-    data_points: pointsOf(wanted).map((point) => ({
+    data_points: listPoints(wanted).map((point) => ({
       ...timestampOf(point),
       ...view(found.points.get(point) ?? { values: 0, requests: 0 }),
     })),
@@ -76,7 +76,7 @@ const errorStacks: ReadGraph = async (db, wanted) => {
   const byPoint = Map.groupBy(counts, ({ point }) => point);
   return {
     summary: { total: counts.reduce((sum, { requests }) => sum + requests, 0) },
-    data_points: pointsOf(wanted).map((point) => ({
+    data_points: listPoints(wanted).map((point) => ({
       ...timestampOf(point),
       stats: (byPoint.get(point) ?? []).map(({ value, requests }) => ({
         response_status_code: value,
@@ -108,7 +108,7 @@ const rescued: ReadGraph = async (db, wanted) => {
     counts.reduce((sum, { requests }) => sum + requests, 0);
   return {
     summary: { retry: sumOf([...retried.values()].flat()), fallback: sumOf([...fallen.values()].flat()) },
-    data_points: pointsOf(wanted).map((point) => ({
+    data_points: listPoints(wanted).map((point) => ({
       ...timestampOf(point),
       retry: (retried.get(point) ?? []).map(({ value, requests }) => ({ retry_success_count: value, count: requests })),
       fallback: sumOf(fallen.get(point)),
@@ -122,7 +122,7 @@ const hitRate: ReadGraph = async (db, wanted) => {
   let saved = new Big(0);
   return {
     summary: { total: sum.hits, rate: percent(sum.hits, sum.requests) },
-    data_points: pointsOf(wanted).map((point) => {
+    data_points: listPoints(wanted).map((point) => {
       const { hits, requests, savedCost } = points.get(point) ?? noCalls();
       saved = saved.plus(savedCost);
       return {
@@ -141,7 +141,7 @@ const feedbackTotals: ReadGraph = async (db, wanted) => {
   const { points, count } = await readFeedbackPoints(db, wanted);
   return {
     summary: { total: count },
-    data_points: pointsOf(wanted).map((point) => ({ ...timestampOf(point), total: points.get(point)?.count ?? 0 })),
+    data_points: listPoints(wanted).map((point) => ({ ...timestampOf(point), total: points.get(point)?.count ?? 0 })),
   };
 };
 
@@ -149,7 +149,7 @@ const feedbackWeighted: ReadGraph = async (db, wanted) => {
   const { points, weighted } = await readFeedbackPoints(db, wanted);
   return {
     summary: { avg: round(weighted) },
-    data_points: pointsOf(wanted).map((point) => ({
+    data_points: listPoints(wanted).map((point) => ({
       ...timestampOf(point),
       avg: round(points.get(point)?.weighted ?? 0),
     })),

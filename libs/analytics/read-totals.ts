@@ -98,11 +98,11 @@ export const noCalls = (): Totals => ({
  * The beginning of the point of a graph that contains a time, in SQL. Points begin at multiples of the step since 1970,
  * in UTC.
  */
-export const pointOf = (column: RawBuilder<unknown>, stepMs: number): RawBuilder<Date> =>
+export const pointStart = (column: RawBuilder<unknown>, stepMs: number): RawBuilder<Date> =>
   sql`date_bin(${sql.lit(`${stepMs / 1_000} s`)}::interval, ${column}, to_timestamp(0))`;
 
 /** The beginnings (epoch ms) of all points of a range. */
-export function pointsOf({ range, stepMs }: { range: { from: number; to: number }; stepMs: number }): number[] {
+export function listPoints({ range, stepMs }: { range: { from: number; to: number }; stepMs: number }): number[] {
   const first = Math.floor(range.from / stepMs) * stepMs;
   return Array.from({ length: Math.ceil((range.to - first) / stepMs) }, (_, index) => first + index * stepMs);
 }
@@ -114,7 +114,7 @@ export async function readPoints(
   withLatency = false,
 ): Promise<Map<number, Totals>> {
   const { rows } = await sql<TotalsRow & { point: Date }>`
-    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${totalColumns({ withLatency })}
+    select ${pointStart(sql`bucket`, wanted.stepMs)} as point, ${totalColumns({ withLatency })}
     from (${callSource(wanted, { withLatency })}) as call group by 1`.execute(db);
   return new Map(rows.map((row) => [row.point.getTime(), toTotals(row)]));
 }
@@ -153,7 +153,7 @@ export async function countByPoint(
 ): Promise<{ point: number; value: number; requests: number }[]> {
   const { counted, where } = counts[column];
   const { rows } = await sql<{ point: Date; value: number | null; requests: number }>`
-    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${sql.ref(column)}::int as value, sum(${counted})::bigint as requests
+    select ${pointStart(sql`bucket`, wanted.stepMs)} as point, ${sql.ref(column)}::int as value, sum(${counted})::bigint as requests
     from (${callSource(wanted, { reads: [column] })}) as call where ${where} group by 1, 2 order by 1, 2 nulls first`.execute(
     db,
   );
@@ -171,7 +171,7 @@ export async function countValues(
 ): Promise<{ points: Map<number, { values: number; requests: number }>; values: number; requests: number }> {
   const { rows } = await sql<{ point: Date | null; values: number; requests: number }>`
     with by_value as materialized (
-      select ${pointOf(sql`bucket`, wanted.stepMs)} as point, value, sum(requests)::bigint as requests
+      select ${pointStart(sql`bucket`, wanted.stepMs)} as point, value, sum(requests)::bigint as requests
       from (${callSource(wanted)}) as call group by 1, 2
     )
     select point, count(value) as values, sum(requests)::bigint as requests from by_value group by point

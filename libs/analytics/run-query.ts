@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { sqlStateOf } from '#libs/database/database-error.ts';
+import { getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
@@ -37,7 +37,7 @@ export function createRunQuery(deps: {
         return await read(tx, { ...state, keys, logFrom: await logKeptFrom(tx, 0), now: now() });
       });
     } catch (error) {
-      if (sqlStateOf(error) !== '57014') throw error;
+      if (getSqlState(error) !== '57014') throw error;
       const message = `The query took longer than ${timeoutMs / 1_000} s. Choose a shorter period, or leave out slow filters: trace_id, span_id, tokens, cost, weighted_feedback, several metadata keys, or a metadata key that is not among the ${rollupKeysMax} with rollups in this workspace.`;
       throw new GatewayError('invalid_request', 'query_too_broad', message, { cause: error });
     }

@@ -14,7 +14,10 @@ export function mergeRanges(ranges: readonly TimeRange[]): TimeRange[] {
 }
 
 /** Divides merged ranges into the last `lengthMs` and the rest before them. */
-export function takeLast(ranges: readonly TimeRange[], lengthMs: number): { taken: TimeRange[]; left: TimeRange[] } {
+export function splitOffLast(
+  ranges: readonly TimeRange[],
+  lengthMs: number,
+): { taken: TimeRange[]; left: TimeRange[] } {
   const taken: TimeRange[] = [];
   const left: TimeRange[] = [];
   let room = lengthMs;

@@ -3,7 +3,7 @@ import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { startsLines } from './batch.ts';
+import { canStartLines } from './batch.ts';
 
 /**
  * Notices within a second that a batch has changed its status or was paused, so that a worker starts no more of its lines. One query per
@@ -36,7 +36,7 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
     const batches = new Map(rows.map((row) => [row.id, row]));
     for (const { batchId, state, controller } of polled) {
       const batch = batches.get(batchId);
-      const isInState = batch && (state === 'starts_lines' ? startsLines(batch) : batch.status === state);
+      const isInState = batch && (state === 'starts_lines' ? canStartLines(batch) : batch.status === state);
       if (!isInState) controller.abort();
     }
     return undefined;

@@ -7,8 +7,8 @@ import {
   cancelGraceMs,
   decideBatch,
   isTerminal,
-  startsLines,
-  takesResults,
+  canStartLines,
+  acceptsResults,
   type BatchCommand,
   type BatchEvent,
   type BatchOutcome,
@@ -275,13 +275,13 @@ test('a batch is paused and resumed once however often it is asked, while it is 
     expect([pause(...history, paused), resume(...history, paused)]).toEqual([[], [resumed]]);
     expect(pause(...history, paused, resumed)).toEqual([paused]);
   }
-  expect(startsLines(stateAfter(created, paused, validated))).toBe(false);
-  expect(startsLines(stateAfter(created, paused, validated, resumed))).toBe(true);
+  expect(canStartLines(stateAfter(created, paused, validated))).toBe(false);
+  expect(canStartLines(stateAfter(created, paused, validated, resumed))).toBe(true);
 });
 
 test('a paused batch takes results, is cancelled and expires like any other, and is then no longer paused', () => {
   const batch = stateAfter(created, validated, { type: 'batch.paused', data: {} });
-  expect(takesResults(batch)).toBe(true);
+  expect(acceptsResults(batch)).toBe(true);
   expect(decideBatch(batch, { type: 'cancel' }, during)).toEqual([cancelRequested]);
   expect(decideBatch(batch, { type: 'close', openChunks: 2 }, expiresAt)).toEqual([finalizing('expired')]);
   for (const next of [cancelRequested, finalizing('expired')]) {
@@ -318,7 +318,7 @@ test('a batch that was cancelled before it was validated ends without lines and 
 });
 
 test('results are accepted while the batch runs or drains, and never before validation or after finalizing', () => {
-  const taking = (Object.keys(states) as StateName[]).filter((state) => takesResults(stateAfter(...states[state])));
+  const taking = (Object.keys(states) as StateName[]).filter((state) => acceptsResults(stateAfter(...states[state])));
   expect(taking).toEqual(['in_progress', 'cancelling after validation']);
 });
 

@@ -152,10 +152,10 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       if (wasCancelledBeforeRunning(batch)) return [{ type: 'batch.cancelled', data: noLines }];
       return batch.status === 'validating' ? [{ type: 'batch.failed', data: { errors: command.errors } }] : [];
     case 'settle':
-      return takesResults(batch) ? decideSettle(batch, command, now) : [];
+      return acceptsResults(batch) ? decideSettle(batch, command, now) : [];
     case 'record_redelivery': {
       const { type: _type, ...data } = command;
-      return takesResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
+      return acceptsResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
     }
     case 'snooze_chunk': {
       const { chunk, unsettled, resumeAt } = command;
@@ -179,12 +179,12 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
 /**
  * Whether result rows can still be written. Not after `batch.finalizing`, because the files would not match the counts.
  */
-export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
+export function acceptsResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
   return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
 }
 
 /** Whether lines of a batch can be started. Not while it is paused. */
-export function startsLines(batch: Pick<BatchState, 'status' | 'paused_at'>): boolean {
+export function canStartLines(batch: Pick<BatchState, 'status' | 'paused_at'>): boolean {
   return batch.status === 'in_progress' && batch.paused_at === null;
 }
 

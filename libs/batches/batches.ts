@@ -14,7 +14,7 @@ import { dropPendingChunks } from './results/close-batch.ts';
 import { wakeSnoozedChunks } from './chunks/snooze-chunk.ts';
 import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
-import { waitsOfBatch } from './waits-of-batch.ts';
+import { findBatchWaits } from './find-batch-waits.ts';
 
 export type NewBatch = {
   inputFileId: string;
@@ -128,7 +128,7 @@ export function createBatches(deps: {
       if (!batch) throw noSuchBatch(id);
       return batch;
     },
-    waitsOf: (batch) => waitsOfBatch(db, batch),
+    waitsOf: (batch) => findBatchWaits(db, batch),
     async control(type, { workspaceId, id }, metadata) {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const before = await unit.load(batchModel, id);

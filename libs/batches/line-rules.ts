@@ -19,7 +19,7 @@ export type LineDestination = {
 export type VirtualKey = { id: string; slug: string; provider: string };
 
 /** Returns what lines are allowed to name. `keys` are those of the workspace; none for a batch with a config. */
-export function lineRulesOf(
+export function makeLineRules(
   destination: LineDestination,
   keys: readonly VirtualKey[],
 ): Pick<ValidationInput, 'endpoint' | 'hasDefaultTarget' | 'virtualKeys' | 'unable'> {

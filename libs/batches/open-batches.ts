@@ -21,7 +21,7 @@ export async function countOpenBatches(db: Kysely<Database>): Promise<OpenBatche
 }
 
 /** The ids of open batches that read their lines from one of these files, in order. */
-export async function findOpenBatchesOf(db: Kysely<Database>, inputFileIds: readonly string[]): Promise<string[]> {
+export async function findBatchesReading(db: Kysely<Database>, inputFileIds: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     select id from batch where input_file_id = any(${inputFileIds}::text[]) and ${isOpen} order by id`.execute(db);
   return rows.map(({ id }) => id);

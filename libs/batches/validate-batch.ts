@@ -14,7 +14,7 @@ import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { dispatchOrder } from './chunks/dispatch-chunks.ts';
-import { lineRulesOf, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
+import { makeLineRules, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;
 
@@ -61,7 +61,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
     result = await deps.validator.validate({
       open: () => readInput(deps.blobs, input.blob),
-      ...lineRulesOf(lineDestination(batch, keys), keys),
+      ...makeLineRules(lineDestination(batch, keys), keys),
       prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),

@@ -54,7 +54,7 @@ export function otherModels({ body, edits = {} }: Pick<ForwardRequest, 'body' | 
  * The base of a fine-tuned model, if the integration of its credential lists it. The fine-tuned model costs as much as
  * its base.
  */
-export const baseOf = ({ models }: Pick<Target, 'models'>, model: string | null): string | null =>
+export const findBaseModel = ({ models }: Pick<Target, 'models'>, model: string | null): string | null =>
   models === undefined || model === null ? null : (models.bases.get(model) ?? null);
 
 const namedMax = 20;

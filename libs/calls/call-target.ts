@@ -4,7 +4,7 @@ import { estimateUsage, settleReservation, unknownEnd, type Admission, type Admi
 import { assertRequestAllowed, otherModels } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';
-import { cacheOptionsOf } from './protect/response-cache/cache-options.ts';
+import { readCacheOptions } from './protect/response-cache/cache-options.ts';
 import type { ResponseCache } from './protect/response-cache/response-cache.ts';
 import { guardCall } from './protect/guardrails/guard-call.ts';
 import type { Guardrails } from './protect/guardrails/guardrails.ts';
@@ -157,7 +157,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       let made: Outcome | null = null;
       const make = async (): Promise<Outcome> => (made = await send(request, target, retry));
       try {
-        const options = cacheOptionsOf(cache, request.headers ?? {});
+        const options = readCacheOptions(cache, request.headers ?? {});
         return await responseCache.through(
           { workspaceId, credentialId },
           isRepeat ? { ...options, refresh: true } : options,

@@ -3,7 +3,7 @@ import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { plannedCall } from '#test/planned-call.ts';
 import type { WaitWithoutPermit, JsonAnswer, Wait } from './call.ts';
 import { runCall } from './calls.ts';
-import { attemptsOf, type Call } from './planned-call.ts';
+import { listAttempts, type Call } from './planned-call.ts';
 import type { PlanDeps, Resolve } from './plan/run-plan.ts';
 import { createRetries } from './retry.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -73,7 +73,7 @@ async function run(
   };
   const resolve: Resolve<Call> = async (_call, _leaf, model) => ({ target, model });
   const outcome = await runCall({ planDeps, retries }, call, { resolve, again });
-  return { outcome, attempts: attemptsOf(call, outcome), leaf: call.leaf, waits };
+  return { outcome, attempts: listAttempts(call, outcome), leaf: call.leaf, waits };
 }
 
 test('when every target has failed, the plan is run again from the top', async () => {

@@ -3,7 +3,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Attempt, Outcome, Target } from './call.ts';
 import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-target.ts';
 import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';
-import { attemptsOf, type Call } from './planned-call.ts';
+import { listAttempts, type Call } from './planned-call.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
 import { createCredentialRenewal, createRetries, rotatedCredential, type Retries, type RetryPolicy } from './retry.ts';
 import { quickTimeouts } from './timeouts.ts';
@@ -121,7 +121,7 @@ export async function runCall<Planned extends Call>(
     const ended = retry === undefined ? outcome : await retry.after(outcome);
     if (ended !== null) return ended;
     call.retries += outcome.attempts.length;
-    call.earlierAttempts = keepRecent(attemptsOf(call, outcome));
+    call.earlierAttempts = keepRecent(listAttempts(call, outcome));
   }
 }
 

@@ -64,7 +64,7 @@ export type PromptPins = { prompts: Record<string, string>; partials: Record<str
 export type StoredVersion = { id: string; slug: string; version: number };
 
 /** Returns every call to every provider, oldest first. `outcome.attempts` has only those of the last target. */
-export const attemptsOf = (
+export const listAttempts = (
   { earlierAttempts }: Pick<Call, 'earlierAttempts'>,
   outcome: Pick<Outcome, 'attempts'>,
 ): readonly Attempt[] => (earlierAttempts.length === 0 ? outcome.attempts : [...earlierAttempts, ...outcome.attempts]);

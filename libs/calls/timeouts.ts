@@ -30,5 +30,5 @@ export const tuningTimeouts: Timeouts = { connectMs: 10_000, headersMs: 60_000, 
  * Returns the timeouts of an attempt: those of the process, overridden by those of the call (from its config, its
  * target or its headers). The same object when the call has none.
  */
-export const timeoutsOf = (process: Timeouts, own: Partial<Timeouts> | undefined): Timeouts =>
+export const mergeTimeouts = (process: Timeouts, own: Partial<Timeouts> | undefined): Timeouts =>
   own === undefined ? process : { ...process, ...own };

@@ -8,7 +8,7 @@ import { CompletionRequest } from './calls/completions.ts';
 import { EmbeddingRequest } from './calls/embeddings.ts';
 import { FileListQuery, FileUploadFields } from './batches/files.ts';
 import { FineTuningJobListQuery } from './batches/fine-tuning.ts';
-import { parseWith, refuseLostNames, tryParse } from './parse.ts';
+import { parseWith, refuseProtoMembers, tryParse } from './parse.ts';
 import { virtualKeyFields } from './virtual-keys.ts';
 
 function refusal(schema: z.ZodType, value: unknown): { code: string | null; param: string | null; message: string } {
@@ -254,13 +254,13 @@ test.each([
   ['{"a":[1,null,{"b":{"__proto__":{"c":1}}}]}', 'body.a[2].b.__proto__'],
 ])('of %s the member that would be lost is refused by its path', (text, param) => {
   const message = `Invalid '${param}': the name '__proto__' is not allowed. Choose another name.`;
-  expect(() => refuseLostNames(JSON.parse(text), 'body')).toThrow(
+  expect(() => refuseProtoMembers(JSON.parse(text), 'body')).toThrow(
     expect.objectContaining({ kind: 'invalid_request', code: 'invalid_value', param, message }),
   );
 });
 
 test.each(['{"a":"__proto__","constructor":{"prototype":1}}', '"__proto__"', 'null'])('%s loses nothing', (text) => {
-  expect(() => refuseLostNames(JSON.parse(text))).not.toThrow();
+  expect(() => refuseProtoMembers(JSON.parse(text))).not.toThrow();
 });
 
 test.each<[object, string, string]>([

@@ -38,7 +38,7 @@ export function parseWith<Schema extends z.ZodType>(schema: Schema, value: unkno
  * are stored or used as parsed. A live body is forwarded as its own bytes, in which the member stays. `at` as in
  * tryParse. The depth of `value` must be bounded. Throws GatewayError `invalid_request`.
  */
-export function refuseLostNames(value: unknown, at = ''): void {
+export function refuseProtoMembers(value: unknown, at = ''): void {
   const path = findLostName(value);
   if (path === null) return;
   const text = (name: () => string): string =>

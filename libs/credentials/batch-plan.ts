@@ -2,7 +2,7 @@ import type { BatchTarget } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { joinSecrets } from './configs/config-secrets.ts';
-import { planOfStored } from './configs/read-config.ts';
+import { compileStoredConfig } from './configs/read-config.ts';
 import type { FoundPlan, PlanDeps } from './configs/plan.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 
@@ -50,7 +50,7 @@ export function createBatchPlans({ readVersion, readSecret, snapshot, plans }: D
     secretId: string | null,
   ): Promise<Plan | null> => {
     const whole = joinSecrets(document, secretId === null ? {} : await readSecret(workspaceId, secretId));
-    return whole && planOfStored(whole);
+    return whole && compileStoredConfig(whole);
   };
 
   const read = async (workspaceId: string, target: ConfiguredTarget): Promise<FoundPlan> => {

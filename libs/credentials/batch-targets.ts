@@ -138,7 +138,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
         guardPlan(snapshot, workspaceId, found);
         const { leaves } = found.plan;
         for (const leaf of leaves) {
-          chooseCredential(deps, { ...query, leaf, model: modelOf(leaf), isLeafsModel: true });
+          chooseCredential(deps, { ...query, leaf, model: readModel(leaf), isLeafsModel: true });
         }
         // The caller's own provider is not checked when no target uses it.
         const isUsed = !leaves.every(namesDestination) || sent.virtualKey !== null || sent.providerKey !== null;
@@ -192,7 +192,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
 }
 
 /** The model that a leaf sets in every body. It can name a virtual key. */
-function modelOf({ overrides }: Leaf): string | null {
+function readModel({ overrides }: Leaf): string | null {
   const raw = overrides.get('model');
   return raw === undefined ? null : (JSON.parse(raw) as string);
 }

@@ -22,7 +22,7 @@ const settingNames = [...new Set(deploymentSettings.map(([, setting]) => setting
 const nameSetting = settingNames.find((setting) => forms[setting]?.ofDeployment === 'name') as string;
 
 const nameOf = ({ settings }: Deployment): string => settings[nameSetting] ?? '';
-const modelOf = (deployment: Deployment): string => deployment.alias ?? nameOf(deployment);
+const readModel = (deployment: Deployment): string => deployment.alias ?? nameOf(deployment);
 
 /**
  * Reads the list of deployments of a request. The only deployment of a list is its default. Throws invalid_request for
@@ -44,7 +44,7 @@ export function readDeployments(provider: string, given: GivenDeployments): Depl
     }
     return deployment;
   });
-  const models = deployments.map(modelOf);
+  const models = deployments.map(readModel);
   const repeated = models.find((model, index) => models.indexOf(model) !== index);
   if (repeated !== undefined) {
     throw invalid(
@@ -89,7 +89,7 @@ export function settingsForModel(
     deployments.find(({ alias }) => alias === model) ?? deployments.find((deployment) => nameOf(deployment) === model);
   if (found) return { ...settings, ...found.settings };
   if (nameSetting in settings) return settings;
-  const message = `The ${noun} '${slug}' has no deployment for the model '${model.slice(0, 100)}' and no default deployment. Available models: ${deployments.map(modelOf).join(', ')}.`;
+  const message = `The ${noun} '${slug}' has no deployment for the model '${model.slice(0, 100)}' and no default deployment. Available models: ${deployments.map(readModel).join(', ')}.`;
   throw invalid(message, 'model', 'deployment_not_found');
 }
 

@@ -4,7 +4,7 @@ import type { Calls } from '#libs/calls/calls.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { listModels, type ModelDeps } from './list-models.ts';
-import { credentialsOf, noDefaults } from './requested.ts';
+import { readCredentials, noDefaults } from './requested.ts';
 
 /** The warnings about a list with the models of `away`, whose call fails like this, and of `well`. */
 async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
@@ -29,7 +29,7 @@ async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
       }),
     },
   };
-  const wanted = { workspaceId: 'ws_1', credentials: credentialsOf({}), defaults: noDefaults };
+  const wanted = { workspaceId: 'ws_1', credentials: readCredentials({}), defaults: noDefaults };
   expect(await listModels(deps, wanted, new AbortController().signal)).toMatchObject([{ id: '@well/one' }]);
   return lines.filter(({ msg }) => msg === 'a provider did not return its models');
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Target } from '#libs/calls/call.ts';
-import { secretsOf } from '#libs/calls/upstream/credential.ts';
+import { getSecrets } from '#libs/calls/upstream/credential.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { SettingField } from '#libs/providers/provider.ts';
 import { providers } from '#libs/providers/provider-list.ts';
@@ -116,7 +116,7 @@ test('a value that no header can hold is refused without being shown', async () 
 /** The refusal of a call, or the texts that are scrubbed from its answers. */
 async function outcome(run: () => Promise<Target>): Promise<unknown> {
   try {
-    return secretsOf(await run());
+    return getSecrets(await run());
   } catch (error) {
     return (error as GatewayError).code;
   }

@@ -36,7 +36,7 @@ export function createMappedSecrets({
     if (reference === undefined) throw deleted(mapping);
     if (!mayMap(reference, ownerId)) throw notAllowed(reference);
     const secretKey = mapping.secret_key ?? reference.key;
-    if (!mayTakeMember(reference, ownerId, secretKey)) throw memberNotAllowed(reference, secretKey, null);
+    if (!canUseMember(reference, ownerId, secretKey)) throw memberNotAllowed(reference, secretKey, null);
     return { mapping, reference };
   };
 
@@ -84,7 +84,7 @@ function mayMap({ ownerId, workspaces }: LiveSecretReference, mapperId: string):
  * Whether a credential of `mapperId` can take the member `secretKey` of a secret (null: the whole secret). The organisation
  * decides which members of its secrets workspaces can use. The owner of a reference can use all members.
  */
-export function mayTakeMember(
+export function canUseMember(
   { ownerId, key, allowedKeys }: { ownerId: string; key: string | null; allowedKeys: readonly string[] },
   mapperId: string,
   secretKey: string | null,

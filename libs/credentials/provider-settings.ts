@@ -28,7 +28,7 @@ const secretHeaders = headersOf(secretNames);
  * The provider's own settings in a caller's headers (`x-gateway-` and the setting's name with hyphens). They belong to
  * the caller's own credential and are not used for any other. Throws invalid_request, without quoting a secret.
  */
-export function settingsOf(headers: IncomingHttpHeaders): ProviderSettings {
+export function readSettings(headers: IncomingHttpHeaders): ProviderSettings {
   const settings: Record<string, string> = {};
   for (const [setting, header, alias] of openHeaders) {
     const value = valueOf(headers, header, alias);
@@ -152,7 +152,7 @@ export function changedDestination(
 }
 
 /** The end of the key, so that people can distinguish keys. The end of a key file (JSON) would not help. */
-export function lastFourOf(secrets: SecretMembers): string {
+export function getLastFour(secrets: SecretMembers): string {
   const name = credentialNames.find((secret) => secrets[secret] && !isDocument(secret));
   return (name && secrets[name]?.lastFour()) ?? '';
 }

@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Request } from 'express';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
-import { bearerOf, gatewayKeyHeaderOf, headerOf } from '#libs/identity/credential-headers.ts';
+import { fingerprintBody } from '#libs/event-log/idempotency.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { readBearerToken, readGatewayKeyHeader, readHeader } from '#libs/identity/credential-headers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { CallerDefaults } from '#libs/http/caller.ts';
@@ -53,13 +53,13 @@ export const nothingRequested: RequestedCredential = {
  * own header and the token is not a gateway key: unmodified SDKs send the gateway key there, and no provider may see
  * it. `x-portkey-*` headers are aliases of ours. Throws invalid_request when two headers name different virtual keys.
  */
-export function credentialsOf(headers: IncomingHttpHeaders): RequestedCredential {
-  const gatewayKey = gatewayKeyHeaderOf(headers);
-  const bearer = gatewayKey === null ? null : bearerOf(headers);
+export function readCredentials(headers: IncomingHttpHeaders): RequestedCredential {
+  const gatewayKey = readGatewayKeyHeader(headers);
+  const bearer = gatewayKey === null ? null : readBearerToken(headers);
   const isProviderKey = bearer !== null && bearer !== gatewayKey && !looksLikeGatewayKey(bearer);
-  const config = headerOf(headers, 'x-gateway-config', 'x-portkey-config');
-  const named = namedProvider(headerOf(headers, 'x-gateway-provider', 'x-portkey-provider'), 'x-gateway-provider');
-  const slug = headerOf(headers, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
+  const config = readHeader(headers, 'x-gateway-config', 'x-portkey-config');
+  const named = namedProvider(readHeader(headers, 'x-gateway-provider', 'x-portkey-provider'), 'x-gateway-provider');
+  const slug = readHeader(headers, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
   const virtualKey = slug === null ? null : { slug: withoutAt(slug), param: 'x-gateway-virtual-key' };
   if (virtualKey && named.virtualKey && virtualKey.slug !== named.virtualKey.slug) {
     throw new GatewayError(
@@ -73,7 +73,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestedCredential
     virtualKey: virtualKey ?? named.virtualKey,
     provider: named.provider,
     providerKey: isProviderKey ? new Secret(bearer) : null,
-    customHost: headerOf(headers, 'x-gateway-custom-host', 'x-portkey-custom-host'),
+    customHost: readHeader(headers, 'x-gateway-custom-host', 'x-portkey-custom-host'),
     config: config === null ? null : { value: config, param: 'x-gateway-config' },
     headers,
   };
@@ -92,7 +92,7 @@ export function namedProvider(
  * The slug in a model of the form `@slug/model`, and the model to request from the provider; null for any other model.
  * Throws invalid_request when one of the two parts is missing.
  */
-export function slugOfModel(model: string | null): { slug: string; model: string } | null {
+export function splitSlug(model: string | null): { slug: string; model: string } | null {
   if (model === null || !model.startsWith('@')) return null;
   const slash = model.indexOf('/');
   if (slash > 1 && slash < model.length - 1) return { slug: model.slice(1, slash), model: model.slice(slash + 1) };
@@ -107,10 +107,10 @@ export function slugOfModel(model: string | null): { slug: string; model: string
 const withoutAt = (slug: string): string => (slug.startsWith('@') ? slug.slice(1) : slug);
 
 /** Identifies repeats of a call whose headers also name its target: the same body for another target is another call. */
-export function fingerprintOfCall(request: Request, credentials: RequestedCredential): string {
+export function fingerprintCall(request: Request, credentials: RequestedCredential): string {
   const { virtualKey, provider, customHost, config } = credentials;
   const named = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
-  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(named)]));
+  return fingerprintBody(Buffer.concat([getJsonBody(request).bytes, Buffer.from(named)]));
 }
 
 /** The config settings of a key's defaults. */

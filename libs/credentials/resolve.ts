@@ -9,10 +9,10 @@ import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { settingsForModel } from './deployments.ts';
-import { authenticates, settingsOf, type ProviderSettings } from './provider-settings.ts';
+import { authenticates, readSettings, type ProviderSettings } from './provider-settings.ts';
 import { unknownProvider } from './not-found.ts';
 import { atLeaf } from './configs/read-config.ts';
-import { slugOfModel, type OwnProvider, type RequestedCredential } from './requested.ts';
+import { splitSlug, type OwnProvider, type RequestedCredential } from './requested.ts';
 import type { LiveCredential } from './stored.ts';
 
 /**
@@ -83,7 +83,7 @@ export function chooseCredential(
   query: CredentialQuery,
 ): { credential: Credential; model: string | null } {
   const { workspaceId, leaf, isLeafsModel } = query;
-  const named = slugOfModel(query.model);
+  const named = splitSlug(query.model);
   const model = named?.model ?? query.model;
   const { used, names } = mergeLeaf(query);
   if (named !== null && (isLeafsModel || !namesDestination(leaf))) {
@@ -127,7 +127,7 @@ function mergeLeaf({ credentials: sent, leaf, param }: CredentialQuery): {
   const hasOwnKey = apiKey !== null || Object.keys(secrets).length > 0;
   // A virtual key has its own settings. An additional host is only compared with its stored one.
   const inherits = virtualKey === null && isCallers;
-  const callers = inherits ? (sent.own ?? (sent.headers && settingsOf(sent.headers))) : undefined;
+  const callers = inherits ? (sent.own ?? (sent.headers && readSettings(sent.headers))) : undefined;
   return {
     used: {
       virtualKey:
@@ -240,7 +240,7 @@ function chooseProvider(name: string, used: RequestedCredential, names: FieldNam
   const { providerKey, headers } = used;
   const provider = findProvider(name);
   if (!provider) throw unknownProvider(name, names.provider);
-  const given: OwnProvider = used.own ?? (headers === undefined ? noSettings : settingsOf(headers));
+  const given: OwnProvider = used.own ?? (headers === undefined ? noSettings : readSettings(headers));
   const { customHost: ownHost = null, ...own } = given;
   const customHost = used.customHost ?? ownHost;
   const host = customHost === null ? null : parseCustomHost(customHost, names.customHost);

@@ -4,7 +4,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import type { LiveCredential } from './stored.ts';
-import { credentialsOf } from './requested.ts';
+import { readCredentials } from './requested.ts';
 import { createPlanCache } from './configs/plan-cache.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './resolve.ts';
@@ -74,7 +74,7 @@ const withProviderKey = { ...own, authorization: 'Bearer sk-of-the-caller' };
 const resolve = (headers: IncomingHttpHeaders, model: string | null = 'gpt-5-mini', configId: string | null = null) =>
   routing.targetOf({
     workspaceId: 'ws_a',
-    credentials: credentialsOf(headers),
+    credentials: readCredentials(headers),
     model,
     defaults: { configId, allowsConfigOverride: true },
   });

@@ -67,7 +67,7 @@ export const liveCredential = (
 ): OpenCredential => ({
   provider: data.provider,
   customHost: data.custom_host,
-  baseUrl: data.custom_host === null ? addressOf(data) : new URL(data.custom_host),
+  baseUrl: data.custom_host === null ? getRegionAddress(data) : new URL(data.custom_host),
   settings: data.settings,
   apiKey: secrets?.['key'] ?? null,
   secrets,
@@ -76,7 +76,7 @@ export const liveCredential = (
 });
 
 /** null for a provider that this process does not know, or settings that do not result in an address. */
-function addressOf({ provider, settings }: StoredCredential): URL | null {
+function getRegionAddress({ provider, settings }: StoredCredential): URL | null {
   try {
     return findProvider(provider)?.baseUrlOf(settings) ?? null;
   } catch {

@@ -6,7 +6,7 @@ import {
   isLockTimeout,
   isTransient,
   reasonOf,
-  sqlStateOf,
+  getSqlState,
 } from './database-error.ts';
 
 const reported = (code: string) => Object.assign(new Error('from the server'), { code, severity: 'ERROR' });
@@ -65,8 +65,8 @@ test('an unknown outcome is transient', () => {
 });
 
 test('only the server reports SQLSTATEs', () => {
-  expect(sqlStateOf(reported('23505'))).toBe('23505');
-  expect(sqlStateOf(system('EPIPE'))).toBeUndefined();
+  expect(getSqlState(reported('23505'))).toBe('23505');
+  expect(getSqlState(system('EPIPE'))).toBeUndefined();
   expect([isLockTimeout(reported('55P03')), isLockTimeout(reported('57014'))]).toEqual([true, false]);
 });
 

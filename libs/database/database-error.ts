@@ -46,7 +46,7 @@ const startsWithAny = (text: string, starts: readonly string[]): boolean =>
   starts.some((start) => text.startsWith(start));
 
 /** The SQLSTATE of an error that Postgres itself reported; otherwise undefined. */
-export function sqlStateOf(error: unknown): string | undefined {
+export function getSqlState(error: unknown): string | undefined {
   for (const cause of causes(error)) if (isReported(cause)) return codeOf(cause);
   return undefined;
 }
@@ -55,11 +55,11 @@ const isReported = (error: Error): boolean => /^[0-9A-Z]{5}$/.test(codeOf(error)
 
 /** The connection was lost, refused or ended by the server, in any phase. */
 export function isConnectionLost(error: unknown): boolean {
-  for (const cause of causes(error)) if (tellsOfLoss(cause)) return true;
+  for (const cause of causes(error)) if (isLossError(cause)) return true;
   return false;
 }
 
-function tellsOfLoss(error: Error): boolean {
+function isLossError(error: Error): boolean {
   const code = codeOf(error);
   if (networkCodes.has(code) || sessionEndedStates.has(code) || /^08[0-9A-Z]{3}$/.test(code)) return true;
   // The socket file is missing while its server is down. (For other files the same code means something else.)
@@ -99,7 +99,7 @@ export function hasHung(error: unknown): boolean {
  */
 export function reasonOf(error: unknown): string {
   for (const cause of causes(error)) {
-    if (cause.message !== '' && (tellsOfLoss(cause) || isReported(cause))) return cause.message;
+    if (cause.message !== '' && (isLossError(cause) || isReported(cause))) return cause.message;
   }
   return error instanceof Error ? error.message : String(error);
 }
@@ -112,7 +112,7 @@ const troubleClasses = /^(?:53|57|58)[0-9A-Z]{3}$/;
  * that is held for too long, a statement that took too long, a full disk. For callers that can wait and must not lose data.
  */
 export function isDatabaseTrouble(error: unknown): boolean {
-  const state = sqlStateOf(error);
+  const state = getSqlState(error);
   return isTransient(error) || state === '55P03' || (state !== undefined && troubleClasses.test(state));
 }
 
@@ -126,7 +126,7 @@ export function isPartitionMissing(error: unknown): boolean {
 
 /** A lock was not granted within lock_timeout, or immediately with NOWAIT (55P03). */
 export function isLockTimeout(error: unknown): boolean {
-  return sqlStateOf(error) === '55P03';
+  return getSqlState(error) === '55P03';
 }
 
 /** COMMIT was sent and no answer arrived: the transaction was either committed or rolled back as a whole. */

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { sqlStateOf } from './database-error.ts';
+import { getSqlState } from './database-error.ts';
 import type { Database } from './schema.ts';
 
 /** The role for statements of a workspace. The application's role owns the tables, so policies do not apply to it. */
@@ -136,7 +136,7 @@ const roleExists = async (session: Kysely<Database>): Promise<boolean> =>
  * already.
  */
 async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<void> {
-  if (await mayTakeRole(session)) return;
+  if (await canAssumeTenantRole(session)) return;
   const statements = [
     `create role ${tenantRole} nologin`,
     // From PostgreSQL 16 on, the creator of a role can grant it but cannot yet assume it.
@@ -146,7 +146,7 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
     try {
       await sql.raw(statement).execute(session);
     } catch (error) {
-      const state = sqlStateOf(error) ?? '';
+      const state = getSqlState(error) ?? '';
       const isThere = state === '42710' || state === '23505';
       if (isThere) continue;
       if (state !== '42501') throw error;
@@ -161,7 +161,7 @@ async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<v
  * Whether statements of a workspace can run as `sluice_tenant`. If not, an operator has to create the role, or grant it to
  * the role that Sluice connects as.
  */
-export async function mayTakeRole(db: Kysely<Database>): Promise<boolean> {
+export async function canAssumeTenantRole(db: Kysely<Database>): Promise<boolean> {
   // "set" is a privilege of PostgreSQL 16 and newer. In older versions, members can always assume the role.
   const { rows } = await sql<{ may: boolean }>`
     select pg_has_role(current_user, oid, case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)

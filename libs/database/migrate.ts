@@ -5,7 +5,7 @@ import { sql, type Kysely } from 'kysely';
 import { Migrator, type Migration } from 'kysely/migration';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { sqlStateOf } from './database-error.ts';
+import { getSqlState } from './database-error.ts';
 import { isolateWorkspaces } from './isolate-workspaces.ts';
 import { createDatabase, createPool } from './pool.ts';
 import type { Database } from './schema.ts';
@@ -151,7 +151,7 @@ export async function missingRequirement(db: Kysely<Database>, folder: string = 
       .executeTakeFirst();
     return row === undefined || known.includes(row.value) ? null : row.value;
   } catch (error) {
-    if (sqlStateOf(error) === '42P01') return null; // The table does not exist: no migration was ever applied.
+    if (getSqlState(error) === '42P01') return null; // The table does not exist: no migration was ever applied.
     throw error;
   }
 }
@@ -167,7 +167,7 @@ async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {
     const { rows } = await sql<{ name: string }>`select name from kysely_migration`.execute(db);
     return new Set(rows.map((row) => row.name));
   } catch (error) {
-    if (sqlStateOf(error) === '42P01') return new Set(); // The table does not exist: no migration was ever applied.
+    if (getSqlState(error) === '42P01') return new Set(); // The table does not exist: no migration was ever applied.
     throw error;
   }
 }

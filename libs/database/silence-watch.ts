@@ -1,6 +1,6 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
-import { connectionSilentCode, sqlStateOf } from './database-error.ts';
+import { connectionSilentCode, getSqlState } from './database-error.ts';
 
 type SilenceWatchOptions = {
   connectionString: string;
@@ -77,7 +77,7 @@ async function askForSessions({
     return new Map(rows.map(({ pid, state }) => [pid, state]));
   } catch (error) {
     // A server that refuses the connection (full, or starting) is alive.
-    return sqlStateOf(error) === undefined ? 'away' : 'unknown';
+    return getSqlState(error) === undefined ? 'away' : 'unknown';
   } finally {
     clearTimeout(late);
     void client.end().catch(() => {});

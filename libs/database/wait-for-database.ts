@@ -4,7 +4,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
-import { isTransient, reasonOf, sqlStateOf } from './database-error.ts';
+import { isTransient, reasonOf, getSqlState } from './database-error.ts';
 import { createPool } from './pool.ts';
 import { retryDuringOutage } from './retry-during-outage.ts';
 
@@ -70,7 +70,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
       try {
         await step();
       } catch (error) {
-        throw !signal?.aborted && refusedStates.has(sqlStateOf(error) ?? '') ? unusable(error) : error;
+        throw !signal?.aborted && refusedStates.has(getSqlState(error) ?? '') ? unusable(error) : error;
       }
     };
     const delayMs = (failures: number, error: unknown): number => {

@@ -1,5 +1,5 @@
 import type { PoolClient } from 'pg';
-import { foldEvent, nounsOf, type AnyInlineModel, type StreamRow } from './inline-model.ts';
+import { foldEvent, getEventNouns, type AnyInlineModel, type StreamRow } from './inline-model.ts';
 import { eventColumnNames, pageBytesMax, pageInBytes, toEvent, type PositionedEvent } from './read-events.ts';
 import { upcast } from './upcast.ts';
 
@@ -82,7 +82,7 @@ async function* foldRange(
 ): AsyncGenerator<FoldedRows> {
   const byNoun = new Map<string, AnyInlineModel[]>();
   for (const model of models) {
-    for (const noun of nounsOf(model)) byNoun.set(noun, [...(byNoun.get(noun) ?? []), model]);
+    for (const noun of getEventNouns(model)) byNoun.set(noun, [...(byNoun.get(noun) ?? []), model]);
   }
   let ready = new Map<AnyInlineModel, FoldedRow[]>();
   let readyRows = 0;

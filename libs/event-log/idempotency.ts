@@ -36,7 +36,7 @@ function sinceFirstTryMs({ retryCount, tryMsMax }: CallIdentity): number {
 }
 
 /** Returns the fingerprint of a request body. */
-export const fingerprintOf = (body: Uint8Array | string): string => createHash('sha256').update(body).digest('hex');
+export const fingerprintBody = (body: Uint8Array | string): string => createHash('sha256').update(body).digest('hex');
 
 /**
  * Runs a command that creates something at most once for each identity. The first answer is stored in the command's own

@@ -37,7 +37,7 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
 export type AnyInlineModel = InlineModel<StreamRow & Record<string, unknown>, never>;
 
 /** The upcasts of all these models, for code that reads events of any type. */
-export const upcastsOf = (models: readonly Pick<AnyInlineModel, 'upcasts'>[]): Upcasts =>
+export const collectUpcasts = (models: readonly Pick<AnyInlineModel, 'upcasts'>[]): Upcasts =>
   Object.assign({}, ...models.map(({ upcasts }) => upcasts)) as Upcasts;
 
 /**
@@ -74,7 +74,7 @@ function rowOf<Row extends StreamRow, Event extends NewEvent>(
 }
 
 /** Returns the nouns of the events that a model folds. */
-export const nounsOf = (model: Pick<AnyInlineModel, 'name' | 'nouns' | 'perEvent'>): readonly string[] =>
+export const getEventNouns = (model: Pick<AnyInlineModel, 'name' | 'nouns' | 'perEvent'>): readonly string[] =>
   model.nouns ?? [model.perEvent?.noun ?? model.name];
 
 /** Returns a row's values in the order of `columns`, ready for a driver: jsonb as text, everything else unchanged. */

@@ -164,7 +164,7 @@ export async function newestClosed(db: Kysely<Database>): Promise<Checkpoint> {
 }
 
 /** The workspaces of the next `limit` events after a checkpoint, and the position of the last of these. */
-export async function readNews(
+export async function readNewEvents(
   db: Kysely<Database>,
   after: Checkpoint,
   limit: number,

@@ -3,7 +3,7 @@ import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
-import { fingerprintOf, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { fingerprintBody, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { fileModel, type FileRow } from './file-model.ts';
@@ -98,7 +98,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
     async upload(identity, metadata, file) {
       const id = newId('file-');
       const { purpose, filename, expiresAfterSeconds, blob } = file;
-      const fingerprint = fingerprintOf(JSON.stringify([purpose, filename, expiresAfterSeconds, blob.sha256]));
+      const fingerprint = fingerprintBody(JSON.stringify([purpose, filename, expiresAfterSeconds, blob.sha256]));
       const result = await transactOnce(
         eventLog,
         { ...identity, fingerprint },

@@ -10,7 +10,7 @@ const eventType = sql.lit('fine_tuning_job.event_recorded');
 const checkpointType = sql.lit('fine_tuning_job.checkpoint_recorded');
 
 /** Our id for an event or checkpoint of the provider: always the same for the same one, and unique to this job. */
-export function recordIdOf(prefix: 'ftevent-' | 'ftckpt_', jobId: string, providerId: string): string {
+export function makeRecordId(prefix: 'ftevent-' | 'ftckpt_', jobId: string, providerId: string): string {
   return prefix + createHash('sha256').update(`${jobId}\n${providerId}`).digest('hex').slice(0, 32);
 }
 

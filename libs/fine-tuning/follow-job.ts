@@ -10,7 +10,7 @@ import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';
 import { findRecorded } from './fine-tuning-records.ts';
 import { pollJob, type Poll } from './poll-job.ts';
 import { toView } from './read-provider-job.ts';
-import { dueAfter, noteOf, record, toJobError, type TuningWork } from './start-job.ts';
+import { dueAfter, makeLocalEvent, record, toJobError, type TuningWork } from './start-job.ts';
 import { isRetryable, type TuningProvider } from './tuning-provider.ts';
 
 type FollowDeps = TuningWork & {
@@ -74,7 +74,7 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     job.note?.('provider_unavailable');
     next.failures = payload.failures + 1;
     if (payload.left === null && next.failures === failuresBeforeNote) {
-      const note = noteOf(
+      const note = makeLocalEvent(
         id,
         `lost-${row.version}`,
         `The provider cannot return the job at the moment: ${error.message}`,
@@ -112,7 +112,7 @@ async function carryOut(
     'fine-tuning request sent',
   );
   const message = `The provider refused to ${requested} the job: ${answer?.message}`;
-  const note = answer && noteOf(row.id, `refused-${row.version}`, message);
+  const note = answer && makeLocalEvent(row.id, `refused-${row.version}`, message);
   return await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
 }
 

@@ -33,7 +33,7 @@ export const workedOnFineTuningJobs: WorkedOn = {
  * Makes the starts in the queue check whether their request was already sent: after a restore, they or later starts may
  * have sent it in the lost period.
  */
-export async function doubtStarts(db: Kysely<Database>): Promise<void> {
+export async function recheckPendingStarts(db: Kysely<Database>): Promise<void> {
   await sql`
     update pgboss.job set data = data || '{"may_be_sent": true}'
     where name = ${startQueue.name} and state <= 'active'`.execute(db);

@@ -3,7 +3,7 @@ import type { FineTuningStatus } from '#libs/database/schema.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
-import { recordIdOf } from './fine-tuning-records.ts';
+import { makeRecordId } from './fine-tuning-records.ts';
 
 // Answers of providers are read leniently: a member that is missing or of another type counts as null. Recorded texts
 // and data are bounded and storable in jsonb.
@@ -107,7 +107,7 @@ export function readProviderEvent(
   const event = ProviderEvent.safeParse(value).data;
   if (!event) return null;
   return {
-    id: recordIdOf('ftevent-', jobId, event.id),
+    id: makeRecordId('ftevent-', jobId, event.id),
     provider_id: cleanText(event.id, 500),
     created_at: event.created_at ?? 0,
     level: event.level,
@@ -125,7 +125,7 @@ export function readProviderCheckpoint(jobId: string, value: unknown): RecordedC
     Number.isFinite(entry[1]),
   );
   return {
-    id: recordIdOf('ftckpt_', jobId, checkpoint.id),
+    id: makeRecordId('ftckpt_', jobId, checkpoint.id),
     provider_id: cleanText(checkpoint.id, 500),
     created_at: checkpoint.created_at ?? 0,
     step_number: checkpoint.step_number,

@@ -14,7 +14,7 @@ import {
 } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { firstPoll, followQueue, startQueue, type StartPayload } from './fine-tuning-queues.ts';
-import { recordIdOf } from './fine-tuning-records.ts';
+import { makeRecordId } from './fine-tuning-records.ts';
 import type { ProviderJob } from './read-provider-job.ts';
 import { isRetryable, jobTag, type FileToUpload, type TuningProvider } from './tuning-provider.ts';
 
@@ -68,7 +68,11 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
     job.note?.('provider_unavailable');
     // Only the first failed try gets an event.
     if (attempt === 0 && job.retryCount === 0) {
-      const note = noteOf(id, 'waits', `The provider cannot accept the job yet. Sluice will retry: ${error.message}`);
+      const note = makeLocalEvent(
+        id,
+        'waits',
+        `The provider cannot accept the job yet. Sluice will retry: ${error.message}`,
+      );
       await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
     await tryAgain(deps, job, error.retryAfterMs ?? 0);
@@ -200,9 +204,9 @@ export async function record(
 }
 
 /** Creates an event of our own. Its id is derived from `occasion`, so that a repeat has the same id. */
-export function noteOf(jobId: string, occasion: string, message: string): RecordedFineTuningEvent {
+export function makeLocalEvent(jobId: string, occasion: string, message: string): RecordedFineTuningEvent {
   return {
-    id: recordIdOf('ftevent-', jobId, `sluice:${occasion}`),
+    id: makeRecordId('ftevent-', jobId, `sluice:${occasion}`),
     provider_id: null,
     created_at: Math.floor(Date.now() / 1_000),
     level: 'warn',

@@ -62,7 +62,7 @@ export function connectTuningProvider(
 
   const call = async (request: Omit<PlainRequest, 'signal'>): Promise<PlainAnswer> => {
     const answer = await calls.request(target, { timeouts: tuningTimeouts, ...request, signal });
-    if (answer.error) throw refusalOf(answer, options.now());
+    if (answer.error) throw readRefusal(answer, options.now());
     return answer;
   };
   const json = async (request: Omit<PlainRequest, 'signal'>): Promise<unknown> => {
@@ -196,7 +196,7 @@ function multipart(file: FileToUpload, source: Readable): { headers: string[]; b
   };
 }
 
-function refusalOf({ status, headers, error }: PlainAnswer, now: number): GatewayError {
+function readRefusal({ status, headers, error }: PlainAnswer, now: number): GatewayError {
   const { message, code, type, param } = error?.error ?? { message: '', code: null, type: null, param: null };
   const name = code ?? type ?? 'provider_error';
   const retryAfterMs = readRetryAfter(headers as Record<string, string>, now);

@@ -37,7 +37,7 @@ test.each([
   ['2001:db8::1', '2001:db8::1'],
   ['203.0.113.9:port', '10.0.0.1'],
 ])('what a proxy sends as %s is the address %s', (forwarded, address) => {
-  const addressOf = createClientAddress(parseNetworks('10.0.0.0/8'));
+  const getRegionAddress = createClientAddress(parseNetworks('10.0.0.0/8'));
   const request = { headers: { 'x-forwarded-for': forwarded }, socket: { remoteAddress: '10.0.0.1' } as Socket };
-  expect(addressOf(request)).toBe(address);
+  expect(getRegionAddress(request)).toBe(address);
 });

@@ -31,9 +31,9 @@ export function createClientAddress(trustedProxies: BlockList | null): ClientAdd
 }
 
 /** The address of a request, if its app was created with a `clientAddress`; otherwise null. */
-export function clientAddressOf(request: Request): string | null {
-  const addressOf = request.app.get(clientAddressSetting) as ClientAddress | undefined;
-  return addressOf?.(request) ?? null;
+export function getClientAddress(request: Request): string | null {
+  const getRegionAddress = request.app.get(clientAddressSetting) as ClientAddress | undefined;
+  return getRegionAddress?.(request) ?? null;
 }
 
 /** The setting of the Express app that contains it, so that requests whose address is never read cost nothing. */

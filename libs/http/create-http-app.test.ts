@@ -11,8 +11,8 @@ import {
   testRoute,
   type TestServer,
 } from './http-test-kit.ts';
-import { jsonBodyOf } from './bodies/json-body.ts';
-import { addLogFields, callerOf, contextOf, gatewayHeader } from './request-context.ts';
+import { getJsonBody } from './bodies/json-body.ts';
+import { addLogFields, getCaller, getContext, gatewayHeader } from './request-context.ts';
 import { withInput, type Route } from './route.ts';
 
 const ListQuery = z.object({
@@ -31,7 +31,8 @@ const routes: Route[] = [
     method: 'GET',
     path: '/v1/batches/:batchId',
     scope: 'batches.read',
-    handler: (request, response) => void response.json({ id: request.params.batchId, caller: callerOf(request).keyId }),
+    handler: (request, response) =>
+      void response.json({ id: request.params.batchId, caller: getCaller(request).keyId }),
   }),
   testRoute({
     method: 'GET',
@@ -60,7 +61,7 @@ const routes: Route[] = [
     scope: 'chat.write',
     request: { body: 'json-bytes' },
     handler: (request, response) => {
-      const { bytes, value } = jsonBodyOf(request);
+      const { bytes, value } = getJsonBody(request);
       addLogFields(request, { provider: 'openai' });
       response.json({ length: bytes.length, value, text: bytes.toString() });
     },
@@ -76,7 +77,7 @@ const routes: Route[] = [
     scope: 'public',
     request: { headers: ['metadata'] },
     handler: (request, response) => {
-      const { requestId, traceId, spanId, parentSpanId, spanName, metadata } = contextOf(request);
+      const { requestId, traceId, spanId, parentSpanId, spanName, metadata } = getContext(request);
       const virtualKey = gatewayHeader(request, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
       response.json({ requestId, traceId, spanId, parentSpanId, spanName, metadata, virtualKey });
     },
@@ -341,33 +342,33 @@ test('settings may have less in them than conversations, because their schemas t
 });
 
 test('input that does not fit its schema is refused with OpenAI codes and the param', async () => {
-  const errorOf = async (body: unknown) => (await post('/v1/batches', JSON.stringify(body))).error;
+  const getFailureCode = async (body: unknown) => (await post('/v1/batches', JSON.stringify(body))).error;
   const endpoint = '/v1/embeddings';
-  expect(await errorOf({ endpoint })).toEqual({
+  expect(await getFailureCode({ endpoint })).toEqual({
     message: "Missing required parameter: 'input_file_id'.",
     type: 'invalid_request_error',
     param: 'input_file_id',
     code: 'missing_required_parameter',
   });
-  expect(await errorOf({ input_file_id: 'f' })).toMatchObject({
+  expect(await getFailureCode({ input_file_id: 'f' })).toMatchObject({
     param: 'endpoint',
     code: 'missing_required_parameter',
   });
-  expect(await errorOf({ input_file_id: 'f', endpoint: '/v1/x' })).toMatchObject({
+  expect(await getFailureCode({ input_file_id: 'f', endpoint: '/v1/x' })).toMatchObject({
     message: "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions' and '/v1/embeddings'.",
     param: 'endpoint',
     code: 'invalid_value',
   });
-  expect(await errorOf({ input_file_id: 'f', endpoint, metadata: { tags: [] } })).toMatchObject({
+  expect(await getFailureCode({ input_file_id: 'f', endpoint, metadata: { tags: [] } })).toMatchObject({
     message: "Invalid type for 'metadata.tags': expected a string, but got an array instead.",
     param: 'metadata.tags',
     code: 'invalid_type',
   });
-  expect(await errorOf({ input_file_id: 'f', endpoint, extra: 1 })).toMatchObject({
+  expect(await getFailureCode({ input_file_id: 'f', endpoint, extra: 1 })).toMatchObject({
     param: 'extra',
     code: 'unknown_parameter',
   });
-  expect(await errorOf([1])).toMatchObject({ param: null, code: 'invalid_type' });
+  expect(await getFailureCode([1])).toMatchObject({ param: null, code: 'invalid_type' });
   expect((await call('/v1/batches?limit=101')).error).toMatchObject({
     param: 'limit',
     code: expect.stringMatching(/_above_max_value$/),

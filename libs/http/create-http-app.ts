@@ -14,7 +14,7 @@ import { clientAddressSetting, type ClientAddress } from './client-address.ts';
 import { discardBody, hasBody } from './bodies/drain-request.ts';
 import { sendError } from './answers/error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './bodies/json-body.ts';
-import { contextOf, openContext, readMetadata } from './request-context.ts';
+import { getContext, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './rights.ts';
 import { checkRoutes, createQueryCheck, isOptional, type Route } from './route.ts';
 
@@ -74,7 +74,7 @@ export function createHttpApp(deps: HttpAppDeps): Express {
     throw new GatewayError('not_found', 'unknown_url', `Invalid URL (${shown})`);
   });
   const onError: ErrorRequestHandler = (error: unknown, request, response, _next) => {
-    const caller = error instanceof GatewayError && error.kind === 'forbidden' ? contextOf(request).caller : null;
+    const caller = error instanceof GatewayError && error.kind === 'forbidden' ? getContext(request).caller : null;
     if (caller !== null) deps.onForbidden?.(request, caller, error as GatewayError);
     sendError(request, response, error, deps.logger);
   };
@@ -86,7 +86,7 @@ function openRequest({ logger, observe, cors, requestLog = 'all', bodyBytesPerSe
   const bodyPace = bodyBytesPerSecond === undefined ? null : createBytePace(bodyBytesPerSecond);
   return (request, response, next) => {
     response.on('close', () => {
-      contextOf(request).memory?.release();
+      getContext(request).memory?.release();
       const end = toRequestEnd(request, response);
       observe?.(end);
       if (requestLog === 'all' || end.status >= 400) logRequest(logger, request, end);
@@ -106,7 +106,7 @@ function openRequest({ logger, observe, cors, requestLog = 'all', bodyBytesPerSe
 }
 
 function toRequestEnd(request: Request, response: Response): RequestEnd {
-  const { route, startedMs } = contextOf(request);
+  const { route, startedMs } = getContext(request);
   return {
     method: request.method,
     route: route ?? 'unmatched',
@@ -121,7 +121,7 @@ function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
   // Probes and scrapers call every few seconds, and metrics count them already.
   const level = end.status < 500 && probed.has(end.route) ? 'debug' : 'info';
   if (!logger.isLevelEnabled(level)) return;
-  const { requestId, traceId, caller, logFields } = contextOf(request);
+  const { requestId, traceId, caller, logFields } = getContext(request);
   logger[level](
     {
       request_id: requestId,
@@ -175,7 +175,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
     return readJsonBody(request, response, limits, contract).then(() => handler(request, response, next));
   };
   return (request, response, next) => {
-    const context = contextOf(request);
+    const context = getContext(request);
     context.route = route.path;
     if (scope === 'public') return proceed(request, response, next);
     const caller = deps.authenticate(request);
@@ -196,7 +196,7 @@ function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
   const methods = routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
   const allow = methods.join(', ');
   return (request, response) => {
-    contextOf(request).route = path;
+    getContext(request).route = path;
     response.setHeader('allow', allow);
     const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}. Use ${allow}.`;
     throw new GatewayError('method_not_allowed', 'method_not_allowed', message);

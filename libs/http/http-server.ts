@@ -10,7 +10,7 @@ import {
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { rawErrorResponse } from './answers/error-response.ts';
-import { answerHeadersOf, newRequestId, usesAliases } from './request-context.ts';
+import { standardHeaders, newRequestId, usesAliases } from './request-context.ts';
 import { stallTimeoutMsDefault } from './answers/send-pieces.ts';
 
 export type HttpServerLimits = {
@@ -230,7 +230,7 @@ function messageClasses(
     ): this {
       const phrase = reasonPhrases[status];
       if (phrase !== undefined) this.statusMessage = phrase;
-      const common = answerHeadersOf(this.req);
+      const common = standardHeaders(this.req);
       const [only] = rest;
       const isAliased = usesAliases(this.req);
       if (rest.length === 1 && Array.isArray(only) && !isAliased)

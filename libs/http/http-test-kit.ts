@@ -72,7 +72,7 @@ export function exchange(port: number, ...pieces: string[]): Promise<string> {
 }
 
 /** The operations of a document as `METHOD /path/:parameter`, sorted, to compare them with a route table. */
-export function operationsOf(document: OpenApiDocument): string[] {
+export function listOperations(document: OpenApiDocument): string[] {
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ':$1')}`),
   );

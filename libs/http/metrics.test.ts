@@ -15,16 +15,16 @@ test('requests are counted by method, route template and status class', async ()
   for (const path of ['/x1', '/x2']) await (await fetch(server.url + path)).text();
   await (await fetch(`${server.url}/v1/files/a`, { method: 'DELETE' })).text();
 
-  const countOf = async (labels: string): Promise<string | undefined> => {
+  const asCount = async (labels: string): Promise<string | undefined> => {
     const { body } = await metrics.renderMetrics();
     return body
       .split('\n')
       .find((line) => line.startsWith(`sluice_http_request_duration_seconds_count{${labels}}`))
       ?.split(' ')[1];
   };
-  await expect.poll(() => countOf('method="GET",route="/v1/files/:fileId",status="2xx"')).toBe('3');
-  await expect.poll(() => countOf('method="GET",route="unmatched",status="4xx"')).toBe('2');
-  await expect.poll(() => countOf('method="DELETE",route="/v1/files/:fileId",status="4xx"')).toBe('1');
+  await expect.poll(() => asCount('method="GET",route="/v1/files/:fileId",status="2xx"')).toBe('3');
+  await expect.poll(() => asCount('method="GET",route="unmatched",status="4xx"')).toBe('2');
+  await expect.poll(() => asCount('method="DELETE",route="/v1/files/:fileId",status="4xx"')).toBe('1');
   const { body, contentType } = await metrics.renderMetrics();
   expect(contentType).toContain('text/plain');
   expect(body).toContain('nodejs_eventloop_lag_p99_seconds');

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { operationsOf, testRoute } from './http-test-kit.ts';
+import { listOperations, testRoute } from './http-test-kit.ts';
 import { toOpenApi } from './openapi.ts';
 import { withInput } from './route.ts';
 
@@ -54,7 +54,7 @@ const routes = [
 const document = toOpenApi(routes, { title: 'Sluice', description: 'test', baseUrl: 'http://127.0.0.1:8787' });
 
 test('the document has exactly the operations of the route table', () => {
-  expect(operationsOf(document)).toEqual(routes.map(({ method, path }) => `${method} ${path}`).sort());
+  expect(listOperations(document)).toEqual(routes.map(({ method, path }) => `${method} ${path}`).sort());
   expect(document).toMatchObject({ openapi: '3.1.0', info: { version: '2.0.0' } });
 });
 

@@ -110,7 +110,7 @@ function hasSecondHost(rawHeaders: readonly string[]): boolean {
 /** Reads the metadata header into the context. Throws invalid_request, with the header as param, if it is invalid. */
 export function readMetadata(request: IncomingMessage): void {
   const header = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
-  if (header !== undefined) contextOf(request).metadata = parseMetadata(header);
+  if (header !== undefined) getContext(request).metadata = parseMetadata(header);
 }
 
 /** Counts bytes of a large body, and returns how many ms to wait before reading more. 0 without a context. */
@@ -131,7 +131,7 @@ const inertHeaders = [
 ] as const;
 
 /** Headers of every answer, including errors: names and values in turn. Without a context, there are no IDs. */
-export function answerHeadersOf(request: IncomingMessage): string[] {
+export function standardHeaders(request: IncomingMessage): string[] {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) return [...inertHeaders];
   return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId, ...inertHeaders];
@@ -151,22 +151,22 @@ export function usesAliases({ rawHeaders }: IncomingMessage): boolean {
 }
 
 /** The context of a request. Throws if the request did not come through `createHttpApp`. */
-export function contextOf(request: IncomingMessage): RequestContext {
+export function getContext(request: IncomingMessage): RequestContext {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) throw new Error('the request has no context: it was not served by createHttpApp');
   return context;
 }
 
 /** The authenticated caller. Throws on a public route, which has none; that is a bug (500). */
-export function callerOf(request: IncomingMessage): Caller {
-  const { caller } = contextOf(request);
+export function getCaller(request: IncomingMessage): Caller {
+  const { caller } = getContext(request);
   if (caller === null) throw new Error('the request has no caller: its route is public');
   return caller;
 }
 
 /** Adds fields to the log line of the request. */
 export function addLogFields(request: IncomingMessage, fields: Record<string, unknown>): void {
-  const context = contextOf(request);
+  const context = getContext(request);
   context.logFields = context.logFields === null ? fields : { ...context.logFields, ...fields };
 }
 

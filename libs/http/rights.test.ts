@@ -16,7 +16,7 @@ import {
   requireScope,
   type KeyRights,
 } from './rights.ts';
-import { scopesOfRole } from './roles.ts';
+import { getRoleScopes } from './roles.ts';
 
 const user = (organisationRole: string): Principal => ({ type: 'user', id: 'u', role: 'admin', organisationRole });
 const organisationKey: Principal = { type: 'organisation_key', id: 'k', role: null };
@@ -63,7 +63,7 @@ test('another organisation than that of the installation is not found', () => {
 
 test('nobody can give or take away a role that may do more than their own', () => {
   const higher = refusal('higher_role');
-  const manager = { principal: user('member'), scopes: scopesOfRole('manager') };
+  const manager = { principal: user('member'), scopes: getRoleScopes('manager') };
   expect(() => refuseHigherWorkspaceRole(manager, 'admin')).toThrow(higher);
   expect(() => refuseHigherWorkspaceRole(manager, 'manager')).not.toThrow();
   expect(() => refuseHigherWorkspaceRole(as(serviceKey), 'admin')).not.toThrow();

@@ -4,7 +4,7 @@ import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AllowedNetworks } from './allowed-networks.ts';
 import { organisationId, type Caller } from './caller.ts';
-import { scopesOfRole } from './roles.ts';
+import { getRoleScopes } from './roles.ts';
 
 // Decides what the caller of a request can do. Routes, streams and kinds of records ask here.
 
@@ -64,7 +64,7 @@ export const controlsKeysOf = (caller: Acting, userId: string): boolean =>
   reachesEveryWorkspace(caller) || (caller.principal.type === 'user' && caller.principal.id === userId);
 
 /** Throws forbidden for the key of a user whose keys the caller does not control. `userId`: absent for other keys. */
-export function refuseKeyOfOther(caller: Acting, userId: string | undefined): void {
+export function refuseForeignKey(caller: Acting, userId: string | undefined): void {
   if (userId === undefined || controlsKeysOf(caller, userId)) return;
   throw new GatewayError(
     'forbidden',
@@ -79,7 +79,7 @@ export function refuseKeyOfOther(caller: Acting, userId: string | undefined): vo
  * be known to act in that workspace. Throws forbidden.
  */
 export function refuseHigherWorkspaceRole({ scopes: held }: Scoped, role: WorkspaceRole): void {
-  const needed = scopesOfRole(role);
+  const needed = getRoleScopes(role);
   if (held === 'all' || (needed !== 'all' && needed.isSubsetOf(held))) return;
   throw higherRole(`The role '${role}' in a workspace has more rights than the caller of this request`);
 }
@@ -221,7 +221,7 @@ export function refuseStronger(
   key: StoredRights & { id: string },
   what: 'revoke' | 'change' | 'rotate',
 ): void {
-  if (what !== 'revoke') refuseKeyOfOther(caller, key.user_id);
+  if (what !== 'revoke') refuseForeignKey(caller, key.user_id);
   const isScoped = missingScopes(caller, key.scopes)?.length === 0;
   const isFixed = caller.defaults.allowsConfigOverride || key.defaults.allow_config_override === false;
   if (isScoped && isFixed && !isOfOrganisation(caller, key) && !isFromMoreNetworks(caller, key)) return;

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import '#libs/resources/resource-kinds.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
-import { scopesOfRole, scopesWithin, workspaceRoleOf } from './roles.ts';
+import { getRoleScopes, scopesWithin, getWorkspaceRole } from './roles.ts';
 
 const has = (role: 'admin' | 'manager' | 'member', scope: string): boolean => {
-  const held = scopesOfRole(role);
+  const held = getRoleScopes(role);
   return held === 'all' || held.has(scope);
 };
 
@@ -28,8 +28,8 @@ test.each([
 });
 
 test('each role has all rights of the one below it', () => {
-  const member = scopesOfRole('member');
-  const manager = scopesOfRole('manager');
+  const member = getRoleScopes('member');
+  const manager = getRoleScopes('manager');
   if (member === 'all' || manager === 'all') throw new Error('only an admin has all rights');
   expect(member.isSubsetOf(manager)).toBe(true);
   expect(manager.size).toBeLessThan(scopes.length);
@@ -38,16 +38,16 @@ test('each role has all rights of the one below it', () => {
 test("a user's key may do what both the key and the role allow", () => {
   expect(scopesWithin('admin', 'all')).toBe('all');
   expect(scopesWithin('admin', new Set(['logs.read']))).toEqual(new Set(['logs.read']));
-  expect(scopesWithin('member', 'all')).toBe(scopesOfRole('member'));
+  expect(scopesWithin('member', 'all')).toBe(getRoleScopes('member'));
   expect(scopesWithin('member', new Set(['chat.write', 'configs.write']))).toEqual(new Set(['chat.write']));
 });
 
 test('owners and admins of the organisation are admins of every workspace, members only of those that they belong to', () => {
   const memberships = new Map([['ws_1', 'manager']] as const);
-  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'owner', memberships: new Map() }, 'ws_2')).toBe(
+  expect(getWorkspaceRole({ id: 'u', email: 'u@example.com', role: 'owner', memberships: new Map() }, 'ws_2')).toBe(
     'admin',
   );
-  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'admin', memberships }, 'ws_1')).toBe('admin');
-  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_1')).toBe('manager');
-  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_2')).toBeNull();
+  expect(getWorkspaceRole({ id: 'u', email: 'u@example.com', role: 'admin', memberships }, 'ws_1')).toBe('admin');
+  expect(getWorkspaceRole({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_1')).toBe('manager');
+  expect(getWorkspaceRole({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_2')).toBeNull();
 });

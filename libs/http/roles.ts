@@ -44,7 +44,7 @@ const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Re
 const computed = new Map<WorkspaceRole, { known: number; held: ReadonlySet<string> }>();
 
 /** Returns the scopes that a role gives in a workspace. They are computed again when a kind of record has added scopes. */
-export function scopesOfRole(role: WorkspaceRole): ReadonlySet<string> | 'all' {
+export function getRoleScopes(role: WorkspaceRole): ReadonlySet<string> | 'all' {
   if (role === 'admin') return 'all';
   const before = computed.get(role);
   if (before?.known === scopes.length) return before.held;
@@ -61,12 +61,12 @@ export function scopesOfRole(role: WorkspaceRole): ReadonlySet<string> | 'all' {
 
 /** Returns what a user with this role may do with a key that has these scopes: what both allow. */
 export function scopesWithin(role: WorkspaceRole, held: ReadonlySet<string> | 'all'): ReadonlySet<string> | 'all' {
-  const given = scopesOfRole(role);
+  const given = getRoleScopes(role);
   if (given === 'all') return held;
   return held === 'all' ? given : given.intersection(held);
 }
 
 /** Returns a user's role in a workspace. Owners and admins of the organisation are admins of all. null: no access. */
-export function workspaceRoleOf({ role, memberships }: LiveUser, workspaceId: string): WorkspaceRole | null {
+export function getWorkspaceRole({ role, memberships }: LiveUser, workspaceId: string): WorkspaceRole | null {
   return role === 'member' ? (memberships.get(workspaceId) ?? null) : 'admin';
 }

@@ -1,17 +1,17 @@
 import type { Request, RequestHandler, Response } from 'express';
 import { z, type ZodType } from 'zod';
-import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
+import { parseWith, refuseProtoMembers } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
 import { hasBody } from './bodies/drain-request.ts';
-import { jsonBodyOf } from './bodies/json-body.ts';
+import { getJsonBody } from './bodies/json-body.ts';
 
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
  * The input that a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there
  * is no schema; a loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler.
- * `body`: with a zod schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`), which can only be absent
+ * `body`: with a zod schema or `json-bytes` the application reads a JSON body (`getJsonBody`), which can only be absent
  * if the schema is optional; `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler,
  * whatever its content type. `bodySchema` documents a body that the route table does not check.
  */
@@ -104,14 +104,14 @@ export function withInput<const Schemas extends InputSchemas>(
     if (schemas.params !== undefined) refuseImpossibleIds(request);
     if (schemas.query !== undefined) refuseImpossibleTexts(request);
     const readsBody = schemas.body !== undefined && !(isOptional(schemas.body) && !hasBody(request));
-    if (readsBody) refuseLostNames(jsonBodyOf(request).value);
+    if (readsBody) refuseProtoMembers(getJsonBody(request).value);
     const own = (value: unknown, schema: ZodType): unknown => withoutPathParameters(value, schema, request.params);
     const input = {
       params: schemas.params === undefined ? undefined : parseWith(schemas.params, request.params),
       query:
         schemas.query === undefined ? undefined : parseWith(schemas.query, own({ ...request.query }, schemas.query)),
       body:
-        schemas.body && readsBody ? parseWith(schemas.body, own(jsonBodyOf(request).value, schemas.body)) : undefined,
+        schemas.body && readsBody ? parseWith(schemas.body, own(getJsonBody(request).value, schemas.body)) : undefined,
     };
     return handle(input as InputOf<Schemas>, request, response);
   };

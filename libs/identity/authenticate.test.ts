@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createAuthenticate, type LiveApiKey } from './authenticate.ts';
-import { createGatewayKey, digestOf } from './gateway-key.ts';
+import { createGatewayKey, hashKey } from './gateway-key.ts';
 
 function liveKey(token: string, expiresAtMs = Number.POSITIVE_INFINITY): LiveApiKey {
   return {
@@ -47,12 +47,12 @@ function setUp({ tokens }: { tokens?: Parameters<typeof createAuthenticate>[0]['
   });
   const add = (token: string, expiresAtMs?: number): void => {
     const key = liveKey(token, expiresAtMs);
-    live.set(digestOf(token), key);
+    live.set(hashKey(token), key);
   };
   return { authenticate, add, live, state, failures };
 }
 
-const refusalOf = async (act: () => unknown): Promise<GatewayError> => {
+const readRefusal = async (act: () => unknown): Promise<GatewayError> => {
   try {
     await act();
   } catch (error) {
@@ -97,13 +97,13 @@ test('a bearer does not help a wrong key in the header', async () => {
   const key = createGatewayKey().reveal();
   add(key);
   const headers = { 'x-gateway-api-key': createGatewayKey().reveal(), authorization: `Bearer ${key}` };
-  expect(await refusalOf(() => authenticate({ headers }))).toMatchObject({ code: 'invalid_api_key' });
+  expect(await readRefusal(() => authenticate({ headers }))).toMatchObject({ code: 'invalid_api_key' });
 });
 
 test.each([{}, { authorization: 'Basic dXNlcjpwYXNz' }, { authorization: 'Bearer ' }, { authorization: 'Bearer' }])(
   'without a key (%o) the answer says which headers to send',
   async (headers) => {
-    const error = await refusalOf(() => setUp().authenticate({ headers }));
+    const error = await readRefusal(() => setUp().authenticate({ headers }));
     expect(error).toMatchObject({ kind: 'unauthenticated', code: 'missing_api_key' });
     expect(error.message).toMatch(/x-gateway-api-key.*Authorization: Bearer/);
   },
@@ -114,7 +114,7 @@ test('the refusal of a key without the scheme Bearer says so, and does not show 
   const key = createGatewayKey().reveal();
   add(key);
   for (const authorization of [key, ` ${key} `, 'my-own-key']) {
-    const error = await refusalOf(() => authenticate({ headers: { authorization } }));
+    const error = await readRefusal(() => authenticate({ headers: { authorization } }));
     expect(error).toMatchObject({ kind: 'unauthenticated', code: 'missing_api_key' });
     expect(error.message).toMatch(
       /^The Authorization header has no scheme.* "Authorization: Bearer", a space and the key/,
@@ -129,7 +129,7 @@ test('unknown, malformed, expired and revoked keys get one and the same answer, 
   add(expired, state.nowMs);
   add(revoked);
   expect(authenticate({ headers: { authorization: `Bearer ${revoked}` } })).toMatchObject({ workspaceId: 'ws_1' });
-  live.delete(digestOf(revoked));
+  live.delete(hashKey(revoked));
   const tokens = [
     createGatewayKey().reveal(),
     `${expired.slice(0, -1)}?`,
@@ -139,7 +139,7 @@ test('unknown, malformed, expired and revoked keys get one and the same answer, 
     'x'.repeat(5_000),
   ];
   const errors = await Promise.all(
-    tokens.map((token) => refusalOf(() => authenticate({ headers: { authorization: `Bearer ${token}` } }))),
+    tokens.map((token) => readRefusal(() => authenticate({ headers: { authorization: `Bearer ${token}` } }))),
   );
   expect(new Set(errors.map(({ kind, code, message }) => JSON.stringify([kind, code, message]))).size).toBe(1);
   expect(errors[0]?.kind).toBe('unauthenticated');
@@ -152,7 +152,7 @@ test('a key expires at its time, without anybody telling the process', async () 
   const request = { headers: { authorization: `Bearer ${key}` } };
   expect(authenticate(request)).toMatchObject({ workspaceId: 'ws_1' });
   state.nowMs = 2_000;
-  expect(await refusalOf(() => authenticate(request))).toMatchObject({ kind: 'unauthenticated' });
+  expect(await readRefusal(() => authenticate(request))).toMatchObject({ kind: 'unauthenticated' });
 });
 
 test('a well-formed key that the snapshot lacks is looked up once, then known to be absent', async () => {
@@ -162,7 +162,7 @@ test('a well-formed key that the snapshot lacks is looked up once, then known to
   expect(await authenticate({ headers: { authorization: `Bearer ${late}` } })).toMatchObject({ workspaceId: 'ws_1' });
   expect(state.refreshes).toBe(1);
   for (let round = 0; round < 3; round += 1) {
-    await refusalOf(() => authenticate({ headers: { authorization: `Bearer ${never}` } }));
+    await readRefusal(() => authenticate({ headers: { authorization: `Bearer ${never}` } }));
   }
   expect(state.refreshes).toBe(2);
 });
@@ -182,7 +182,7 @@ test('what is no key of ours never causes a look into the database', async () =>
   const { authenticate, state } = setUp();
   const key = createGatewayKey().reveal();
   for (const token of ['sk-proj-1234567890', `${key.slice(0, -1)}${key.endsWith('0') ? '1' : '0'}`, "' or 1=1 --"]) {
-    await refusalOf(() => authenticate({ headers: { authorization: `Bearer ${token}` } }));
+    await readRefusal(() => authenticate({ headers: { authorization: `Bearer ${token}` } }));
   }
   expect(state.refreshes).toBe(0);
 });
@@ -193,7 +193,7 @@ test('a key that cannot be looked up is not called wrong', async () => {
     throw new Error('ECONNREFUSED');
   };
   const headers = { authorization: `Bearer ${createGatewayKey().reveal()}` };
-  expect(await refusalOf(() => authenticate({ headers }))).toMatchObject({ kind: 'unavailable' });
+  expect(await readRefusal(() => authenticate({ headers }))).toMatchObject({ kind: 'unavailable' });
 });
 
 test('a stale snapshot answers nobody', async () => {
@@ -201,7 +201,7 @@ test('a stale snapshot answers nobody', async () => {
   const key = createGatewayKey().reveal();
   add(key);
   state.isStale = true;
-  expect(await refusalOf(() => authenticate({ headers: { 'x-gateway-api-key': key } }))).toMatchObject({
+  expect(await readRefusal(() => authenticate({ headers: { 'x-gateway-api-key': key } }))).toMatchObject({
     kind: 'unavailable',
   });
 });
@@ -212,13 +212,13 @@ test('wrong keys beyond their number cause no look into the database, and right 
   add(right);
   state.attemptsLeft = 2;
   const wrong = () =>
-    refusalOf(() => authenticate({ headers: { authorization: `Bearer ${createGatewayKey().reveal()}` } }));
+    readRefusal(() => authenticate({ headers: { authorization: `Bearer ${createGatewayKey().reveal()}` } }));
   const codes: (string | null)[] = [];
   for (let made = 0; made < 5; made += 1) {
     codes.push((await wrong()).code);
     expect(authenticate({ headers: { authorization: `Bearer ${right}` } })).toMatchObject({ workspaceId: 'ws_1' });
   }
-  await refusalOf(() => authenticate({ headers: {} }));
+  await readRefusal(() => authenticate({ headers: {} }));
   const slowed = Array<string>(3).fill('too_many_failed_attempts');
   expect(codes).toEqual(['invalid_api_key', 'invalid_api_key', ...slowed]);
   expect(state.refreshes).toBe(2);
@@ -234,7 +234,7 @@ test('a token in the place of a key signs its user in, where tokens are taken', 
   const tokens = { find: () => user, verify: refusing };
   for (const headers of [{ 'x-gateway-api-key': token }, { authorization: `Bearer ${token}` }]) {
     expect(setUp({ tokens }).authenticate({ headers })).toBe(user);
-    expect(await refusalOf(() => setUp().authenticate({ headers }))).toMatchObject({ code: 'invalid_api_key' });
+    expect(await readRefusal(() => setUp().authenticate({ headers }))).toMatchObject({ code: 'invalid_api_key' });
   }
   const { authenticate, add } = setUp({ tokens });
   const key = createGatewayKey().reveal();
@@ -253,8 +253,8 @@ test('wrong tokens count like wrong keys, and any number of people may sign in t
 
   const wrong = setUp({ tokens: { find: () => null, verify: refusing } });
   wrong.state.attemptsLeft = 1;
-  expect(await refusalOf(() => wrong.authenticate({ headers }))).toMatchObject({ code: 'invalid_token' });
-  expect(await refusalOf(() => wrong.authenticate({ headers }))).toMatchObject({ code: 'too_many_failed_attempts' });
+  expect(await readRefusal(() => wrong.authenticate({ headers }))).toMatchObject({ code: 'invalid_token' });
+  expect(await readRefusal(() => wrong.authenticate({ headers }))).toMatchObject({ code: 'too_many_failed_attempts' });
   expect(wrong.failures).toEqual(['wrong_token', 'slowed']);
 });
 
@@ -263,7 +263,7 @@ test('a token that cannot be judged, or whose user is nobody here, is no wrong o
   for (const kind of ['unavailable', 'forbidden'] as const) {
     const verify = () => Promise.reject(new GatewayError(kind, 'why', 'Not now.'));
     const { authenticate, state, failures } = setUp({ tokens: { find: () => null, verify } });
-    expect(await refusalOf(() => authenticate({ headers }))).toMatchObject({ kind });
+    expect(await readRefusal(() => authenticate({ headers }))).toMatchObject({ kind });
     expect([state.attemptsLeft, failures]).toEqual([1_000, []]);
   }
 });

@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { digestOf, isWellFormedGatewayKey } from './gateway-key.ts';
-import { gatewayKeyOf } from './credential-headers.ts';
+import { hashKey, isWellFormedGatewayKey } from './gateway-key.ts';
+import { readGatewayKey } from './credential-headers.ts';
 import { looksLikeToken, type TokenSignIn } from './token-sign-in.ts';
 
 /** Why a request without a usable key or token was rejected. `slowed`: it was rejected before its key was looked up. */
@@ -68,7 +68,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
 
   const find = (token: string): Caller | null => {
     const cached = digests.get(token);
-    const digest = cached ?? digestOf(token);
+    const digest = cached ?? hashKey(token);
     const key = snapshot.findApiKey(digest);
     if (!key || key.expiresAtMs <= clock.now()) {
       if (cached !== undefined) digests.delete(token);
@@ -96,7 +96,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
   };
 
   const findAgain = async (request: Request, token: string, forgive: (() => void) | undefined): Promise<Caller> => {
-    const digest = digestOf(token);
+    const digest = hashKey(token);
     if (snapshot.absent.has(digest)) throw refused(request);
     try {
       await snapshot.refresh();
@@ -138,7 +138,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
 
   return (request) => {
     const { headers } = request;
-    const token = gatewayKeyOf(headers);
+    const token = readGatewayKey(headers);
     if (token === null) {
       onFailure?.('missing_key', request);
       throw lacksScheme(headers) ? missingScheme() : missingKey();

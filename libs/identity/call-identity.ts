@@ -2,8 +2,8 @@ import type { Request } from 'express';
 import type { EventActor, EventMetadata } from '#libs/event-log/event.ts';
 import { defaultTryMs, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import type { Caller, Principal } from '#libs/http/caller.ts';
-import { clientAddressOf } from '#libs/http/client-address.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getClientAddress } from '#libs/http/client-address.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 const idempotencyKeyLengthMax = 255;
@@ -14,9 +14,9 @@ const pathLengthMax = 500;
  * Returns the identity by which repeats of this call are recognised: its Idempotency-Key or, because the SDKs send
  * none, their retry count and the same body. Throws invalid_request for a key that is too long.
  */
-export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprint'> {
-  const { workspaceId, keyId } = callerOf(request);
-  const { requestId, route } = contextOf(request);
+export function getCallIdentity(request: Request): Omit<CallIdentity, 'fingerprint'> {
+  const { workspaceId, keyId } = getCaller(request);
+  const { requestId, route } = getContext(request);
   const key = request.get('idempotency-key') ?? null;
   if (key !== null && (key === '' || key.length > idempotencyKeyLengthMax)) {
     const message = `The header Idempotency-Key must be 1 to ${idempotencyKeyLengthMax} characters long.`;
@@ -27,13 +27,13 @@ export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprin
     keyId,
     route: `${request.method} ${route ?? request.path}`,
     idempotencyKey: key,
-    retryCount: countOf(request.get('x-stainless-retry-count')),
+    retryCount: asCount(request.get('x-stainless-retry-count')),
     tryMsMax: tryMsMaxOf(request),
     requestId,
   };
 }
 
-const countOf = (text: string | undefined): number => (text !== undefined && /^\d{1,4}$/.test(text) ? Number(text) : 0);
+const asCount = (text: string | undefined): number => (text !== undefined && /^\d{1,4}$/.test(text) ? Number(text) : 0);
 
 /** The SDKs send their time limit in seconds: for one try (JavaScript) or for the wait for data (Python). */
 function tryMsMaxOf(request: Request): number {
@@ -51,11 +51,11 @@ export const actorType = ({ keyId, principal }: Pick<Caller, 'keyId' | 'principa
   keyId === principal.id && principal.type === 'user' ? 'user' : 'api_key';
 
 /** Returns who caused the events of this request, with which rights, and from where. */
-export function eventMetadataOf(request: Request): EventMetadata {
-  const { requestId, traceId } = contextOf(request);
-  const { keyId, principal, workspaceId, scopes } = callerOf(request);
+export function toEventMetadata(request: Request): EventMetadata {
+  const { requestId, traceId } = getContext(request);
+  const { keyId, principal, workspaceId, scopes } = getCaller(request);
   const rights = { workspace_id: workspaceId, scopes: scopes === 'all' ? null : [...scopes] };
-  const address = clientAddressOf(request);
+  const address = getClientAddress(request);
   return {
     actor: { type: actorType({ keyId, principal }), id: keyId, principal: asActor(principal), ...rights },
     request_id: requestId,

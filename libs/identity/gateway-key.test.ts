@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { createGatewayKey, digestOf, isWellFormedGatewayKey, looksLikeGatewayKey } from './gateway-key.ts';
+import { createGatewayKey, hashKey, isWellFormedGatewayKey, looksLikeGatewayKey } from './gateway-key.ts';
 
 test('a new key is well formed and differs from every other', () => {
   const keys = new Set(Array.from({ length: 500 }, () => createGatewayKey().reveal()));
@@ -29,7 +29,7 @@ test('other shapes are not gateway keys', () => {
 });
 
 test('the digest is SHA-256 in hex', () => {
-  expect(digestOf('abc')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
+  expect(hashKey('abc')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
 });
 
 test('a key cannot be printed by accident, and scrubbing removes it from foreign text', () => {

@@ -19,7 +19,7 @@ export function createGatewayKey(): Secret {
 }
 
 /** Returns the SHA-256 of a key in hex, under which it is stored and found. */
-export const digestOf = (key: string): string => createHash('sha256').update(key).digest('hex');
+export const hashKey = (key: string): string => createHash('sha256').update(key).digest('hex');
 
 /** Whether `createGatewayKey` could have made this text. Such a key does not necessarily exist. */
 export function isWellFormedGatewayKey(token: string): boolean {

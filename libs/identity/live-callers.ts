@@ -3,7 +3,7 @@ import type { Caller, Recording } from '#libs/http/caller.ts';
 import { metadataTextMax } from '#libs/http/request-context.ts';
 import type { LiveApiKey } from './authenticate.ts';
 import { reachesEveryWorkspace } from '#libs/http/rights.ts';
-import { scopesWithin, workspaceRoleOf, type LiveUser } from '../http/roles.ts';
+import { scopesWithin, getWorkspaceRole, type LiveUser } from '../http/roles.ts';
 
 /** The settings that a workspace adds to the calls of its keys. */
 export type KeyDefaults = {
@@ -70,7 +70,7 @@ export function effectiveCaller(
   if (caller.principal.type !== 'user') {
     return defaults === null ? caller : { ...caller, ...networks, defaults: withDefaults(caller, defaults, null) };
   }
-  const role = user === undefined ? null : workspaceRoleOf(user, caller.workspaceId);
+  const role = user === undefined ? null : getWorkspaceRole(user, caller.workspaceId);
   if (user === undefined || role === null) return null;
   const principal = Object.freeze({ ...caller.principal, role, organisationRole: user.role });
   const scopes = scopesWithin(role, caller.scopes);

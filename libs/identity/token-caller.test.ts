@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { scopesOfRole, type LiveUser } from '../http/roles.ts';
+import { getRoleScopes, type LiveUser } from '../http/roles.ts';
 import { tokenCaller, type People } from './token-caller.ts';
 import type { TokenIdentity } from './token-sign-in.ts';
 
@@ -24,7 +24,7 @@ const people: People = {
   onlyWorkspace: () => undefined,
   defaultsOf: () => null,
 };
-const callerOf = (own: Partial<TokenIdentity>, known = people) =>
+const getCaller = (own: Partial<TokenIdentity>, known = people) =>
   tokenCaller(known, { user: 'mara', workspace: null, email: null, roles: null, scopes: null, ...own });
 
 test('a user acts with the role in the workspace of the token, or in the only one', () => {
@@ -32,11 +32,11 @@ test('a user acts with the role in the workspace of the token, or in the only on
     workspaceId: 'ws_1',
     keyId: 'user_mara',
     principal: { type: 'user', id: 'user_mara', role: 'manager', organisationRole: 'member' },
-    scopes: scopesOfRole('manager'),
+    scopes: getRoleScopes('manager'),
   };
-  expect(callerOf({})).toMatchObject(expected);
-  expect(callerOf({ workspace: 'search' })).toMatchObject(expected);
-  expect(callerOf({ user: 'both', workspace: 'ws_2' })).toMatchObject({ workspaceId: 'ws_2', scopes: 'all' });
+  expect(getCaller({})).toMatchObject(expected);
+  expect(getCaller({ workspace: 'search' })).toMatchObject(expected);
+  expect(getCaller({ user: 'both', workspace: 'ws_2' })).toMatchObject({ workspaceId: 'ws_2', scopes: 'all' });
 });
 
 test.each([
@@ -47,17 +47,17 @@ test.each([
   ['a user of none', { user: 'alone' }, 'workspace_required'],
   ['an owner, without naming one of several workspaces', { user: 'owner' }, 'workspace_required'],
 ])('a token of %s is refused', (_what, own, code) => {
-  expect(() => callerOf(own)).toThrow(expect.objectContaining({ kind: 'forbidden', code }));
+  expect(() => getCaller(own)).toThrow(expect.objectContaining({ kind: 'forbidden', code }));
 });
 
 test('an owner acts in the only workspace there is, and a user of none does not', () => {
   const known = { ...people, onlyWorkspace: () => 'ws_1' };
-  expect(callerOf({ user: 'owner' }, known)).toMatchObject({
+  expect(getCaller({ user: 'owner' }, known)).toMatchObject({
     workspaceId: 'ws_1',
     principal: { role: 'admin', organisationRole: 'owner' },
     scopes: 'all',
   });
-  expect(() => callerOf({ user: 'alone' }, known)).toThrow(expect.objectContaining({ code: 'workspace_not_allowed' }));
+  expect(() => getCaller({ user: 'alone' }, known)).toThrow(expect.objectContaining({ code: 'workspace_not_allowed' }));
 });
 
 test.each([
@@ -67,17 +67,17 @@ test.each([
   [['viewer'], 'member'],
   [[], 'member'],
 ])('a token with the roles %j lets a manager act as %s', (roles, role) => {
-  expect(callerOf({ roles })).toMatchObject({ principal: { role }, scopes: scopesOfRole(role as 'member') });
+  expect(getCaller({ roles })).toMatchObject({ principal: { role }, scopes: getRoleScopes(role as 'member') });
 });
 
 test('an owner with a token of a member does not act for the organisation', () => {
-  const caller = callerOf({ user: 'owner', workspace: 'ws_1', roles: ['member'] });
+  const caller = getCaller({ user: 'owner', workspace: 'ws_1', roles: ['member'] });
   expect(caller).toMatchObject({ principal: { role: 'member', organisationRole: 'member' } });
 });
 
 test('the scopes of a token take rights away and add none', () => {
-  expect(callerOf({ scopes: new Set(['chat.write', 'audit.write']) }).scopes).toEqual(new Set(['chat.write']));
-  expect(callerOf({ scopes: new Set() }).scopes).toEqual(new Set());
-  const owner = callerOf({ user: 'owner', workspace: 'ws_1', scopes: new Set(['chat.write']) });
+  expect(getCaller({ scopes: new Set(['chat.write', 'audit.write']) }).scopes).toEqual(new Set(['chat.write']));
+  expect(getCaller({ scopes: new Set() }).scopes).toEqual(new Set());
+  const owner = getCaller({ user: 'owner', workspace: 'ws_1', scopes: new Set(['chat.write']) });
   expect(owner.scopes).toEqual(new Set(['chat.write']));
 });

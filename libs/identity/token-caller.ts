@@ -2,7 +2,7 @@ import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { effectiveCaller, type KeyDefaults } from './live-callers.ts';
-import { scopesWithin, workspaceRoleOf, type LiveUser } from '../http/roles.ts';
+import { scopesWithin, getWorkspaceRole, type LiveUser } from '../http/roles.ts';
 import type { TokenIdentity } from './token-sign-in.ts';
 
 /** The people and workspaces that a process has in memory. */
@@ -34,7 +34,7 @@ export function tokenCaller(people: People, identity: TokenIdentity): Caller {
   const [first, ...others] = user.memberships.keys();
   const own = first !== undefined && others.length === 0 ? first : null;
   const workspaceId = tokenWorkspace(people, identity, own);
-  const held = workspaceRoleOf(user, workspaceId);
+  const held = getWorkspaceRole(user, workspaceId);
   if (held === null) throw notAllowed(identity.workspace ?? workspaceId);
   const claimed = claimedRole(identity) ?? held;
   const role = roles.indexOf(claimed) < roles.indexOf(held) ? claimed : held;

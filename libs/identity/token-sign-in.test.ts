@@ -47,7 +47,7 @@ beforeEach(() => {
     keys,
     clock: { now: () => state.nowMs },
     accessVersion: () => state.version,
-    callerOf(identity) {
+    getCaller(identity) {
       identities.push(identity);
       if (refusal !== null) throw refusal;
       return { keyId: identity.user } as Caller;
@@ -226,7 +226,7 @@ describe('a user who is found by an e-mail address', () => {
       keys,
       clock: { now: () => state.nowMs },
       accessVersion: () => state.version,
-      callerOf: ({ user }) => ({ keyId: user }) as Caller,
+      getCaller: ({ user }) => ({ keyId: user }) as Caller,
     });
     const token = await tokenOf({ email: 'a@b.c', ...(mark === undefined ? {} : { email_verified: mark }) });
     const code = await byEmail.verify(token).then(

@@ -35,16 +35,16 @@ type Deps = {
    * Returns the caller of a token, according to the people known now. Throws forbidden for an unknown person and for a
    * user without access to the workspace. Called again when `accessVersion` has changed.
    */
-  callerOf: (identity: TokenIdentity) => Caller;
+  getCaller: (identity: TokenIdentity) => Caller;
   accessVersion: () => number;
-  /** Called once for a token whose user `callerOf` refuses. It can create the user. */
+  /** Called once for a token whose user `getCaller` refuses. It can create the user. */
   welcome?: (identity: TokenIdentity) => Promise<void>;
 };
 
 export type TokenSignIn = {
   /**
    * Returns the caller of a token that was verified before and is still valid; null for one that has to be verified.
-   * Throws the errors of `callerOf`.
+   * Throws the errors of `getCaller`.
    */
   find(token: string): Caller | null;
   /**
@@ -80,7 +80,7 @@ type Verified = {
  * Signs users in by JWTs. A verified token is cached until it expires or the keys change, so that a call costs one
  * lookup.
  */
-export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersion, welcome }: Deps): TokenSignIn {
+export function createTokenSignIn({ settings, keys, clock, getCaller, accessVersion, welcome }: Deps): TokenSignIn {
   const { issuer, audiences, toleranceMs } = settings;
   const verified = new LRUCache<string, Verified>({
     max: cachedMax,
@@ -93,7 +93,7 @@ export function createTokenSignIn({ settings, keys, clock, callerOf, accessVersi
     const version = accessVersion();
     if (entry.caller !== null && entry.accessVersion === version) return entry.caller;
     entry.caller = null;
-    entry.caller = callerOf(entry.identity);
+    entry.caller = getCaller(entry.identity);
     entry.accessVersion = version;
     return entry.caller;
   };
@@ -149,7 +149,7 @@ function identityOf(
   payload: JWTPayload,
   { claims: names, trustsUnmarkedEmail }: Pick<TokenSettings, 'claims' | 'trustsUnmarkedEmail'>,
 ): TokenIdentity {
-  const user = textOf(claimOf(payload, names.user));
+  const user = asText(claimOf(payload, names.user));
   if (user === null) throw refused(`It has no claim '${names.user}', which identifies the user.`);
   // Some issuers send texts. Without the claim, an address can only be used for a new user who is found by something
   // else.
@@ -161,8 +161,8 @@ function identityOf(
   const scopes = wordsOf(claimOf(payload, names.scopes));
   return {
     user,
-    workspace: textOf(claimOf(payload, names.workspace)),
-    email: isUnverified ? null : textOf(claimOf(payload, names.email)),
+    workspace: asText(claimOf(payload, names.workspace)),
+    email: isUnverified ? null : asText(claimOf(payload, names.email)),
     roles: wordsOf(claimOf(payload, names.role)),
     scopes: scopes && new Set(scopes),
   };
@@ -185,7 +185,7 @@ function claimOf(payload: JWTPayload, name: string): unknown {
   return value;
 }
 
-const textOf = (value: unknown): string | null =>
+const asText = (value: unknown): string | null =>
   typeof value === 'string' && value !== '' && value.length <= 320 && !value.includes('\0') ? value : null;
 
 /** A list, or words separated by spaces or commas, as in OAuth's `scope`; null if there is no such claim. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createWrongKeyLimit, groupOf } from './wrong-key-limit.ts';
+import { createWrongKeyLimit, toAddressGroup } from './wrong-key-limit.ts';
 
 function setUp(perMinute: number) {
   const state = { nowMs: 0 };
@@ -48,7 +48,7 @@ test.each([
   ['192.0.2.1', '192.0.2.1'],
   ['', ''],
 ])('%j counts as %j', (address, group) => {
-  expect(groupOf(address)).toBe(group);
+  expect(toAddressGroup(address)).toBe(group);
 });
 
 test('an attempt with a key that was right after all is given back', () => {

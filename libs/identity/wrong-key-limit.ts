@@ -27,7 +27,7 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
   return {
     take(address) {
       if (perMinute === 0) return () => {};
-      const key = groupOf(address);
+      const key = toAddressGroup(address);
       const atMs = now();
       const bucket = buckets.get(key) ?? { left: perMinute, atMs };
       bucket.left = Math.min(perMinute, bucket.left + (atMs - bucket.atMs) * perMs);
@@ -45,7 +45,7 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
  *
  * @testOnly
  */
-export function groupOf(address: string): string {
+export function toAddressGroup(address: string): string {
   if (!isIPv6(address)) return address;
   const [head = '', tail] = address.split('%', 1)[0]?.split('::', 2) ?? [];
   const front = head === '' ? [] : head.split(':');

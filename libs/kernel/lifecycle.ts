@@ -46,7 +46,7 @@ export async function stopAll(
  * Ends the process with status 1, without stopping its parts: what it knows is wrong, and must not be written. The log and the
  * database are crash-safe.
  */
-export function endAtOnce(logger: Logger, reason: string): never {
+export function exitImmediately(logger: Logger, reason: string): never {
   logger.fatal(reason);
   process.exit(1);
 }

@@ -28,7 +28,7 @@ describe('readEnv', () => {
       DATABASE_URL: z.string(),
     });
     const env = { SECRET_KEY: 'hunter2', PORT: '70000', MODE: 'hunter3', WAIT: 'hunter4', SIZE: 'hunter5' };
-    const { message } = errorOf(() => readEnv(strict, env));
+    const { message } = getFailureCode(() => readEnv(strict, env));
     for (const name of ['SECRET_KEY', 'PORT', 'MODE', 'WAIT', 'SIZE', 'DATABASE_URL']) {
       expect(message).toContain(`${name}:`);
     }
@@ -45,20 +45,22 @@ describe('readEnv', () => {
     expect(readEnv(secrets, { DATABASE_URL_FILE: file, DATABASE_URL: '' })).toEqual({
       DATABASE_URL: 'postgres://hunter2@db/x',
     });
-    const both = errorOf(() => readEnv(secrets, { DATABASE_URL_FILE: file, DATABASE_URL: 'postgres://x' })).message;
+    const both = getFailureCode(() =>
+      readEnv(secrets, { DATABASE_URL_FILE: file, DATABASE_URL: 'postgres://x' }),
+    ).message;
     expect(both).toContain('DATABASE_URL_FILE: cannot be set together with DATABASE_URL');
     expect(both).not.toContain('hunter2');
     writeFileSync(path.join(folder, 'empty'), '\n');
     for (const wrong of [path.join(folder, 'none'), folder, path.join(folder, 'empty')]) {
       const read = () => readEnv(secrets, { DATABASE_URL: 'x', SLUICE_MASTER_KEY_FILE: wrong });
-      expect(errorOf(read).message).toContain(
+      expect(getFailureCode(read).message).toContain(
         'SLUICE_MASTER_KEY_FILE: must be the path of a readable, non-empty text file',
       );
     }
   });
 });
 
-function errorOf(read: () => unknown): Error {
+function getFailureCode(read: () => unknown): Error {
   try {
     read();
   } catch (error) {
@@ -76,7 +78,7 @@ describe('wholeNumber', () => {
     expect(['1', '10', ' 7 '].map(read)).toEqual([1, 10, 7]);
   });
   test.each(['0', '11', '1.5', '11.5', 'ten', '1e400', 'NaN'])('says once for %j what would be right', (value) => {
-    const { message } = errorOf(() => read(value));
+    const { message } = getFailureCode(() => read(value));
     expect(message.split('\n').slice(1)).toEqual(['  N: must be a whole number from 1 to 10']);
   });
   test.each(['0', '11', '1.5', 'ten', '1e400', 'NaN'])('rejects %j', (value) => {

@@ -22,5 +22,5 @@ export const jobSpanId = ({ id, retryCount }: { id: string; retryCount: number }
   hash('sha256', `job ${id} ${retryCount}`).slice(0, 16);
 
 /** The `traceparent` header of the call. */
-export const traceparentOf = (traceId: string, requestId: string, isSampled: boolean): string =>
+export const makeTraceparent = (traceId: string, requestId: string, isSampled: boolean): string =>
   `00-${w3cTraceId(traceId)}-${callSpanId(requestId)}-${isSampled ? '01' : '00'}`;

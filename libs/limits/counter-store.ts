@@ -24,14 +24,14 @@ export type CounterName = {
   kind: 'budget' | 'rate';
 };
 
-export type RenewalOf = { name: CounterName; terms: LimitTerms; request: LeaseRequest };
+export type CounterRenewal = { name: CounterName; terms: LimitTerms; request: LeaseRequest };
 
 /** `too_many`: the limit has reached its maximum of counters; `stale`: nothing was granted, ask again. */
 export type Renewed = { grant: LeaseGrant; isAlertDue: boolean } | 'too_many' | 'stale';
 
 export type CounterStore = {
   /** Renews leases of several counters in one transaction. The results are in the order of `renewals`. */
-  renew(renewals: readonly RenewalOf[]): Promise<Renewed[]>;
+  renew(renewals: readonly CounterRenewal[]): Promise<Renewed[]>;
 };
 
 /** The id of a counter: the same in every process. */
@@ -61,7 +61,7 @@ export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimi
           select *, clock_timestamp() as now from limit_counter where id = any(${ids}::text[])
           order by id for update`.execute(tx);
         const byId = new Map(rows.map((row) => [row.id, row]));
-        const changed: { renewal: RenewalOf; counter: Counter; endMs: number }[] = [];
+        const changed: { renewal: CounterRenewal; counter: Counter; endMs: number }[] = [];
         const results = renewals.map((renewal): Renewed => {
           const row = byId.get(renewal.name.id);
           // The row existed before and has been swept. The next request creates it again.
@@ -88,7 +88,7 @@ const fullMs = 1_000;
 const fullMax = 10_000;
 
 /** Creates the rows of new counters, as far as their limits have room. The counters of each limit are counted once. */
-async function insertCounters(db: Kysely<Database>, renewals: readonly RenewalOf[], max: number): Promise<void> {
+async function insertCounters(db: Kysely<Database>, renewals: readonly CounterRenewal[], max: number): Promise<void> {
   const values = renewals
     .toSorted((a, b) => (a.name.id < b.name.id ? -1 : 1))
     .map(({ name, terms }) => ({ ...name, max: terms.max.toFixed() }));
@@ -111,7 +111,7 @@ async function insertCounters(db: Kysely<Database>, renewals: readonly RenewalOf
 
 async function updateCounters(
   db: Kysely<Database>,
-  changed: readonly { renewal: RenewalOf; counter: Counter; endMs: number }[],
+  changed: readonly { renewal: CounterRenewal; counter: Counter; endMs: number }[],
 ): Promise<void> {
   const values = changed.map(({ renewal: { name, terms }, counter, endMs }) => ({
     id: name.id,

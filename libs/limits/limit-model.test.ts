@@ -118,14 +118,14 @@ class World {
 type Step = { do: string; process: number; number: number };
 const actions =
   'draw draw draw draw settle settle ask reach answer sync sync sync giveUp late tick rest wait kill'.split(' ');
-const stepOf = (...names: string[]) =>
+const chooseStep = (...names: string[]) =>
   fc.record({ do: fc.constantFrom(...names), process: fc.nat(3), number: fc.nat(limit) });
-const step = stepOf(...actions);
+const step = chooseStep(...actions);
 /**
  * This includes processes that hang for so long that the database forgets them. A report just before that, whose answer
  * they never received, counts twice: too much, never too little.
  */
-const stepOrHang = stepOf(...actions, 'hang');
+const stepOrHang = chooseStep(...actions, 'hang');
 
 function run(world: World, steps: readonly Step[], kills: boolean): void {
   for (const { do: what, process: index, number } of steps) {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { budgetRule, counterOf, matches, rulesOfRecord, type CallFacts } from './limit-rule.ts';
-import { periodAt, resetOf } from './period.ts';
+import { budgetRule, findCounter, matches, makeRecordRules, type CallFacts } from './limit-rule.ts';
+import { periodAt, toReset } from './period.ts';
 
 const call: CallFacts = {
   workspaceId: 'ws_1',
@@ -36,7 +36,7 @@ test('a limit by model applies to every spelling of that model, and counts them 
   const limit = budget([['model', 'gpt-5']], ['model']);
   for (const each of [...spellings, fineTuned]) expect(matches(limit, each)).toBe(true);
   expect(matches(limit, { ...call, model: 'gpt-5-mini' })).toBe(false);
-  expect(new Set(spellings.map((each) => counterOf(limit, each).valueKey))).toEqual(new Set(['model=gpt-5']));
+  expect(new Set(spellings.map((each) => findCounter(limit, each).valueKey))).toEqual(new Set(['model=gpt-5']));
 });
 
 test.each<[[string, string][], boolean]>([
@@ -76,15 +76,15 @@ test.each<[[string, string][], boolean]>([
 
 test('a call counts by the values that a limit groups by, and those without a value share a counter', () => {
   const grouped = budget([], ['metadata.user', 'virtual_key']);
-  expect(counterOf(grouped, call)).toMatchObject({ valueKey: 'metadata.user=a%26b&virtual_key=main' });
-  const without = [null, {}].map((metadata) => counterOf(grouped, { ...call, metadata }));
+  expect(findCounter(grouped, call)).toMatchObject({ valueKey: 'metadata.user=a%26b&virtual_key=main' });
+  const without = [null, {}].map((metadata) => findCounter(grouped, { ...call, metadata }));
   expect(without.map(({ valueKey }) => valueKey)).toEqual(Array(2).fill('metadata.user=&virtual_key=main'));
-  expect(counterOf(budget([]), call)).toMatchObject({ valueKey: '*' });
+  expect(findCounter(budget([]), call)).toMatchObject({ valueKey: '*' });
 });
 
 test('an alert is due at its part of the limit, and each limit of a record has a counter of its own', () => {
   expect(budget([]).terms.alertAt?.toFixed()).toBe('8.4');
-  const rules = rulesOfRecord(record, {
+  const rules = makeRecordRules(record, {
     usage_limits: [{ type: 'tokens', credit_limit: 5 }, { type: 'cost' }],
     rate_limits: [{ type: 'requests', unit: 'rpm', value: 3 }],
   });
@@ -99,12 +99,12 @@ test.each([
   [{ periodic_reset: 'weekly' }, '2026-11-22T23:00:00.000Z', '2026-11-16T00:00:00.000Z', '2026-11-23T00:00:00.000Z'],
   [{ periodic_reset_days: 10 }, '2026-01-30T00:00:00.000Z', '2026-01-25T00:00:00.000Z', '2026-02-04T00:00:00.000Z'],
 ] as const)('the period of %j at %s begins at %s and ends at %s', (limit, now, start, end) => {
-  const { startMs, endMs } = periodAt(resetOf(limit, record.createdAtMs), Date.parse(now));
+  const { startMs, endMs } = periodAt(toReset(limit, record.createdAtMs), Date.parse(now));
   expect([startMs, endMs].map((ms) => new Date(ms).toISOString())).toEqual([start, end]);
 });
 
 test('a budget without a reset has one period for good, and a rate one for each of its windows', () => {
-  expect(periodAt(resetOf({}, 0), 1e12)).toEqual({ startMs: 0, endMs: Number.POSITIVE_INFINITY });
+  expect(periodAt(toReset({}, 0), 1e12)).toEqual({ startMs: 0, endMs: Number.POSITIVE_INFINITY });
   expect(periodAt({ every: 'rps' }, 12_345)).toEqual({ startMs: 12_000, endMs: 13_000 });
   expect(new Date(periodAt({ every: 'rpw' }, Date.UTC(2026, 10, 22)).startMs).getUTCDay()).toBe(1);
 });

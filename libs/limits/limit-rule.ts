@@ -3,7 +3,7 @@ import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs
 import { commonModelName, isModelNamed } from '#libs/prices/model-names.ts';
 import type { LimitTerms } from './counter.ts';
 import { counterId, type CounterName } from './counter-store.ts';
-import { resetOf } from './period.ts';
+import { toReset } from './period.ts';
 
 /** The properties of a call that limits use. Names are those that people write: the slug before the ID. */
 export type CallFacts = {
@@ -49,7 +49,7 @@ export type LimitRule = {
 
 type Condition = { key: string; value: string };
 
-/** A record with limits, as described by its kind. `rulesOfRecord` and `ruleOfPolicy` derive its rules. */
+/** A record with limits, as described by its kind. `makeRecordRules` and `ruleOfPolicy` derive its rules. */
 type LimitedRecord = {
   id: string;
   noun: string;
@@ -64,7 +64,7 @@ type LimitedRecord = {
 type PolicyTerms = { conditions: readonly Condition[]; group_by: readonly { key: string }[] };
 
 /** The limits of a record such as an API key: each is a policy for the calls of its scope. */
-export function rulesOfRecord(
+export function makeRecordRules(
   record: LimitedRecord,
   limits: {
     /** A list, or a single limit. */
@@ -103,7 +103,7 @@ export function budgetRule(
     measure: limit.type,
     terms: {
       max,
-      reset: { ...resetOf(limit, record.createdAtMs), sinceMs: record.usageResetAtMs ?? 0 },
+      reset: { ...toReset(limit, record.createdAtMs), sinceMs: record.usageResetAtMs ?? 0 },
       alertAt: threshold === null ? null : max.times(threshold).div(100),
     },
   });
@@ -162,7 +162,7 @@ export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: Cal
  * The counter of a call: one for each combination of the values that the limit groups by. Calls that lack a value share
  * one, so that leaving out metadata does not circumvent a limit.
  */
-export function counterOf(limit: LimitRule, call: CallFacts): CounterName {
+export function findCounter(limit: LimitRule, call: CallFacts): CounterName {
   if (limit.counter !== null) return limit.counter;
   const parts = limit.groupBy.map((key) => `${key}=${encodeURIComponent(groupValue(call, key))}`);
   const valueKey = parts.join('&');

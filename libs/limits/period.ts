@@ -63,7 +63,7 @@ function windowAt(nowMs: number, lengthMs: number, fromMs: number): Period {
 }
 
 /** The reset of a budget with these members, from the day on which its record was created. */
-export function resetOf(
+export function toReset(
   limit: { periodic_reset?: 'monthly' | 'weekly' | null | undefined; periodic_reset_days?: number | null | undefined },
   createdAtMs: number,
 ): Reset {

@@ -7,7 +7,7 @@ import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { appendAdminKey } from './create-admin-key.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { peopleLock, userCreated, userModel } from './users/users.ts';
 import { firstWorkspaceSlug, workspaceModel, type WorkspaceData } from './workspaces.ts';
@@ -63,7 +63,7 @@ export async function bootstrap(
 
   async function addKey(workspaceId: string): Promise<null> {
     if (!bootstrapKey) return null;
-    const digest = digestOf(bootstrapKey.reveal());
+    const digest = hashKey(bootstrapKey.reveal());
     const id = newId('key_');
     await deps.eventLog.transact({ workspaceId, streams: [lock, id], metadata }, async (unit) => {
       // Also when it was revoked or replaced: it does not work again only because the process starts again.

@@ -6,14 +6,14 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { findWorkspace } from '#libs/records/choose-workspace.ts';
 
 /** Appends the creation of a key of the organisation, which may do everything. The key itself is in no event. */
 export async function appendAdminKey(unit: UnitOfWork, id: string, name: string, key: Secret): Promise<void> {
-  const fingerprint = { digest: digestOf(key.reveal()), last_four: key.lastFour() };
+  const fingerprint = { digest: hashKey(key.reveal()), last_four: key.lastFour() };
   const data: ApiKeyData = {
     name,
     ...fingerprint,

@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { callerOf } from '#libs/http/request-context.ts';
-import { actorType, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCaller } from '#libs/http/request-context.ts';
+import { actorType, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { userModel } from './users/users.ts';
 
@@ -17,11 +17,11 @@ export async function noteBodiesRead(
   request: Request,
   data: BodiesRead,
 ): Promise<void> {
-  const caller = callerOf(request);
+  const caller = getCaller(request);
   const { workspaceId, keyId } = caller;
   const type = actorType(caller);
   const model = type === 'user' ? userModel : apiKeyModel;
-  await eventLog.transact({ workspaceId, streams: [keyId], metadata: eventMetadataOf(request) }, (unit) =>
+  await eventLog.transact({ workspaceId, streams: [keyId], metadata: toEventMetadata(request) }, (unit) =>
     unit.append(model, keyId, [{ type: `${type}.bodies_read`, data }]),
   );
 }

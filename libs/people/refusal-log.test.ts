@@ -16,10 +16,10 @@ const refusal: Refusal = {
 
 function setUp() {
   const written: { stream: unknown; data: Record<string, unknown> }[] = [];
-  const state = { nowMs: 1_000, isAway: false };
+  const state = { nowMs: 1_000, isDatabaseDown: false };
   const eventLog = {
     transact: async (_command: unknown, work: (unit: unknown) => Promise<unknown>) => {
-      if (state.isAway) throw new Error('away');
+      if (state.isDatabaseDown) throw new Error('away');
       return await work({
         append: async (_model: unknown, stream: unknown, [event]: { data: Record<string, unknown> }[]) =>
           void written.push({ stream, data: event?.data ?? {} }),
@@ -76,10 +76,10 @@ test('what could not be written while the database was away is written when it i
   const { log, written, state } = setUp();
   log.note(refusal);
   log.note({ ...refusal, keyId: 'key_2' });
-  state.isAway = true;
+  state.isDatabaseDown = true;
   await log.wake();
   log.note({ ...refusal, address: '192.0.2.9' });
-  state.isAway = false;
+  state.isDatabaseDown = false;
   await log.stop();
   expect(written.map(({ stream, data }) => [stream, data['count']])).toEqual([
     ['key_1', 2],

@@ -1,9 +1,9 @@
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { readDocument, storeDocumentSecrets } from '#libs/credentials/configs/config-document.ts';
 import { joinSecrets, redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
-import { planOfStored } from '#libs/credentials/configs/read-config.ts';
+import { compileStoredConfig } from '#libs/credentials/configs/read-config.ts';
 import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
-import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
+import { makeRecordRules } from '#libs/limits/limit-rule.ts';
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
 import {
   GuardrailsObject,
@@ -13,10 +13,10 @@ import {
   type recordingFields,
 } from '#libs/contracts/people/workspaces.ts';
 import { allowedNetworks } from '#libs/http/allowed-networks.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput } from '#libs/http/route.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import type { KeyDefaults } from '#libs/identity/live-callers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import {
@@ -192,7 +192,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
 
   cached: {
     limits: ({ id, data, created_at: createdAt }) =>
-      rulesOfRecord(
+      makeRecordRules(
         {
           id,
           noun: 'workspace',
@@ -222,7 +222,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       ...kit.read,
       responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       handler: async (request, response) => {
-        const { workspaceId } = callerOf(request);
+        const { workspaceId } = getCaller(request);
         const { data } = await store.get({ workspaceId, name: workspaceId });
         response.json({ object: guardrailsObject, ...redactSecrets(data.guardrails ?? noGuardrails) });
       },
@@ -240,10 +240,10 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
         // The lists are those of a config, and so are their rules.
         const judged = readDocument(body, 'guardrails', checkDestination);
-        const { workspaceId } = callerOf(request);
+        const { workspaceId } = getCaller(request);
         const owner = { workspaceId, ownerId: workspaceId };
         let open: object = noGuardrails;
-        await store.change({ workspaceId, name: workspaceId }, eventMetadataOf(request), async (unit) => {
+        await store.change({ workspaceId, name: workspaceId }, toEventMetadata(request), async (unit) => {
           await requireGuardrails(unit, workspaceId, judged, 'guardrails');
           await secrets.removeOwned(unit, owner);
           const data = await storeDocumentSecrets(secrets, unit, owner, judged);
@@ -291,7 +291,7 @@ function guardrailsOf(
   const [input, output] = [named(defaults?.input_guardrails), named(defaults?.output_guardrails)];
   if (guardrails === noGuardrails && input.length + output.length === 0) return undefined;
   const whole = secrets && joinSecrets(guardrails, secrets);
-  const plan = whole && planOfStored(whole);
+  const plan = whole && compileStoredConfig(whole);
   if (plan === null) return null;
   const [{ inputGuardrails, outputGuardrails }] = plan.leaves;
   return { inputGuardrails: [...inputGuardrails, ...input], outputGuardrails: [...outputGuardrails, ...output] };

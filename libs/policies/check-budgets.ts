@@ -3,7 +3,7 @@ import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { advanceCounter } from '#libs/limits/counter.ts';
 import { raiseUsed, readCounters, toCounter } from '#libs/limits/counter-store.ts';
-import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { findCounter, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 
 /** A counter of a budget in its present period, compared with the calls in the request log to which it applies. */
 export type BudgetCheck = {
@@ -130,7 +130,7 @@ async function sumLog(deps: Deps, rule: LimitRule, sinceMs: number): Promise<Map
   for (const group of await deps.readGroups(rule.workspaceId, sinceMs)) {
     const facts = factsOf(group, rule.workspaceId, deps.credentialIdOf);
     if (!isInScope(rule, facts) || !matches(rule, facts)) continue;
-    const { id } = counterOf(rule, facts);
+    const { id } = findCounter(rule, facts);
     const { logged, unpriced } = sums.get(id) ?? { logged: zero, unpriced: 0 };
     const amount = rule.measure === 'cost' ? group.cost : group.tokens;
     sums.set(id, { logged: logged.plus(amount), unpriced: unpriced + group.unpriced });

@@ -3,7 +3,7 @@ import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
 import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
-import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
@@ -48,7 +48,7 @@ export async function deliverAlert(
   const [event] = await readStream(db, recordId, version - 1, 1);
   if (event === undefined) throw new Error(`${recordId} has no event of version ${version}`);
   const { url, secret } = webhook;
-  const body = JSON.stringify(await bodyOf(db, event));
+  const body = JSON.stringify(await toBodyObject(db, event));
   const timestamp = String(Math.floor(now() / 1_000));
   egress.check(url);
   const { status } = await fetchWhole(
@@ -77,7 +77,7 @@ export async function deliverAlert(
       timeouts,
       signal,
       workspaceId: event.workspaceId,
-      faults: lazyFaultsOf('The alert webhook', [secret.reveal()]),
+      faults: createLazyFaults('The alert webhook', [secret.reveal()]),
       bytesMax: answerBytesMax,
     },
   );
@@ -85,7 +85,7 @@ export async function deliverAlert(
 }
 
 /** The alert as the body of Standard Webhooks. Amounts are decimals: US cents, or tokens. */
-async function bodyOf(db: Kysely<Database>, event: RecordedEvent): Promise<object> {
+async function toBodyObject(db: Kysely<Database>, event: RecordedEvent): Promise<object> {
   const { type, workspaceId, data, recordedAt, streamId: id } = event;
   const { rows } = await sql<AlertRecord>`
     select slug, data ->> 'name' as name, data -> 'alert_emails' as alert_emails from resource where id = ${id}`.execute(

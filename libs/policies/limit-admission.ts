@@ -9,7 +9,7 @@ import {
 } from '#libs/calls/admission.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { findCounter, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
 import type { CounterHandle, Limits, Refusal } from '#libs/limits/limits.ts';
 import type { Draw } from '#libs/limits/local-counter.ts';
@@ -73,7 +73,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
     for (let index = taken.length; index < rules.length; index += 1) {
       const rule = rules[index] as LimitRule;
       const { terms } = rule;
-      const counter = limits.counter(counterOf(rule, facts), terms);
+      const counter = limits.counter(findCounter(rule, facts), terms);
       let amount = amounts.estimate(rule.measure, request);
       if (amount === null) {
         if (deps.unpriced === 'refuse') return refuse(unknownPrice(rule, request), rule, taken);
@@ -146,7 +146,7 @@ function refuseOtherModels(rules: readonly LimitRule[], facts: CallFacts, { othe
     if (!matches({ conditions }, facts)) continue;
     const counterFor = (model: string | null): string | null => {
       const call = { ...facts, model };
-      return matches(rule, call) ? counterOf(rule, call).id : null;
+      return matches(rule, call) ? findCounter(rule, call).id : null;
     };
     if (chooses === null && names.every((name) => counterFor(name) === counterFor(facts.model))) continue;
     const message = `${rule.label} counts calls by their model, but '${param}' lets the provider choose another model. Remove it, and name one model in 'model'.`;

@@ -1,7 +1,7 @@
 import { Big } from 'big.js';
 import { LRUCache } from 'lru-cache';
 import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
-import { baseOf } from '#libs/calls/allowed-models.ts';
+import { findBaseModel } from '#libs/calls/allowed-models.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
@@ -48,7 +48,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
   /** The moving average of the output tokens of each model. */
   const usual = new LRUCache<string, number>({ max: modelsMax });
   /** The key includes the credential, because callers can send their own to servers that report any usage. */
-  const modelOf = ({ target, model }: AdmissionRequest): string =>
+  const readModel = ({ target, model }: AdmissionRequest): string =>
     `${target.credentialId ?? target.provider}/${model ?? ''}`;
 
   const expected = (request: AdmissionRequest): Usage => {
@@ -56,13 +56,13 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
     const outputTokens = withoutOutput.has(request.operation)
       ? 0
       : (outputTokensMax ??
-        clampEstimate(choices * usualFactor * (usual.get(modelOf(request)) ?? outputTokensDefault / usualFactor)));
+        clampEstimate(choices * usualFactor * (usual.get(readModel(request)) ?? outputTokensDefault / usualFactor)));
     return { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 };
   };
 
   const priceOf = ({ workspaceId, target, model }: AdmissionRequest, { models, usage }: Bought): Big | null => {
     const buyer = { workspaceId, integration: target.integration ?? null };
-    const purchase = { provider: target.provider, models: [...models, baseOf(target, model)], usage };
+    const purchase = { provider: target.provider, models: [...models, findBaseModel(target, model)], usage };
     return pricing.priceOf(buyer, purchase)?.cents ?? null;
   };
 
@@ -121,7 +121,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
         }
       }
       if (usage === null || request.model === null || request.work !== 'call') return spent;
-      const model = modelOf(request);
+      const model = readModel(request);
       const before = usual.get(model);
       usual.set(model, before === undefined ? usage.outputTokens : before * 0.9 + usage.outputTokens * 0.1);
       return spent;

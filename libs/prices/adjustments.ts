@@ -1,5 +1,5 @@
 import { Big } from 'big.js';
-import { namesOfModel } from './model-names.ts';
+import { listCandidateNames } from './model-names.ts';
 import { contentHash } from './price-table.ts';
 import { tokenRates, type ModelPrice, type TokenKind } from './rates.ts';
 
@@ -73,7 +73,7 @@ export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdj
     defaultFactor,
     find(model) {
       if (prices.size === 0) return null;
-      const name = namesOfModel(model).find((each) => prices.has(each));
+      const name = listCandidateNames(model).find((each) => prices.has(each));
       return name === undefined ? null : (prices.get(name) ?? null);
     },
   };

@@ -23,7 +23,7 @@ const fineTuned = /^ft:([^:]+)/;
  * list has (a date, a region) falls back to the name without them. There is no other guessing, because a wrong price is
  * worse than none.
  */
-export function namesOfModel(model: string): readonly string[] {
+export function listCandidateNames(model: string): readonly string[] {
   const name = model.toLowerCase();
   const base = fineTuned.exec(name)?.[1];
   if (base !== undefined) return [name, ...shorter(base).map((each) => `ft:${each}`)];
@@ -64,7 +64,7 @@ let latest: { model: string; names: ReadonlySet<string> } = { model: '', names: 
 export function namesForRules(model: string): ReadonlySet<string> {
   if (latest.model === model) return latest.names;
   const base = fineTuned.exec(model.toLowerCase())?.[1];
-  const names = new Set([...namesOfModel(model), ...(base === undefined ? [] : shorter(base))]);
+  const names = new Set([...listCandidateNames(model), ...(base === undefined ? [] : shorter(base))]);
   latest = { model, names };
   return names;
 }

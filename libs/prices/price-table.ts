@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { Big } from 'big.js';
 import { z } from 'zod';
-import { namesOfModel } from './model-names.ts';
-import { centsOfDollars, centsPerToken, tokenKinds, tokenRates, unitKinds, type ModelPrice } from './rates.ts';
+import { listCandidateNames } from './model-names.ts';
+import { dollarsToCents, centsPerToken, tokenKinds, tokenRates, unitKinds, type ModelPrice } from './rates.ts';
 
 const day = z.string().regex(/^20\d\d-\d\d-\d\d$/, 'expected a date like 2025-11-30');
 /** Text, because a JSON number is read as a float. */
@@ -69,7 +69,7 @@ export function createPriceTable(document: PriceTableDocument): PriceTable {
 
   const search = (provider: string, model: string): ModelPrice | null => {
     const lists = [provider, ...(document.providers[provider]?.includes ?? [])].map((name) => rows.get(name));
-    for (const name of namesOfModel(model)) {
+    for (const name of listCandidateNames(model)) {
       for (const list of lists) {
         const price = list?.get(name);
         if (price !== undefined) return price;
@@ -119,7 +119,7 @@ function rowsOf(
 
 function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }: ModelRow): ModelPrice {
   const units: Partial<Record<(typeof unitKinds)[number], Big>> = {};
-  for (const kind of unitKinds) if (row[kind] !== undefined) units[kind] = centsOfDollars(row[kind]);
+  for (const kind of unitKinds) if (row[kind] !== undefined) units[kind] = dollarsToCents(row[kind]);
   return {
     tokens: tokenRates(definedOnly(row), centsPerToken),
     tiers: tiers
@@ -137,7 +137,7 @@ function toModelPrice({ tiers = [], service_tiers = {}, per_image = {}, ...row }
       ]),
     ),
     units,
-    images: new Map(Object.entries(per_image).map(([kind, listed]) => [kind, centsOfDollars(listed)])),
+    images: new Map(Object.entries(per_image).map(([kind, listed]) => [kind, dollarsToCents(listed)])),
   };
 }
 

@@ -68,4 +68,4 @@ export function tokenRates(
 
 /** Lists contain dollars per million tokens. */
 export const centsPerToken = (dollarsPerMillion: string): Big => new Big(dollarsPerMillion).times('0.0001');
-export const centsOfDollars = (dollars: string): Big => new Big(dollars).times(100);
+export const dollarsToCents = (dollars: string): Big => new Big(dollars).times(100);

@@ -50,5 +50,5 @@ const tierLengthMax = 50;
  * The part of usage for a class of service that a provider reports. Empty for one at the listed price, and for an
  * unknown value.
  */
-export const tierOf = (tier: unknown): Pick<UsageDetails, 'serviceTier'> =>
+export const readServiceTier = (tier: unknown): Pick<UsageDetails, 'serviceTier'> =>
   typeof tier === 'string' && tier.length <= tierLengthMax && !standardTiers.has(tier) ? { serviceTier: tier } : {};

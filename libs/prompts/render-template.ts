@@ -66,7 +66,7 @@ export function createRenderer(
           const value = lookUp(node.path, scopes);
           if (value === absent && (missing.has(node.name) || missing.size < missingMax))
             missing.set(node.name, !isOptional || missing.get(node.name) === true);
-          text += pieceOf(textOf(value));
+          text += pieceOf(asText(value));
           break;
         }
         case 'section':
@@ -126,7 +126,7 @@ const memberOf = (value: unknown, name: string): unknown =>
     ? (value as Record<string, unknown>)[name]
     : absent;
 
-function textOf(value: unknown): string {
+function asText(value: unknown): string {
   if (typeof value === 'string') return value;
   if (value === absent || value === null || value === undefined) return '';
   return JSON.stringify(value);

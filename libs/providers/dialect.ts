@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { FinishReason } from './chat/chat-chunks.ts';
-import { textOf, toRecord, toRecords, type Json } from './chat/json-value.ts';
+import { asText, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 
 /**
@@ -148,7 +148,7 @@ export function openAmendedStream(
 }
 
 const endsIn = (chunk: Json): boolean =>
-  toRecords(chunk['choices']).some((choice) => textOf(choice['finish_reason']) !== undefined);
+  toRecords(chunk['choices']).some((choice) => asText(choice['finish_reason']) !== undefined);
 
 /** Moves usage into a separate chunk once the answer has ended. Before that it is only an interim count. */
 function usageApart(chunk: Json, ended: boolean): Json[] | null {
@@ -174,9 +174,9 @@ function parse(data: string): Json | undefined {
 
 function failureIn({ finishReasons = {} }: Dialect, answer: Json): ProviderError | undefined {
   for (const choice of toRecords(answer['choices'])) {
-    const reason = textOf(choice['finish_reason']);
+    const reason = asText(choice['finish_reason']);
     if (reason === undefined || !Object.hasOwn(finishReasons, reason) || finishReasons[reason] !== 'failure') continue;
-    const message = textOf(toRecord(choice['error'])['message']) ?? `The provider ended its answer with "${reason}".`;
+    const message = asText(toRecord(choice['error'])['message']) ?? `The provider ended its answer with "${reason}".`;
     return { error: { message, type: 'server_error', param: null, code: 'upstream_error' } };
   }
   return undefined;
@@ -185,7 +185,7 @@ function failureIn({ finishReasons = {} }: Dialect, answer: Json): ProviderError
 function withReasons({ finishReasons = {} }: Dialect, answer: Json): Json {
   const choices = toRecords(answer['choices']);
   const known = (choice: Json): string | undefined => {
-    const reason = textOf(choice['finish_reason']);
+    const reason = asText(choice['finish_reason']);
     return reason !== undefined && Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined;
   };
   if (!choices.some(known)) return answer;

@@ -129,12 +129,12 @@ export function openAiCompatible({
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
     ...(differences.length > 0 ? { differences } : {}),
     notes,
-    ...(fineTuning ? { fineTuning: addressOf } : {}),
+    ...(fineTuning ? { fineTuning: getRegionAddress } : {}),
     operations: Object.fromEntries([...operations, ...ofLines].map((operation) => [operation, byOperation[operation]])),
   };
 }
 
-const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
+const getRegionAddress: Addressing = (path, { baseUrl, apiKey }) => {
   const { origin, folder, search } = partsOf(baseUrl);
   const [plain = path, query] = path.split('?', 2);
   const queries = [search.slice(1), query].filter(Boolean).join('&');

@@ -23,7 +23,7 @@ export type OnJobEnded = (job: EndedJob) => void;
 type Times = { startAfter: Date; startedOn: Date };
 
 /** Runs the handler of a claimed job, and reports its end in every case. Rethrows the error of the handler. */
-export async function runAndTell<Payload extends object>(
+export async function runAndReport<Payload extends object>(
   onEnded: OnJobEnded,
   queue: string,
   { startAfter, startedOn }: Times,

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
-import { runAndTell, type OnJobEnded } from './ended-job.ts';
+import { runAndReport, type OnJobEnded } from './ended-job.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 export type GroupWorker = {
@@ -194,7 +194,7 @@ export function startGroupWorker<Payload extends object>(
       try {
         const job = { id, payload: queue.payload.parse(data), signal, retryCount, freeSlot };
         if (onJobEnded === undefined) await handler(job);
-        else await runAndTell(onJobEnded, queue.name, fetched, job, handler);
+        else await runAndReport(onJobEnded, queue.name, fetched, job, handler);
       } catch (error) {
         await boss.fail(queue.name, { id, retryCount }, error as object);
       }

@@ -6,7 +6,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { runAndTell, type OnJobEnded } from './ended-job.ts';
+import { runAndReport, type OnJobEnded } from './ended-job.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
@@ -74,7 +74,7 @@ export type JobQueue = Part & {
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
 
-const groupOf = (group: string | undefined): { group?: { id: string } } =>
+const toAddressGroup = (group: string | undefined): { group?: { id: string } } =>
   group === undefined ? {} : { group: { id: group } };
 
 // pg-boss returns the count, but its public type does not include it.
@@ -129,13 +129,15 @@ export function createJobQueue(deps: {
     async enqueue(tx, queue, payload, { group, ...options } = {}) {
       // Jobs belong to no workspace, but requests can only access rows of a workspace
       // (libs/database/workspace-database.ts).
-      await asSystem(() => boss.send(queue.name, payload, { ...options, ...groupOf(group), db: fromKysely(tx) }));
+      await asSystem(() =>
+        boss.send(queue.name, payload, { ...options, ...toAddressGroup(group), db: fromKysely(tx) }),
+      );
     },
     async enqueueMany(tx, queue, jobs) {
       const inserts = jobs.map(({ id, payload, priority, group }) => ({
         id,
         data: payload,
-        ...groupOf(group),
+        ...toAddressGroup(group),
         ...(priority === undefined ? {} : { priority }),
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
@@ -281,7 +283,7 @@ async function startWorker<Payload extends object>(
             const { id, data, signal, retryCount } = fetched;
             const job = { id, payload: queue.payload.parse(data), signal, retryCount };
             if (onJobEnded === undefined) await handler(job);
-            else await runAndTell(onJobEnded, queue.name, fetched as JobWithMetadata<Payload>, job, handler);
+            else await runAndReport(onJobEnded, queue.name, fetched as JobWithMetadata<Payload>, job, handler);
           }),
         );
       } finally {

@@ -110,7 +110,7 @@ export const objectOf = ({ noun, names }: { noun: string; names: { object?: stri
   names.object ?? noun.replaceAll('_', '-');
 
 /** The members that the public form of every record begins with. */
-export const baseOf = (
+export const findBaseModel = (
   kind: Parameters<typeof objectOf>[0] & { slugs?: object },
   { id, slug }: Pick<ResourceRow, 'id' | 'slug'>,
 ): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });

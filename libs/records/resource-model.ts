@@ -1,5 +1,5 @@
 import type { RecordedEvent } from '#libs/event-log/event.ts';
-import { upcastsOf, type InlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
+import { collectUpcasts, type InlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
 import type { AnyResource } from './define-resource.ts';
 import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 import { versionedOnRequest, versionId, versionMember } from './traits/versions.ts';
@@ -31,7 +31,7 @@ export function resourceModel(kinds: readonly FoldedKind[]): InlineModel<Resourc
     name: 'resource',
     nouns: [...byNoun.keys()],
     jsonColumns: ['data'],
-    upcasts: upcastsOf(kinds.map(({ history = {} }) => history)),
+    upcasts: collectUpcasts(kinds.map(({ history = {} }) => history)),
     evolve(row, event) {
       const [noun = '', verb = ''] = event.type.split('.');
       const kind = byNoun.get(noun);
@@ -101,7 +101,7 @@ export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel
     name: 'resource_version',
     nouns: [...versioned.keys()],
     jsonColumns: ['data'],
-    upcasts: upcastsOf(kinds.map(({ history = {} }) => history)),
+    upcasts: collectUpcasts(kinds.map(({ history = {} }) => history)),
     perEvent: {
       rowId(event) {
         const kind = kindOf(event);

@@ -3,12 +3,12 @@ import type { Request } from 'express';
 import { ResourceListQuery } from '#libs/contracts/lists.ts';
 import { slug } from '#libs/contracts/people/access-fields.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
+import { fingerprintBody } from '#libs/event-log/idempotency.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, withTexts, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { actsForOrganisation, refuseForeignOrganisation, requireOrganisation } from '#libs/http/rights.ts';
 import type { AnyResource } from './define-resource.ts';
 import { article, objectOf, operationName, type Actor, type RecordName, type RouteKit, type StoreDeps } from './kit.ts';
@@ -16,7 +16,7 @@ import { pageOf, readPage } from '#libs/records/lists/list-page.ts';
 import { createResourceStore } from './resource-store.ts';
 import { viewOf } from './resource-view.ts';
 import { textsOf } from './resource-texts.ts';
-import { answerOf, answerSchemaOf, listSchemaOf, sendList } from './traits/portkey.ts';
+import { toCachedAnswer, answerSchemaOf, listSchemaOf, sendList } from './traits/portkey.ts';
 import { isOfWorkspace } from './traits/shared.ts';
 import { versionedOnRequest, versionRoutes } from './traits/versions.ts';
 import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
@@ -44,11 +44,11 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...(shared ? { organisation_id: z.string().max(200).optional() } : {}),
   });
   const status = removal && removal.archives ? { status: z.enum(['active', 'archived']).optional() } : {};
-  const actorOf = (request: Request): Actor => ({ caller: callerOf(request), metadata: eventMetadataOf(request) });
+  const actorOf = (request: Request): Actor => ({ caller: getCaller(request), metadata: toEventMetadata(request) });
 
   /** The workspace whose records a request is about; null for those of the whole organisation. */
   const workspaceOf = async (request: Request, wanted: unknown): Promise<string | null> => {
-    const caller = callerOf(request);
+    const caller = getCaller(request);
     const isOfAll = !isOfWorkspace(kind) || (shared?.isDefault && wanted === undefined);
     if (isOfAll && actsForOrganisation(caller)) {
       rebind(null);
@@ -64,11 +64,11 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     const wanted = String(request.params[name]);
     const isOfOne = isOfWorkspace(kind) && shared?.isDefault !== true;
     const place =
-      query.workspace_id ?? (isOfOne ? await workspaceOfRecord(db, callerOf(request), kind, wanted) : undefined);
+      query.workspace_id ?? (isOfOne ? await workspaceOfRecord(db, getCaller(request), kind, wanted) : undefined);
     return { workspaceId: await workspaceOf(request, place), name: wanted };
   };
   const requireOrganisationKey = (request: Request): void =>
-    requireOrganisation(callerOf(request), `do this to ${many}`);
+    requireOrganisation(getCaller(request), `do this to ${many}`);
 
   const viewsOf: RouteKit['viewsOf'] = async (rows) => {
     const related = await kind.related?.(rows, deps);
@@ -80,7 +80,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     if (!isOfWorkspace(kind)) requireOrganisationKey(request);
     const { workspace_id: wanted, organisation_id: organisation, ...input } = body;
     const isOfOrganisation =
-      organisation !== undefined || (shared?.isDefault === true && actsForOrganisation(callerOf(request)));
+      organisation !== undefined || (shared?.isDefault === true && actsForOrganisation(getCaller(request)));
     const isShared = shared !== undefined && wanted === undefined && isOfOrganisation;
     refuseForeignOrganisation(organisation);
     if (isShared) {
@@ -88,11 +88,11 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       rebind(null);
     }
     const workspaceId = isShared ? organisationId : ((await workspaceOf(request, wanted)) ?? organisationId);
-    const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+    const call = { ...getCallIdentity(request), fingerprint: fingerprintBody(getJsonBody(request).bytes) };
     const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
     if (replayed) response.setHeader('idempotent-replayed', 'true');
     if (Object.keys(shownOnce).length > 0) response.setHeader('cache-control', 'no-store');
-    response.json({ ...answerOf(portkey, record), ...shownOnce });
+    response.json({ ...toCachedAnswer(portkey, record), ...shownOnce });
   };
 
   const kit: RouteKit = {
@@ -159,9 +159,9 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
         const row = await store.get({ workspaceId, name: at < 0 ? wanted : wanted.slice(0, at), isDeleted });
         if (at < 0)
           response.json(
-            answerOf(portkey, { ...(await viewsOf([row]))[0], ...(await kind.details?.read(row, deps, query)) }),
+            toCachedAnswer(portkey, { ...(await viewsOf([row]))[0], ...(await kind.details?.read(row, deps, query)) }),
           );
-        else response.json(await versions.viewOf(row, await versions.numberOf(row, wanted.slice(at + 1))));
+        else response.json(await versions.viewOf(row, await versions.asNumber(row, wanted.slice(at + 1))));
       },
     ),
   };
@@ -180,7 +180,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       const row = await store.update(record, actorOf(request), input);
       const answersVersion = kind.versions?.view !== undefined && row.last_version !== null;
       if (answersVersion) response.json(await versions.viewOf(row, row.last_version ?? 1));
-      else response.json(answerOf(portkey, { ...(await viewsOf([row]))[0] }));
+      else response.json(toCachedAnswer(portkey, { ...(await viewsOf([row]))[0] }));
     }),
   };
 

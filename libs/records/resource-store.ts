@@ -66,7 +66,7 @@ export function createResourceStore<Data extends object>(
     return row as ResourceRow<Data>;
   };
 
-  const contextOf = (
+  const getContext = (
     unit: UnitOfWork,
     workspaceId: string,
     caller: Caller,
@@ -130,7 +130,7 @@ export function createResourceStore<Data extends object>(
       const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
         await refuseMoreRecords(unit, definition, owner, deps);
         const { slug: wanted, ...fields } = input;
-        const checked = await check(fields, contextOf(unit, owner, caller, null));
+        const checked = await check(fields, getContext(unit, owner, caller, null));
         const names = { slug: wanted as string | undefined, name: (fields['name'] as string | undefined) ?? '' };
         const slug = definition.slugs ? { slug: await freeSlug(unit, place, names) } : {};
         const number = versions ? { [versionMember(definition)]: 1 } : {};
@@ -153,7 +153,7 @@ export function createResourceStore<Data extends object>(
 
     update: (name, { caller, metadata }, input) =>
       change(name, metadata, async (unit, row) => {
-        const checked = await check(input, contextOf(unit, row.workspace_id, caller, row));
+        const checked = await check(input, getContext(unit, row.workspace_id, caller, row));
         const last =
           versions?.publish === 'on_request' ? (await versionOf(unit.tx, row, row.last_version ?? 1)).data : {};
         const newest = { ...row.data, ...last } as Record<string, unknown>;

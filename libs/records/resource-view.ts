@@ -1,10 +1,10 @@
 import type { AnyResource } from './define-resource.ts';
-import { baseOf } from './kit.ts';
+import { findBaseModel } from './kit.ts';
 import type { Authors, ResourceRow } from './resource-row.ts';
 
 /** The public form of a record. `nowMs` is the database's clock. */
 export const viewOf = (kind: AnyResource, row: ResourceRow<object>, nowMs: number): object => ({
-  ...baseOf(kind, row),
+  ...findBaseModel(kind, row),
   ...kind.view(row, nowMs),
 });
 

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { readDocument } from '#libs/credentials/configs/config-document.ts';
 import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
-import { planOfStored } from '#libs/credentials/configs/read-config.ts';
+import { compileStoredConfig } from '#libs/credentials/configs/read-config.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { ConfigObject, configFields, configVersionFields } from '#libs/contracts/configs/configs.ts';
@@ -131,7 +131,7 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
         const cached = plans.find(cacheKey);
         if (cached !== undefined) return cached;
         const whole = secrets && joinSecrets(JSON.parse(text) as Document, secrets);
-        const compiled = whole && planOfStored(whole);
+        const compiled = whole && compileStoredConfig(whole);
         if (compiled === null) {
           logger.error({ config_id: id, config_version: configVersion }, 'a stored config cannot be read');
         }

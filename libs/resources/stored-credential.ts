@@ -8,7 +8,7 @@ import { checkHost } from '#libs/credentials/custom-host.ts';
 import {
   authenticates,
   changedDestination,
-  lastFourOf,
+  getLastFour,
   proves,
   splitSettings,
   type ProviderSettings,
@@ -38,7 +38,7 @@ type CredentialInput = Readonly<Record<string, unknown>> & {
 };
 
 type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 'row' | 'unit' | 'workspaceId'>;
-type Judged<Data> = { data: Data; secrets: SecretMembers };
+type TimedFinding<Data> = { data: Data; secrets: SecretMembers };
 
 /**
  * Judges a new credential; the request names its provider in `providerParam`. Throws invalid_request for an unknown provider, setting or host, and a missing credential; forbidden for a host
@@ -48,7 +48,7 @@ export async function checkNewCredential(
   input: CredentialInput,
   { checkDestination, unit, workspaceId: ownerId }: Pick<Context, 'checkDestination' | 'unit' | 'workspaceId'>,
   providerParam: 'provider' | 'ai_provider_id',
-): Promise<Judged<Omit<StoredCredential, 'secret_id'>>> {
+): Promise<TimedFinding<Omit<StoredCredential, 'secret_id'>>> {
   const provider = findProvider(input.provider ?? '')?.id;
   if (provider === undefined) throw unknownProvider(input.provider ?? '', providerParam);
   const { settings: own, secrets } = splitSettings(provider, withOurNames(input));
@@ -61,7 +61,7 @@ export async function checkNewCredential(
   await refuseOtherHosts(unit, { ownerId, customHost }, mappings);
   const mapped = mappings.length === 0 ? {} : { secret_mappings: mappings };
   const listed = deployments.length === 0 ? {} : { deployments };
-  const lastFour = lastFourOf(secrets);
+  const lastFour = getLastFour(secrets);
   return {
     data: { provider, custom_host: customHost, settings, secret_last_four: lastFour, ...mapped, ...listed },
     secrets,
@@ -108,7 +108,7 @@ export async function checkChangedCredential(
   const keptSecrets = moved === null ? unmapped((await readSecrets()) ?? {}, mappings) : null;
   const secrets: SecretMembers = { ...keptSecrets, ...given };
   if (changed !== undefined && !isComplete({ settings, secrets }, mappings)) throw missingKey();
-  return { data: { ...data, secret_last_four: lastFourOf(secrets) }, secrets };
+  return { data: { ...data, secret_last_four: getLastFour(secrets) }, secrets };
 }
 
 /** Whether a provider is given something to know its caller by. */

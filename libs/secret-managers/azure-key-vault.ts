@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createEntraTokens, entraClientOf } from '#libs/providers/azure/entra-token.ts';
+import { createEntraTokens, readEntraClient } from '#libs/providers/azure/entra-token.ts';
 import { textSecret } from './fetched-secret.ts';
 import { invalidReference } from './invalid-reference.ts';
 import { parseAnswer } from './parse-answer.ts';
@@ -37,7 +37,7 @@ export function azureSecrets({ send, now }: { send: Send; now: () => number }): 
       check(reference);
       const { slug, auth, secrets, path } = reference;
       const settings = { ...auth, azure_entra_scope: scope };
-      const client = entraClientOf({ settings, secrets: secrets ?? {} });
+      const client = readEntraClient({ settings, secrets: secrets ?? {} });
       if (client === null) throw new SecretError('denied', slug, 'has no client credentials to sign in with');
       const token = await tokens(client, {
         now: now(),

@@ -1,7 +1,7 @@
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
-import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { SecretError } from './secret-error.ts';
 import type { Send } from './secret-manager.ts';
@@ -42,7 +42,7 @@ export function createSend({
           timeouts,
           signal,
           workspaceId: ownerId,
-          faults: lazyFaultsOf('its secret manager', hidden),
+          faults: createLazyFaults('its secret manager', hidden),
           bytesMax: answerBytesMax,
         },
       );

@@ -48,7 +48,7 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
       type === 'kubernetes'
         ? { role: auth['vault_role'], jwt: await readServiceToken(slug, kubernetes.tokenFile) }
         : { role_id: auth['vault_role_id'], secret_id: secrets?.['vault_secret_id']?.reveal() };
-    const url = addressOf(reference, `auth/${auth['vault_auth_mount'] ?? type}/login`);
+    const url = getRegionAddress(reference, `auth/${auth['vault_auth_mount'] ?? type}/login`);
     const answer = await send(reference, {
       method: 'POST',
       url,
@@ -73,7 +73,7 @@ export function vaultSecrets({ send, checkDestination, now, kubernetes }: Option
   const read = async (reference: LiveSecretReference): Promise<{ status: number; body: Buffer }> => {
     const token = await login(reference);
     const headers = [...headersOf(reference), 'x-vault-token', token];
-    return send(reference, { method: 'GET', url: addressOf(reference, dataPath(reference.path)), headers });
+    return send(reference, { method: 'GET', url: getRegionAddress(reference, dataPath(reference.path)), headers });
   };
 
   const check: SecretManager['check'] = ({ auth, path }) => {
@@ -155,7 +155,7 @@ function parseAddress(text: string): URL {
 }
 
 /** `vault_addr` can have a path, if Vault is behind a proxy. */
-function addressOf({ auth }: LiveSecretReference, path: string): URL {
+function getRegionAddress({ auth }: LiveSecretReference, path: string): URL {
   const url = parseAddress(auth['vault_addr'] ?? '');
   const segments = path.split('/').map((segment) => encodeURIComponent(segment));
   url.pathname = `${url.pathname.replace(/\/+$/, '')}/v1/${segments.join('/')}`;

@@ -4,7 +4,7 @@ import { createSnapshot, type Snapshot, type SnapshotOptions } from '#libs/ident
 import type { WorkspaceRole } from '#libs/contracts/people/people.ts';
 import { liveKeys, type LiveKeys } from '#libs/identity/live-callers.ts';
 import { reachesEveryWorkspace } from '#libs/http/rights.ts';
-import { workspaceRoleOf, type LiveUser } from '#libs/http/roles.ts';
+import { getWorkspaceRole, type LiveUser } from '#libs/http/roles.ts';
 import { userKind } from '#libs/people/users/users.ts';
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
@@ -152,7 +152,7 @@ export function createAccessSnapshot({
     },
     roleOf(userId, workspaceId) {
       const user = state().keys.users.get(userId);
-      return user === undefined ? null : workspaceRoleOf(user, workspaceId);
+      return user === undefined ? null : getWorkspaceRole(user, workspaceId);
     },
     findCredential(workspaceId, slug) {
       assertLoaded(workspaceId);

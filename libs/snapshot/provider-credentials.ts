@@ -1,5 +1,5 @@
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
-import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
+import { makeRecordRules } from '#libs/limits/limit-rule.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { accessOf, sharedLimitsId, type LiveIntegration } from '#libs/resources/integrations/integration-data.ts';
 import type { LiveKind } from '#libs/records/live/live-resources.ts';
@@ -79,7 +79,7 @@ function credentialOf(provider: LiveProvider, integration: LiveIntegration | 'un
 function limitsOf({ id: providerId, workspaceId }: LiveProvider, integration: LiveIntegration): LimitRule[] {
   const { id, slug, createdAtMs } = integration;
   const { usage_limits: budgets, rate_limits, usage_reset_at: resetAt } = accessOf(integration, workspaceId);
-  return rulesOfRecord(
+  return makeRecordRules(
     {
       id: sharedLimitsId(id, workspaceId),
       noun: 'integration',

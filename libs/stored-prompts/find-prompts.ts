@@ -29,7 +29,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
     const head = findLive(snapshot.live<LivePrompt>(promptKind), [workspaceId], base);
     const pinned = pins?.prompts[name];
     if (pinned !== undefined) return atVersion(head ?? { workspaceId, slug: base, version: 0 }, pinned);
-    const number = head && (numberOf(head, which) ?? labelled(head, workspaceId, which));
+    const number = head && (asNumber(head, which) ?? labelled(head, workspaceId, which));
     if (head && typeof number === 'number') return { head, number };
     const message = `There is no prompt '${name.slice(0, 200)}'. GET /v1/prompts lists the prompts that you can use.`;
     throw new NotInSnapshot('not_found', 'prompt_not_found', message, { param });
@@ -53,7 +53,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
     const pinned = pins?.partials[name];
     const found =
       pinned === undefined
-        ? { head, number: head && numberOf(head, which) }
+        ? { head, number: head && asNumber(head, which) }
         : atVersion<PartialHead>(head ?? { workspaceId, version: 0 }, pinned);
     if (found.head && typeof found.number === 'number') {
       const version = versionId(found.head.id, found.number);
@@ -107,7 +107,7 @@ function partsOf(name: string): { base: string; which: string | undefined } {
 }
 
 /** null: neither a version number nor `latest`. */
-function numberOf(
+function asNumber(
   { version, lastVersion }: { version: number; lastVersion: number },
   which: string | undefined,
 ): number | null {

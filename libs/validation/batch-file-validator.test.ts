@@ -12,9 +12,13 @@ vi.setConfig({ testTimeout: 60_000 });
 const validator = createBatchFileValidator({ threads: 1 });
 afterAll(() => validator.stop());
 
-const bodyOf = (fields: object = {}) => ({ model: 'm', messages: [{ role: 'user', content: 'hello' }], ...fields });
+const toBodyObject = (fields: object = {}) => ({
+  model: 'm',
+  messages: [{ role: 'user', content: 'hello' }],
+  ...fields,
+});
 const lineOf = (customId: string, fields: object = {}) =>
-  JSON.stringify({ custom_id: customId, method: 'POST', url: '/v1/chat/completions', body: bodyOf(), ...fields });
+  JSON.stringify({ custom_id: customId, method: 'POST', url: '/v1/chat/completions', body: toBodyObject(), ...fields });
 
 async function* inBuffers(bytes: Buffer, bufferBytes = 65_536): AsyncGenerator<Buffer> {
   for (let at = 0; at < bytes.length; at += bufferBytes) yield bytes.subarray(at, at + bufferBytes);
@@ -58,12 +62,12 @@ test('a good file is valid, with its chunks, count and model', async () => {
 });
 
 test('a file with different models has no single model', async () => {
-  const other = lineOf('b', { body: bodyOf({ model: 'n' }) });
+  const other = lineOf('b', { body: toBodyObject({ model: 'n' }) });
   expect(await validate(`${lineOf('a')}\n${other}\n`)).toMatchObject({ valid: true, model: null });
 });
 
 test('what good lines will use is estimated by model, if that is asked for', async () => {
-  const large = lineOf('b', { body: bodyOf({ model: 'n', max_tokens: 7, n: 2 }) });
+  const large = lineOf('b', { body: toBodyObject({ model: 'n', max_tokens: 7, n: 2 }) });
   const { usage } = await validate(`${lineOf('a')}\n${large}\nnot json\n`, { estimatesUsage: true });
   expect(usage).toEqual([
     { model: 'm', lines: 1, inputTokens: 6, outputTokensMax: 0, unboundedLines: 1 },
@@ -73,7 +77,7 @@ test('what good lines will use is estimated by model, if that is asked for', asy
 
 test('more models than a hundred are one entry without a name', async () => {
   const lines = Array.from({ length: 150 }, (_each, index) =>
-    lineOf(`l${index}`, { body: bodyOf({ model: `m${index}` }) }),
+    lineOf(`l${index}`, { body: toBodyObject({ model: `m${index}` }) }),
   );
   const { usage } = await validate(lines.join('\n'), { estimatesUsage: true });
   expect(usage).toHaveLength(101);
@@ -341,7 +345,7 @@ describe('lines that are costly to check', () => {
   });
   const slowLine = (customId: string) => {
     const format = { type: 'json_schema', json_schema: { name: 'x', schema: slowSchema(customId) } };
-    return lineOf(customId, { body: bodyOf({ response_format: format }) });
+    return lineOf(customId, { body: toBodyObject({ response_format: format }) });
   };
 
   test('a schema that compiles too slowly is an error of its line, and the other lines are checked', async () => {

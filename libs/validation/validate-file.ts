@@ -50,7 +50,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
       const goOn = findings.add(checked);
       await findings.flush();
       if (checked.slice.kind === 'lines') buffers.recycle(checked.slice.bytes);
-      input.onProgress?.({ bytes: endOf(checked.slice), lines: findings.lineCount() });
+      input.onProgress?.({ bytes: toCallEnd(checked.slice), lines: findings.lineCount() });
       if (!goOn) break;
       if (input.enough?.aborted === true) {
         findings.leave();
@@ -66,7 +66,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
   }
 }
 
-const endOf = (slice: FileSlice): number =>
+const toCallEnd = (slice: FileSlice): number =>
   slice.offset + (slice.kind === 'lines' ? slice.bytes.length : slice.lengthBytes);
 
 /**

@@ -7,7 +7,7 @@ import { startApiProcess } from './api-process.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts';
 import { createWorkspace } from './second-workspace.ts';
-import { errorOf, sdks, watchCalls } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls } from './sdk.ts';
 
 // AUTH-1, end to end.
 
@@ -206,7 +206,7 @@ describe.each(sdks)('$name', (sdk) => {
     ],
   ])('a call with %s is 400, and reaches nobody', async (_what, headers, param, code) => {
     const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl, defaultHeaders: headers() });
-    const error = await errorOf(client.chat.completions.create({ model: 'any', messages }));
+    const error = await getFailureCode(client.chat.completions.create({ model: 'any', messages }));
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param, code });
     expect(credentialsSeen()).toEqual([]);
@@ -259,7 +259,7 @@ describe.each(sdks)('$name', (sdk) => {
     const status = async (): Promise<number> => (await call('GET', '/batches', { key })).status;
     await eventually(status, (code) => code === 401, { timeoutMs: 1_000 });
     const sent = watchCalls(platform.baseUrl);
-    const error = await errorOf(client.batches.list());
+    const error = await getFailureCode(client.batches.list());
     expect(error).toBeInstanceOf(sdk.OpenAI.AuthenticationError);
     expect(error.code).toBe('invalid_api_key');
     expect(sent.calls).toHaveLength(1);
@@ -284,7 +284,7 @@ describe.each(sdks)('$name', (sdk) => {
       [() => client.get('/logs'), 'logs.read'],
     ];
     for (const [attempt, scope] of refused) {
-      const error = await errorOf(attempt());
+      const error = await getFailureCode(attempt());
       expect(error).toBeInstanceOf(sdk.OpenAI.PermissionDeniedError);
       expect(error).toMatchObject({ status: 403, type: 'permission_error', param: null, code: 'missing_scope' });
       expect(error.message).toContain(`'${scope}'`);
@@ -321,7 +321,7 @@ describe.each(sdks)('$name', (sdk) => {
       expect(await call(method, route, { key })).toMatchObject({ status: 404 });
     }
     const client = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl });
-    const error = await errorOf(client.chat.completions.create({ model: '@scripted/any', messages }));
+    const error = await getFailureCode(client.chat.completions.create({ model: '@scripted/any', messages }));
     expect(error).toMatchObject({ status: 400, param: 'model', code: 'virtual_key_not_found' });
     expect(credentialsSeen()).toEqual([]);
     expect((await call('GET', '/virtual-keys/scripted')).status).toBe(200);

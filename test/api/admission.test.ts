@@ -2,7 +2,7 @@ import { expect, test, type TestContext } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, createBatch, ended, toJsonl, uploadInput } from './batch-kit.ts';
-import { errorOf, sdks, type Client, type Sdk } from './sdk.ts';
+import { getFailureCode, sdks, type Client, type Sdk } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 const sdk = sdks[0] as Sdk;
@@ -21,7 +21,7 @@ test('a workspace at its limit of open batches is asked to retry later, and anot
   const { platform, client, other } = await setUp(context, { SLUICE_OPEN_BATCHES_MAX: '2' });
   const first = await createBatch(sdk, client, chatLines(1));
   await createBatch(sdk, client, chatLines(1));
-  const error = await errorOf(createBatch(sdk, client, chatLines(1)));
+  const error = await getFailureCode(createBatch(sdk, client, chatLines(1)));
   expect(error).toMatchObject({ status: 429, code: 'too_many_open_batches' });
   expect(Number(error.headers?.get('retry-after'))).toBeGreaterThan(0);
   await createBatch(sdk, other, chatLines(1));
@@ -67,7 +67,7 @@ test('a workspace at its limit of queued lines is asked to retry later, and a ba
   expect(more).toMatchObject({ status: 'failed', errors: { data: [{ code: 'too_many_queued_lines', line: null }] } });
   const fitting = await createBatch(sdk, client, hanging.slice(0, 2));
   await eventually(() => client.batches.retrieve(fitting.id), isRunning);
-  const error = await errorOf(createBatch(sdk, client, chatLines(1)));
+  const error = await getFailureCode(createBatch(sdk, client, chatLines(1)));
   expect(error).toMatchObject({ status: 429, code: 'too_many_queued_lines' });
 });
 
@@ -76,14 +76,14 @@ test('a workspace at its storage limit stores no more, not even right after it d
   const text = 'x'.repeat(1_100_000);
   const file = await uploadInput(sdk, client, text);
   const full = { status: 429, code: 'storage_quota_exceeded' };
-  expect(await errorOf(uploadInput(sdk, client, 'y'))).toMatchObject(full);
+  expect(await getFailureCode(uploadInput(sdk, client, 'y'))).toMatchObject(full);
   await client.files.delete(file);
-  expect(await errorOf(uploadInput(sdk, client, 'y'))).toMatchObject(full);
+  expect(await getFailureCode(uploadInput(sdk, client, 'y'))).toMatchObject(full);
   await uploadInput(sdk, other, 'y');
 });
 
 test('an upload that would take the space reserved for results gets 507', async (context) => {
   const { client } = await setUp(context, { SLUICE_DISK_RESERVE: '1000000GiB' });
-  const error = await errorOf(uploadInput(sdk, client, 'y'));
+  const error = await getFailureCode(uploadInput(sdk, client, 'y'));
   expect(error).toMatchObject({ status: 507, code: 'storage_full' });
 });

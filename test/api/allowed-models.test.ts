@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { tagOfArea } from '#apps/api/calls/relay-call.ts';
+import { toAreaTag } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
@@ -60,7 +60,7 @@ beforeAll(async () => {
   const document = (await (await fetch(new URL('/openapi.json', platform.baseUrl))).json()) as {
     paths: Record<string, { post?: { tags: string[] } }>;
   };
-  const areas = new Set(relayAreas.map(tagOfArea));
+  const areas = new Set(relayAreas.map(toAreaTag));
   const relayed = Object.entries(document.paths).filter(([, { post }]) => areas.has(post?.tags[0] ?? ''));
   paths = relayed.map(([path]) => path.replace(/^\/v1/, '').replaceAll(/\{\w+\}/g, 'object-1'));
 });

@@ -198,16 +198,16 @@ test('what was deleted keeps its name in analytics and in the log', async () => 
   expect(list).toMatchObject({ data: [record] });
   const [{ id } = { id: '' }] = list['data'] as { id: string }[];
   expect((await call('GET', `/logs/${id}`, { key: admin })).body).toMatchObject(record);
-  const groupOf = async (by: string) =>
+  const toAddressGroup = async (by: string) =>
     (await call('GET', `/analytics/groups/${by}?${new URLSearchParams(range()).toString()}`, { key: admin })).body;
   const calls = { requests: 1 };
   await eventually(
-    () => groupOf('api_key'),
+    () => toAddressGroup('api_key'),
     ({ total }) => total === 1,
   );
-  expect(await groupOf('api_key')).toMatchObject({ data: [{ ...calls, api_key_name: 'Gone' }] });
-  expect(await groupOf('virtual_key')).toMatchObject({ data: [{ ...calls, virtual_key: 'gone-key' }] });
-  expect(await groupOf('config')).toMatchObject({ data: [{ ...calls, config: 'gone-config' }] });
+  expect(await toAddressGroup('api_key')).toMatchObject({ data: [{ ...calls, api_key_name: 'Gone' }] });
+  expect(await toAddressGroup('virtual_key')).toMatchObject({ data: [{ ...calls, virtual_key: 'gone-key' }] });
+  expect(await toAddressGroup('config')).toMatchObject({ data: [{ ...calls, config: 'gone-config' }] });
 
   await call('DELETE', '/admin/workspaces/short-lived');
   const { data } = (await client.analytics.groups.workspaces(range())) as unknown as Answer;

@@ -38,7 +38,7 @@ async function make(fields: object = {}, key?: string): Promise<{ id: string; ke
   return body as never;
 }
 
-const statusOf = async (key: string, baseUrl?: string): Promise<number> =>
+const httpStatus = async (key: string, baseUrl?: string): Promise<number> =>
   (await call('GET', '/models', undefined, key, baseUrl)).status;
 
 test("the public interface's own client makes, reads, changes, lists and deletes keys", async () => {
@@ -56,7 +56,7 @@ test("the public interface's own client makes, reads, changes, lists and deletes
   const made = await client.apiKeys.create({ type: 'workspace', 'sub-type': 'service', ...fields });
   const { id = '', key = '' } = made;
   expect(made.object).toBe('api-key');
-  expect(await statusOf(key)).toBe(200);
+  expect(await httpStatus(key)).toBe(200);
   const shown = {
     ...fields,
     id,
@@ -77,7 +77,7 @@ test("the public interface's own client makes, reads, changes, lists and deletes
   const list = await client.apiKeys.list({ page_size: 1, current_page: 0 });
   expect(list).toMatchObject({ object: 'list', total: 2, data: [changed] });
   await client.apiKeys.delete({ id });
-  expect(await statusOf(key)).toBe(401);
+  expect(await httpStatus(key)).toBe(401);
   await expect(client.apiKeys.retrieve({ id })).rejects.toMatchObject({ status: 404 });
 });
 
@@ -114,7 +114,7 @@ test.each([
 test('while a key is being replaced both values work in every process, and then only the new one', async () => {
   const first = await make({ scopes: ['models.read'] });
   const running = await startApiProcess(platform);
-  expect(await statusOf(first.key, running)).toBe(200);
+  expect(await httpStatus(first.key, running)).toBe(200);
   const rotated = await call('POST', `/api-keys/${first.id}/rotate`, { key_transition_period_ms: 30 * minute });
   expect(rotated).toMatchObject({ status: 200, body: { id: first.id } });
   expect(rotated.headers.get('cache-control')).toBe('no-store');
@@ -127,18 +127,18 @@ test('while a key is being replaced both values work in every process, and then 
   const later = await startApiProcess(platform);
   for (const baseUrl of [platform.baseUrl, running, later]) {
     await eventually(
-      () => statusOf(second ?? '', baseUrl),
+      () => httpStatus(second ?? '', baseUrl),
       (status) => status === 200,
     );
-    expect(await statusOf(first.key, baseUrl)).toBe(200);
+    expect(await httpStatus(first.key, baseUrl)).toBe(200);
   }
   await platform.passTime(31 * minute);
   for (const baseUrl of [platform.baseUrl, running, later]) {
     await eventually(
-      () => statusOf(first.key, baseUrl),
+      () => httpStatus(first.key, baseUrl),
       (status) => status === 401,
     );
-    expect(await statusOf(second ?? '', baseUrl)).toBe(200);
+    expect(await httpStatus(second ?? '', baseUrl)).toBe(200);
   }
   expect((await call('GET', `/api-keys/${first.id}`)).body).toMatchObject({ key_transition_expires_at: null });
 });
@@ -148,10 +148,10 @@ test('a rotation keeps the time that earlier ones promised, and 0 ends all earli
   const rotate = async (body?: object) => (await call('POST', `/api-keys/${id}/rotate`, body)).body['key'] as string;
   const second = await rotate();
   const third = await rotate({ id });
-  for (const key of [first, second, third]) expect(await statusOf(key)).toBe(200);
+  for (const key of [first, second, third]) expect(await httpStatus(key)).toBe(200);
   const fourth = await rotate({ key_transition_period_ms: 0 });
-  for (const key of [first, second, third]) expect(await statusOf(key)).toBe(401);
-  expect(await statusOf(fourth)).toBe(200);
+  for (const key of [first, second, third]) expect(await httpStatus(key)).toBe(401);
+  expect(await httpStatus(fourth)).toBe(200);
   for (let times = 0; times < 10; times += 1) await rotate();
   expect(await call('POST', `/api-keys/${id}/rotate`)).toMatchObject({
     status: 409,
@@ -238,13 +238,13 @@ test('what a change leaves out stays, in the defaults as well', async () => {
 
 test('a change takes effect at once, also when it takes rights away', async () => {
   const { id, key } = await make({ scopes: ['models.read'] });
-  expect(await statusOf(key)).toBe(200);
+  expect(await httpStatus(key)).toBe(200);
   await call('PUT', `/api-keys/${id}`, { scopes: ['chat.write'] });
-  expect(await statusOf(key)).toBe(403);
+  expect(await httpStatus(key)).toBe(403);
   await call('PUT', `/api-keys/${id}`, { scopes: null });
-  expect(await statusOf(key)).toBe(200);
+  expect(await httpStatus(key)).toBe(200);
   await call('PUT', `/api-keys/${id}`, { expires_at: '2020-01-01T00:00:00Z' });
-  expect(await statusOf(key)).toBe(401);
+  expect(await httpStatus(key)).toBe(401);
   expect((await call('GET', `/api-keys/${id}`)).body).toMatchObject({ status: 'expired' });
 });
 
@@ -311,8 +311,8 @@ test('a replaced first key does not work again because the process starts with i
   const old = platform.adminKey;
   await bootstrap({ db, eventLog: createEventLog(db) }, new Secret(old));
   await platform.api.platform.access.snapshot.refresh();
-  expect(await statusOf(old)).toBe(401);
-  expect(await statusOf(key)).toBe(200);
+  expect(await httpStatus(old)).toBe(401);
+  expect(await httpStatus(key)).toBe(200);
 });
 
 test('all of this is what the log says', async () => {

@@ -8,7 +8,7 @@ import { startPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { hang } from '#test/upstream.ts';
 import { canary, postJson, startScriptedPlatform, storeVirtualKey } from './scripted-provider.ts';
-import { errorOf, sdks } from './sdk.ts';
+import { getFailureCode, sdks } from './sdk.ts';
 
 // What callers, networks and disks do wrong, and that each gets an answer that says so. Malformed batch files are in
 // batch-validation, forms in files, credentials in access.
@@ -427,7 +427,7 @@ test('an upload beyond the limit is 413, and leaves neither a file nor bytes', a
   if (!sdk) throw new Error('no SDK');
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   const file = await sdk.toFile(Buffer.alloc(3 * 1_048_576, 'x'), 'large.jsonl');
-  expect(await errorOf(client.files.create({ file, purpose: 'batch' }))).toMatchObject({
+  expect(await getFailureCode(client.files.create({ file, purpose: 'batch' }))).toMatchObject({
     status: 413,
     code: 'file_too_large',
     type: 'invalid_request_error',
@@ -471,7 +471,7 @@ test.skipIf(small === null)(
         const client = new OpenAI({ apiKey: full.adminKey, baseURL: full.baseUrl });
         const upload = async (sizeBytes: number) =>
           await client.files.create({ file: await toFile(Buffer.alloc(sizeBytes, 'x'), 'a.jsonl'), purpose: 'batch' });
-        const error = await errorOf(upload(3 * 1_048_576));
+        const error = await getFailureCode(upload(3 * 1_048_576));
         expect(error).toBeInstanceOf(OpenAI.InternalServerError);
         expect(error).toMatchObject({ status: 507, type: 'server_error', param: null, code: 'storage_full' });
         expect(error.message).toContain('Nothing was stored');

@@ -7,7 +7,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startUpstream, type UpstreamReply } from '#test/upstream.ts';
 import { chatLines, createBatch, ended, resultsOf, type Batch } from './batch-kit.ts';
 import { storeVirtualKey } from './scripted-provider.ts';
-import { errorOf, sdks, watchCalls, type Client, type Sdk } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client, type Sdk } from './sdk.ts';
 
 // BATCH-5 to BATCH-8, RESULT-4: batches that end early, or whose worker dies. They mostly wait, so they run side by side.
 
@@ -253,7 +253,7 @@ test.concurrent('a batch past its window is expired, with its done lines kept an
     });
     expect(batch.expired_at).toBeGreaterThanOrEqual(created.expires_at ?? Number.POSITIVE_INFINITY);
     await expectDivided(client, batch, { code: 'batch_expired', total });
-    const error = await errorOf(client.batches.cancel(batch.id));
+    const error = await getFailureCode(client.batches.cancel(batch.id));
     expect(error).toMatchObject({ status: 409, code: null });
     expect(error.message).toContain("Cannot cancel a batch with status 'expired'.");
   }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, ended, resultsOf, runBatch, uploadInput } from './batch-kit.ts';
-import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // BATCH-2, BATCH-6, BATCH-9, BATCH-10, BATCH-14: what the routes of batches take and refuse.
@@ -54,7 +54,7 @@ describe.each(sdks)('$name', (sdk) => {
       file: await sdk.toFile(Buffer.from('{}\n'), 'x.jsonl'),
       purpose: 'fine-tune',
     });
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.batches.create({ input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }),
     );
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
@@ -72,7 +72,7 @@ describe.each(sdks)('$name', (sdk) => {
     ['priority', { priority: 'high' }, 'unknown_parameter', "Unknown parameter: 'priority'."],
   ])('a wrong %s (%j) is 400 %s', async (param, fields, code, message) => {
     const good = { input_file_id: 'file-x', endpoint: '/v1/chat/completions', completion_window: '24h' };
-    const error = await errorOf(client.batches.create({ ...good, ...fields } as never));
+    const error = await getFailureCode(client.batches.create({ ...good, ...fields } as never));
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param, code });
     expect(error.message).toContain(message);
@@ -105,7 +105,7 @@ describe.each(sdks)('$name', (sdk) => {
       { param: 'metadata', code: 'invalid_type', says: 'expected an object, but got an array instead.' },
     ],
   ])('metadata with %s is 400', async (_what, metadata, { param, code, says }) => {
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.batches.create({
         input_file_id: 'file-x',
         endpoint: '/v1/chat/completions',
@@ -146,7 +146,7 @@ describe.each(sdks)('$name', (sdk) => {
     const completed = await runBatch(sdk, client, chatLines(1));
     const failed = await runBatch(sdk, client, 'not json\n');
     for (const { id, status } of [completed, failed]) {
-      const error = await errorOf(client.batches.cancel(id));
+      const error = await getFailureCode(client.batches.cancel(id));
       expect(error).toBeInstanceOf(sdk.OpenAI.ConflictError);
       expect(error).toMatchObject({ status: 409, type: 'invalid_request_error', param: null, code: null });
       expect(error.message).toContain(`Cannot cancel a batch with status '${status}'.`);
@@ -158,7 +158,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test('cancelling or retrieving an unknown batch is 404', async () => {
     for (const call of ['cancel', 'retrieve'] as const) {
-      const error = await errorOf(client.batches[call]('batch_unknown'));
+      const error = await getFailureCode(client.batches[call]('batch_unknown'));
       expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
       expect(error).toMatchObject({ status: 404, type: 'invalid_request_error' });
       expect(error.message).toContain("No batch found with id 'batch_unknown'.");
@@ -195,7 +195,7 @@ describe.each(sdks)('$name', (sdk) => {
       () => other.files.content(outputId),
       () => other.files.delete(outputId),
     ]) {
-      expect(await errorOf(call())).toMatchObject({ status: 404 });
+      expect(await getFailureCode(call())).toMatchObject({ status: 404 });
     }
     expect((await other.batches.list()).data).toEqual([]);
     expect((await other.files.list()).data).toEqual([]);
@@ -244,9 +244,12 @@ describe.each(sdks)('$name', (sdk) => {
       [{ limit: 101 }, 'integer_above_max_value'],
       [{ limit: 'many' as unknown as number }, 'invalid_type'],
     ] as const) {
-      expect(await errorOf(own.batches.list(query))).toMatchObject({ status: 400, param: 'limit', code });
+      expect(await getFailureCode(own.batches.list(query))).toMatchObject({ status: 400, param: 'limit', code });
     }
-    expect(await errorOf(own.batches.list({ after: 'batch_unknown' }))).toMatchObject({ status: 400, param: 'after' });
+    expect(await getFailureCode(own.batches.list({ after: 'batch_unknown' }))).toMatchObject({
+      status: 400,
+      param: 'after',
+    });
   });
 
   test('a create that is sent again after a lost reply makes one batch', async () => {
@@ -266,7 +269,7 @@ describe.each(sdks)('$name', (sdk) => {
     const again = await client.batches.create(params, { headers: { 'Idempotency-Key': key } }).withResponse();
     expect(again.data).toEqual(byKey);
     expect(again.response.headers.get('idempotent-replayed')).toBe('true');
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.batches.create({ ...params, metadata: { other: 'body' } }, { headers: { 'Idempotency-Key': key } }),
     );
     expect(error).toBeInstanceOf(sdk.OpenAI.ConflictError);

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, createBatch, ended, resultsOf, runBatch, uploadInput, type Batch } from './batch-kit.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 // BATCH-1, BATCH-3, BATCH-4, BATCH-11 to BATCH-13, RESULT-1, RESULT-2: what becomes of a batch.
 
@@ -255,7 +255,7 @@ describe.each(sdks)('$name', (sdk) => {
       ({ status }) => status === 'in_progress',
     );
     await client.files.delete(created.input_file_id);
-    expect(await errorOf(client.files.retrieve(created.input_file_id))).toMatchObject({ status: 404 });
+    expect(await getFailureCode(client.files.retrieve(created.input_file_id))).toMatchObject({ status: 404 });
     expect((await client.batches.retrieve(created.id)).status).toBe('in_progress');
     const batch = await ended(client, created);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 30, completed: 30, failed: 0 } });
@@ -276,7 +276,7 @@ describe.each(sdks)('$name', (sdk) => {
       [3_599, 'integer_below_min_value'],
       [2_592_001, 'integer_above_max_value'],
     ] as const) {
-      const error = await errorOf(
+      const error = await getFailureCode(
         createBatch(sdk, client, chatLines(1), { output_expires_after: { anchor: 'created_at', seconds } }),
       );
       expect(error).toMatchObject({ status: 400, param: 'output_expires_after.seconds', code });

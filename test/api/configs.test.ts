@@ -45,7 +45,7 @@ const chat = (headers: Record<string, string>, body: Json = {}) =>
 const byConfig = (config: string | object, headers: Record<string, string> = {}, body: Json = {}) =>
   chat({ 'x-gateway-config': typeof config === 'string' ? config : JSON.stringify(config), ...headers }, body);
 const option = (response: Response) => response.headers.get('x-gateway-last-used-option-index');
-const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
+const getFailureCode = async (response: Response) => ((await response.json()) as { error: Json }).error;
 
 const broken = (virtual_key: string, status = 503) => ({
   virtual_key,
@@ -185,7 +185,7 @@ test('a refusal of the gateway ends the call, and an answer says which target it
   const response = await byConfig({ strategy: { mode: 'fallback' }, targets });
   expect(response.status).toBe(400);
   expect(option(response)).toBe('config.targets[0]');
-  expect(await errorOf(response)).toMatchObject({
+  expect(await getFailureCode(response)).toMatchObject({
     code: 'virtual_key_not_found',
     param: 'x-gateway-config.targets[0].virtual_key',
   });
@@ -209,7 +209,7 @@ test("a key's default config is used, a config of the call wins, and a deleted o
   await call('DELETE', '/configs/default');
   const after = await chat(key);
   expect(after.status).toBe(400);
-  expect(await errorOf(after)).toMatchObject({
+  expect(await getFailureCode(after)).toMatchObject({
     code: 'config_not_found',
     message: expect.stringMatching(/default config/),
   });
@@ -248,7 +248,7 @@ test('headers alone bound the time of a call and retry it, and win over the conf
   const hung = { 'x-gateway-virtual-key': 'first' };
   const timedOut = await chat({ ...hung, 'x-gateway-request-timeout': '100' }, { model: 'sim-fault-hang' });
   expect(timedOut.status).toBe(504);
-  expect(await errorOf(timedOut)).toMatchObject({ code: 'upstream_answer_timeout' });
+  expect(await getFailureCode(timedOut)).toMatchObject({ code: 'upstream_answer_timeout' });
   const retried = await chat(
     { ...hung, 'x-gateway-retry-count': '1' },
     { model: 'sim-fault-500-then-ok-1', messages: [{ role: 'user', content: 'retried' }] },
@@ -257,7 +257,7 @@ test('headers alone bound the time of a call and retry it, and win over the conf
   const config = { virtual_key: 'first', request_timeout: 60_000, override_params: { model: 'sim-fault-hang' } };
   expect((await byConfig(config, { 'x-gateway-request-timeout': '100' })).status).toBe(504);
   const wrong = await chat({ ...hung, 'x-gateway-request-timeout': 'soon' });
-  expect([wrong.status, (await errorOf(wrong))['param']]).toEqual([400, 'x-gateway-request-timeout']);
+  expect([wrong.status, (await getFailureCode(wrong))['param']]).toEqual([400, 'x-gateway-request-timeout']);
 });
 
 test('a key in the config of a call reaches its provider, and neither the log nor the request log', async () => {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { postJson } from './scripted-provider.ts';
-import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client } from './sdk.ts';
 
 // ERR-1, ERR-3 to ERR-5, and the classes that the SDKs make of errors.
 
@@ -170,7 +170,9 @@ describe.each(sdks)('$name', (sdk) => {
     [500, 'InternalServerError'],
     [503, 'InternalServerError'],
   ] as const)('a status %i of the provider is a %s with message, type, param and code', async (status, name) => {
-    const error = await errorOf(ask(status === 429 ? 'sim-fault-429-none' : `sim-fault-${status}`, { maxRetries: 0 }));
+    const error = await getFailureCode(
+      ask(status === 429 ? 'sim-fault-429-none' : `sim-fault-${status}`, { maxRetries: 0 }),
+    );
     expect(error).toBeInstanceOf(sdk.OpenAI[name]);
     expect(error).toMatchObject({ status, param: null, requestID: expect.stringMatching(/^req_[0-9a-f]{32}$/) });
     expect(error.type).toMatch(/^\w+$/);
@@ -179,7 +181,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('an HTML error page of the provider becomes an error of the same status with the four keys', async () => {
-    const error = await errorOf(ask('sim-fault-html-503', { maxRetries: 0 }));
+    const error = await getFailureCode(ask('sim-fault-html-503', { maxRetries: 0 }));
     expect(error).toBeInstanceOf(sdk.OpenAI.InternalServerError);
     expect(Object.keys(error.error as object).toSorted()).toEqual(['code', 'message', 'param', 'type']);
     expect(error.message).toMatch(
@@ -194,7 +196,7 @@ describe.each(sdks)('$name', (sdk) => {
     ] as const) {
       const sent = watchCalls(platform.baseUrl);
       const stranger = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl });
-      const error = await errorOf(stranger.chat.completions.create({ model: '@simulator/sim-small', messages }));
+      const error = await getFailureCode(stranger.chat.completions.create({ model: '@simulator/sim-small', messages }));
       expect(error).toBeInstanceOf(sdk.OpenAI.AuthenticationError);
       expect(error).toMatchObject({ status: 401, type: invalid, param: null, code });
       expect(sent.calls).toHaveLength(1);
@@ -204,7 +206,7 @@ describe.each(sdks)('$name', (sdk) => {
   test('an exhausted quota is a 429 that is not retried', async () => {
     platform.simulator.resetStats();
     const sent = watchCalls(platform.baseUrl);
-    const error = await errorOf(ask('sim-fault-429-quota'));
+    const error = await getFailureCode(ask('sim-fault-429-quota'));
     expect(error).toBeInstanceOf(sdk.OpenAI.RateLimitError);
     expect(error).toMatchObject({ status: 429, type: 'insufficient_quota', code: 'insufficient_quota' });
     expect(error.headers?.get('x-should-retry')).toBe('false');

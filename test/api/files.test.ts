@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { FileListParams } from 'openai/resources/files';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // FILE-1 to FILE-8.
@@ -84,11 +84,11 @@ describe.each(sdks)('$name', (sdk) => {
       [3_600.5, 'invalid_type'],
       ['soon' as unknown as number, 'invalid_type'],
     ] as const) {
-      const error = await errorOf(create(seconds));
+      const error = await getFailureCode(create(seconds));
       expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
       expect(error).toMatchObject({ status: 400, param: 'expires_after.seconds', code });
     }
-    const error = await errorOf(create(3_600, 'uploaded_at'));
+    const error = await getFailureCode(create(3_600, 'uploaded_at'));
     expect(error).toMatchObject({ status: 400, param: 'expires_after.anchor', code: 'invalid_value' });
     expect((await client.files.list()).data).toHaveLength(before);
   });
@@ -141,7 +141,7 @@ describe.each(sdks)('$name', (sdk) => {
       [{ purpose: 'x' }, 'purpose', 'invalid_value'],
       [{ after: 'file-unknown' }, 'after', 'invalid_value'],
     ] as const) {
-      expect(await errorOf(own.files.list(query as never))).toMatchObject({ status: 400, param, code });
+      expect(await getFailureCode(own.files.list(query as never))).toMatchObject({ status: 400, param, code });
     }
   });
 
@@ -154,7 +154,7 @@ describe.each(sdks)('$name', (sdk) => {
       () => client.files.delete(id),
       () => client.files.retrieve('file-unknown'),
     ]) {
-      const error = await errorOf(call());
+      const error = await getFailureCode(call());
       expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
       expect(error).toMatchObject({ status: 404, type: 'invalid_request_error', param: 'id', code: null });
       expect(error.message).toContain('No such File object: file-');

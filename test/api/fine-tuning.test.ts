@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, runBatch } from './batch-kit.ts';
-import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // TUNE-1, TUNE-2, and what the routes of fine-tuning take and refuse.
@@ -118,7 +118,7 @@ describe.each(sdks)('$name', (sdk) => {
     await reaches(second.id, 'queued');
     train(20_000);
     await reaches(second.id, 'succeeded');
-    const error = await errorOf(client.fineTuning.jobs.cancel(second.id));
+    const error = await getFailureCode(client.fineTuning.jobs.cancel(second.id));
     expect(error).toBeInstanceOf(sdk.OpenAI.ConflictError);
     expect(sent.to(new RegExp(`POST .*${second.id}/cancel`))).toHaveLength(1);
   });
@@ -147,7 +147,7 @@ describe.each(sdks)('$name', (sdk) => {
     const params = { model: 'sim-small', training_file: training, seed: 1 };
     const first = await client.fineTuning.jobs.create(params, { headers });
     expect((await client.fineTuning.jobs.create(params, { headers })).id).toBe(first.id);
-    const changed = await errorOf(client.fineTuning.jobs.create({ ...params, seed: 2 }, { headers }));
+    const changed = await getFailureCode(client.fineTuning.jobs.create({ ...params, seed: 2 }, { headers }));
     expect(changed.status).toBe(409);
     const again = { headers: { 'X-Stainless-Retry-Count': '1' } };
     const twice = { ...params, suffix: `retry-${sdk.name.replace(' ', '-')}` };
@@ -176,7 +176,7 @@ describe.each(sdks)('$name', (sdk) => {
       { param: 'method.reinforcement.grader' },
     ],
   ])('%s is refused with 400 and its name', async ([, params, expected]) => {
-    const error = await errorOf(create(params));
+    const error = await getFailureCode(create(params));
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
     expect(error).toMatchObject({ type: 'invalid_request_error', ...expected });
   });
@@ -184,7 +184,7 @@ describe.each(sdks)('$name', (sdk) => {
   test('a file of another purpose and a provider that trains nothing are refused', async () => {
     const file = await sdk.toFile(Buffer.from('{}\n'), 'x.jsonl');
     const batch = await client.files.create({ file, purpose: 'batch' });
-    expect(await errorOf(create({ training_file: batch.id }))).toMatchObject({
+    expect(await getFailureCode(create({ training_file: batch.id }))).toMatchObject({
       status: 400,
       param: 'training_file',
       message: expect.stringContaining("purpose 'batch'"),
@@ -196,13 +196,13 @@ describe.each(sdks)('$name', (sdk) => {
       'x-gateway-provider': 'groq',
     };
     const params = { model: 'x', training_file: training };
-    expect(await errorOf(client.fineTuning.jobs.create(params, { headers }))).toMatchObject({
+    expect(await getFailureCode(client.fineTuning.jobs.create(params, { headers }))).toMatchObject({
       status: 400,
       code: 'unsupported_operation',
       message: expect.stringContaining('groq'),
     });
     expect(
-      await errorOf(client.fineTuning.jobs.create(params, { headers: { 'x-gateway-virtual-key': null } })),
+      await getFailureCode(client.fineTuning.jobs.create(params, { headers: { 'x-gateway-virtual-key': null } })),
     ).toMatchObject({
       status: 400,
       code: 'missing_credentials',
@@ -224,7 +224,7 @@ describe.each(sdks)('$name', (sdk) => {
         () => jobs.checkpoints.list(id),
       ];
       for (const call of calls) {
-        const error = await errorOf(call());
+        const error = await getFailureCode(call());
         expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
         expect(error.message).toContain(`Could not find fine tune: ${id}`);
       }
@@ -238,7 +238,7 @@ describe.each(sdks)('$name', (sdk) => {
       jobs.list({ limit: 0 }),
       jobs.listEvents(job.id, { limit: 101 }),
     ];
-    const params = await Promise.all(bad.map(async (call) => (await errorOf(call)).param));
+    const params = await Promise.all(bad.map(async (call) => (await getFailureCode(call)).param));
     expect(params).toEqual(['after', 'after', 'after', 'limit', 'limit']);
   });
 });

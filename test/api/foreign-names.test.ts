@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { tagOfArea } from '#apps/api/calls/relay-call.ts';
+import { toAreaTag } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { bodyOf, namingMembersOf, sampleWith, type DocumentedOperation } from './naming-members.ts';
+import { toBodyObject, namingMembersOf, sampleWith, type DocumentedOperation } from './naming-members.ts';
 import { createRecordMaker, recordPaths, send, type RecordMaker } from './record-makers.ts';
 
 // Whatever member of a body or query names a record, the name of another workspace's record is answered like one that nobody has.
@@ -31,7 +31,7 @@ beforeAll(async () => {
     keys[role] = (await first.make('/v1/api-keys/workspace/user', key))['key'] ?? '';
   }
   other = createRecordMaker(platform, { key: keys.other, workspaceId: id, name: 'over-there' });
-  const relayed = new Set(relayAreas.map(tagOfArea));
+  const relayed = new Set(relayAreas.map(toAreaTag));
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods)
       // What lies at a provider has no record here, and another name of a route does the same.
@@ -95,7 +95,7 @@ async function ask(key: string, operation: Operation, member: Member, name: stri
     ...(path.startsWith('/v1/analytics/') ? [aDay] : []),
     ...(isInQuery ? [`${place[0]}=${encodeURIComponent(name)}`] : []),
   ].join('&');
-  const schema = method === 'GET' ? undefined : bodyOf(documented);
+  const schema = method === 'GET' ? undefined : toBodyObject(documented);
   const sample = schema && sampleWith(document, schema, isInQuery ? [] : place, isInQuery ? undefined : name);
   const body = bodies[nameOf(operation, member)]?.(name) ?? (sample as object | undefined);
   const { status, text } = await send(platform, method, `${addressed(path)}?${query}`, key, body);

@@ -5,7 +5,7 @@ import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 // The virtual key in the part `model` of a form: audio, and images that are edited.
 
@@ -79,7 +79,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test('after a file that is too large to be read first, the refusal says what to do', async () => {
     const file = await sdk.toFile(randomBytes(1_500_000), 'speech.mp3');
-    const error = await errorOf(client.audio.transcriptions.create({ file, model }));
+    const error = await getFailureCode(client.audio.transcriptions.create({ file, model }));
     expect(error).toMatchObject({
       status: 400,
       code: 'missing_credentials',
@@ -93,7 +93,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('a virtual key that does not exist is reported before anything is sent', async () => {
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.audio.transcriptions.create({ file: await speech(), model: '@nobody/whisper-1' }),
     );
     expect(error).toMatchObject({ status: 400, code: 'virtual_key_not_found', param: 'model' });

@@ -5,7 +5,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startUpstream, streamOf, type Upstream, type UpstreamScript } from '#test/upstream.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { postJson, storeVirtualKey } from './scripted-provider.ts';
-import { errorOf, sdks } from './sdk.ts';
+import { getFailureCode, sdks } from './sdk.ts';
 
 const [sdk] = sdks;
 if (!sdk) throw new Error('no SDK');
@@ -181,7 +181,7 @@ test('the official SDK sees 446 as an error and 246 as an answer', async () => {
     client.chat.completions.create(body('Apple') as never, {
       headers: { 'x-gateway-config': JSON.stringify({ input_guardrails: [guardrail] }) },
     });
-  expect(await errorOf(call({ ...noApples, deny: true }))).toMatchObject({ status: 446, type: 'hooks_failed' });
+  expect(await getFailureCode(call({ ...noApples, deny: true }))).toMatchObject({ status: 446, type: 'hooks_failed' });
   expect(await call(noApples)).toMatchObject({ choices: [{ message: { content: 'All is well.' } }] });
 });
 

@@ -61,7 +61,7 @@ async function share(slug: string, more: object = {}, access: object = {}): Prom
   expect(shared).toMatchObject({ status: 200 });
 }
 
-const statusOf = async (slug: string) => (await ask('GET', `/providers/${slug}`)).body['status'];
+const httpStatus = async (slug: string) => (await ask('GET', `/providers/${slug}`)).body['status'];
 const chat = (model: string, key?: string) => ask('POST', '/chat/completions', { model, messages }, key);
 
 describe('the official client', () => {
@@ -207,7 +207,7 @@ describe('a provider', () => {
       status: 403,
       body: { error: { code: 'integration_not_shared' } },
     });
-    expect(await statusOf('gone')).toBe('integration_not_shared');
+    expect(await httpStatus('gone')).toBe('integration_not_shared');
     await ask('PUT', '/integrations/gone/workspaces', { global_workspace_access: { enabled: true } });
     // What a workspace has of its own counts, until it is overridden.
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 403 });
@@ -217,12 +217,12 @@ describe('a provider', () => {
       override_existing_workspaces_access: true,
     });
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 200 });
-    expect(await statusOf('gone')).toBe('active');
+    expect(await httpStatus('gone')).toBe('active');
     // Sharing with all has given every workspace a provider.
     expect(await chat('@gone/gpt-5', other.key)).toMatchObject({ status: 200 });
     await ask('DELETE', '/integrations/gone');
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 403, body: { error: { code: 'integration_deleted' } } });
-    expect(await statusOf('gone')).toBe('integration_deleted');
+    expect(await httpStatus('gone')).toBe('integration_deleted');
     await ask('DELETE', '/providers/gone');
     expect(await chat('@gone/gpt-5')).toMatchObject({
       status: 400,

@@ -3,7 +3,7 @@ import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { postJson } from './scripted-provider.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 // JSON objects of a provider that has no mode for them: Claude's API, behind which the simulator's `sim-echo` says whatever
 // the user said, JSON or not.
@@ -40,7 +40,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test.each([false, true])('prose is an error and no answer, recorded as a paid call (stream: %j)', async (stream) => {
     const traceId = `json-object-${sdk.name}-${stream}`;
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.chat.completions.create(asked(prose, { stream }), { headers: { 'x-gateway-trace-id': traceId } }),
     );
     expect(error).toBeInstanceOf(sdk.OpenAI.InternalServerError);

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
+import { getFailureCode, sdks, watchCalls, type Client } from './sdk.ts';
 
 // CALL-1, CALL-6 to CALL-8, and calls without streaming in general.
 
@@ -227,7 +227,7 @@ describe.each(sdks)('$name', (sdk) => {
       created: 7,
       owned_by: 'me',
     });
-    const error = await errorOf(client.models.retrieve('@scripted/other'));
+    const error = await getFailureCode(client.models.retrieve('@scripted/other'));
     expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
     expect(error).toMatchObject({ status: 404, code: 'model_not_found', param: 'model' });
   });
@@ -254,7 +254,7 @@ describe.each(sdks)('$name', (sdk) => {
       upstream.script((reply) =>
         reply.json(status, { error: { message: 'No.', type: 't', param: null, code: 'c' } }, { 'retry-after-ms': '1' }),
       );
-      const error = await errorOf(client.chat.completions.create({ model: '@scripted/any', messages }));
+      const error = await getFailureCode(client.chat.completions.create({ model: '@scripted/any', messages }));
       expect(error).toMatchObject({ status, code: 'c', type: 't', message: expect.stringContaining('No.') });
       expect(upstream.requests).toHaveLength(calls);
     }

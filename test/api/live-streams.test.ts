@@ -3,7 +3,7 @@ import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { postJson, startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 // SSE-1 to SSE-9.
 
@@ -58,7 +58,7 @@ async function directPayloads(body: Record<string, unknown>): Promise<string[]> 
   return (await response.text()).split('\n\n').flatMap((frame) => (frame === '' ? [] : [frame.slice('data: '.length)]));
 }
 
-const textOf = (chunks: readonly Pick<Chunk, 'choices'>[], index = 0): string =>
+const asText = (chunks: readonly Pick<Chunk, 'choices'>[], index = 0): string =>
   chunks
     .flatMap(({ choices }) => choices.filter((choice) => choice.index === index))
     .map(({ delta }) => delta.content ?? '')
@@ -146,7 +146,7 @@ test('two choices keep their indexes while they take turns', async () => {
   const finished = chunks.filter(({ choices }) => choices[0]?.finish_reason === 'stop');
   expect(new Set(finished.map(({ choices }) => choices[0]?.index))).toEqual(new Set([0, 1]));
   expect(finished).toHaveLength(2);
-  expect(textOf(chunks, 0)).not.toBe(textOf(chunks, 1));
+  expect(asText(chunks, 0)).not.toBe(asText(chunks, 1));
 });
 
 test.each(['truncated-stream', 'cut', 'reset', 'error-in-stream-late', 'error-event', 'stall', 'invalid-json'])(
@@ -216,7 +216,7 @@ test('a character that is cut between two pieces arrives whole', async () => {
     for (const byte of bytes) await reply.write(Buffer.from([byte]));
     reply.end();
   });
-  expect(textOf(await chunksOf({ model: '@scripted/any' }))).toBe(content);
+  expect(asText(await chunksOf({ model: '@scripted/any' }))).toBe(content);
   const options = { stream_options: { include_usage: true } };
   expect(await payloadsOf({ model: '@simulator/sim-fault-split-utf8', ...options })).toEqual(
     await directPayloads({ model: 'sim-fault-split-utf8', ...options }),
@@ -229,7 +229,7 @@ test.each(['comments', 'crlf'])('keep-alive comments and line ends of the provid
   const whole = (await (await postJson(platform, '/chat/completions', { model, messages })).json()) as {
     choices: { message: { content: string } }[];
   };
-  expect(textOf(chunks)).toBe(whole.choices[0]?.message.content);
+  expect(asText(chunks)).toBe(whole.choices[0]?.message.content);
   expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('stop');
 });
 
@@ -245,7 +245,7 @@ describe.each(sdks)('$name', (sdk) => {
     const chunks = [];
     for await (const each of await stream('@simulator/sim-small')) chunks.push(each);
     const whole = await client.chat.completions.create({ model: '@simulator/sim-small', messages });
-    expect(textOf(chunks as Chunk[])).toBe(whole.choices[0]?.message.content);
+    expect(asText(chunks as Chunk[])).toBe(whole.choices[0]?.message.content);
   });
 
   test('a stream ends for the SDK although the provider holds its connection open', async () => {
@@ -297,7 +297,7 @@ describe.each(sdks)('$name', (sdk) => {
     'a provider that dies in the middle of a stream (%s) is an APIError, after what came before',
     async (fault) => {
       const seen: string[] = [];
-      const error = await errorOf(
+      const error = await getFailureCode(
         (async () => {
           for await (const { choices } of await stream(`@simulator/sim-fault-${fault}`)) {
             seen.push(choices[0]?.delta.content ?? '');
@@ -312,7 +312,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test('a 429 before the first byte is a real 429, with its headers', async () => {
     platform.simulator.resetStats();
-    const error = await errorOf(stream('@simulator/sim-fault-429-ms'));
+    const error = await getFailureCode(stream('@simulator/sim-fault-429-ms'));
     expect(error).toBeInstanceOf(sdk.OpenAI.RateLimitError);
     expect(error).toMatchObject({ status: 429, code: 'rate_limit_exceeded', type: 'requests', param: null });
     expect(error.headers?.get('retry-after-ms')).toBe('50');
@@ -327,7 +327,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('an error as the first event is an HTTP error', async () => {
-    const error = await errorOf(
+    const error = await getFailureCode(
       client.chat.completions.create(
         { model: '@simulator/sim-fault-error-in-stream', messages, stream: true },
         { maxRetries: 0 },
@@ -344,7 +344,7 @@ describe.each(sdks)('$name', (sdk) => {
     })) {
       chunks.push(each);
     }
-    expect(textOf(chunks as Chunk[])).toMatch(/\w/);
+    expect(asText(chunks as Chunk[])).toMatch(/\w/);
     expect(chunks[0]?.choices[0]?.delta.role).toBe('assistant');
     expect(chunks.flatMap(({ choices }) => choices[0]?.finish_reason ?? [])).toEqual(['stop']);
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: expect.any(Number) } });
@@ -353,7 +353,7 @@ describe.each(sdks)('$name', (sdk) => {
   test.each(['html', 'empty', 'null'])(
     'a provider that answers a stream request with nothing usable (%s) is 502',
     async (fault) => {
-      const error = await errorOf(
+      const error = await getFailureCode(
         client.chat.completions.create(
           { model: `@simulator/sim-fault-${fault}`, messages, stream: true },
           { maxRetries: 0 },
@@ -394,7 +394,7 @@ describe.each(sdks)('$name', (sdk) => {
       (open) => open === 1,
     );
     abort.abort();
-    expect(await errorOf(call)).toBeInstanceOf(sdk.OpenAI.APIUserAbortError);
+    expect(await getFailureCode(call)).toBeInstanceOf(sdk.OpenAI.APIUserAbortError);
     await eventually(
       () => platform.simulator.stats(),
       ({ aborted_requests, open_requests }) => aborted_requests === before + 1 && open_requests === 0,

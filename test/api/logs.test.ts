@@ -4,7 +4,7 @@ import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { createWorkspace } from './second-workspace.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 /** As the price list charges the simulator: one dollar for a million tokens of input, two of output. */
 const dollarsOf = (input = 0, output = 0): string => new Big(input + 2 * output).div(1_000_000).toFixed();
@@ -161,12 +161,14 @@ describe.each(sdks)('$name', (sdk) => {
   test('failed calls are logged with their status and code, once for each call of the SDK', async () => {
     const traceId = `trace-failed-${sdk.name}`;
     const messages = [{ role: 'user' as const, content: 'Hello' }];
-    await errorOf(client.chat.completions.create({ model: '@simulator/sim-fault-429-ms', messages }, traced(traceId)));
+    await getFailureCode(
+      client.chat.completions.create({ model: '@simulator/sim-fault-429-ms', messages }, traced(traceId)),
+    );
     const rows = await rowsOf({ trace_id: traceId, status: '4xx' }, 3);
     expect(rows.map(({ status, error_code, usage, attempts }) => ({ status, error_code, usage, attempts }))).toEqual(
       Array.from({ length: 3 }, () => ({ status: 429, error_code: 'http_429', usage: null, attempts: 1 })),
     );
-    await errorOf(
+    await getFailureCode(
       client.chat.completions.create(
         { model: '@simulator/sim-fault-reset-early', messages },
         { ...traced(`${traceId}-reset`), maxRetries: 0 },
@@ -283,6 +285,6 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await query({ provider: 'openai' })).data).toEqual([]);
     expect((await query({ status: 'error' })).data).toEqual([]);
     expect((await list({ model: 'sim-b' })).data).toEqual([]);
-    expect(await errorOf(client.get(`/logs/${ids[0]}`))).toMatchObject({ status: 404, param: 'log_id' });
+    expect(await getFailureCode(client.get(`/logs/${ids[0]}`))).toMatchObject({ status: 404, param: 'log_id' });
   });
 });

@@ -76,13 +76,13 @@ export function namingMembersOf(document: object, path: string, operation: Docum
   for (const parameter of operation.parameters ?? []) {
     if (parameter.in === 'query') walk(parameter.schema, [parameter.name], true);
   }
-  const body = bodyOf(operation);
+  const body = toBodyObject(operation);
   if (body) walk(body, [], false);
   return [...found.values()];
 }
 
 /** The schema of the JSON body of an operation. */
-export const bodyOf = ({ requestBody }: DocumentedOperation): Schema | undefined =>
+export const toBodyObject = ({ requestBody }: DocumentedOperation): Schema | undefined =>
   requestBody?.content['application/json']?.schema;
 
 const variantsOf = ({ anyOf = [], oneOf = [], allOf = [] }: Schema): Schema[] => [...anyOf, ...oneOf, ...allOf];

@@ -34,9 +34,9 @@ vi.mock('#libs/providers/provider-list.ts', async (importOriginal) => {
 });
 
 vi.mock('#libs/providers/setting-fields.ts', async () => {
-  const { credentialHeadersOf, settingFormsOf } = await import('#libs/providers/setting-fields-module.ts');
+  const { collectCredentialHeaders, collectSettingForms } = await import('#libs/providers/setting-fields-module.ts');
   const { providers } = await import('#libs/providers/provider-list.ts');
-  return { settingFields: settingFormsOf(providers), credentialHeaders: credentialHeadersOf(providers) };
+  return { settingFields: collectSettingForms(providers), credentialHeaders: collectCredentialHeaders(providers) };
 });
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
 import { createReadinessCheck, type Phase } from '#apps/platform/operations/check-readiness.ts';
-import { operationsOf } from '#libs/http/http-test-kit.ts';
+import { listOperations } from '#libs/http/http-test-kit.ts';
 import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import { version } from '#libs/kernel/version.ts';
 import { eventually } from '#test/eventually.ts';
@@ -206,8 +206,8 @@ test('the OpenAPI document is the route table, which has what was promised', asy
   expect(response.headers.get('content-type')).toBe('application/json');
   const document = (await response.json()) as OpenApiDocument;
   expect(document).toMatchObject({ openapi: '3.1.0', info: { version: '2.0.0' }, servers: [{ url: origin }] });
-  expect(operationsOf(document)).toEqual(routeTable().toSorted());
-  expect(promised.filter((operation) => !operationsOf(document).includes(operation))).toEqual([]);
+  expect(listOperations(document)).toEqual(routeTable().toSorted());
+  expect(promised.filter((operation) => !listOperations(document).includes(operation))).toEqual([]);
 });
 
 test('what the OpenAPI document names is what answers: no operation is an unknown route, and no other method works', async () => {

@@ -6,7 +6,7 @@ import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream, UpstreamReply } from '#test/upstream.ts';
 import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 
 // The areas that are forwarded whole: moderations, images, audio, responses, rerank, assistants, threads, vector stores.
 
@@ -148,7 +148,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test("a provider's error is an error of the SDK, without the credential that the provider repeats", async () => {
     upstream.script((reply) => reply.json(401, { error: { message: `Bad key ${canary}`, type: 't', code: 'c' } }));
-    const error = await errorOf(client.moderations.create({ input: 'Hi' }));
+    const error = await getFailureCode(client.moderations.create({ input: 'Hi' }));
     expect(error).toMatchObject({ status: 401, code: 'c' });
     expect(error.headers?.get('x-gateway-provider')).toBe('openai-compatible'); // it is not the gateway's own 401
     expect(JSON.stringify(error.error)).not.toContain('CANARY');

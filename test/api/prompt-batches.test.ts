@@ -147,18 +147,18 @@ test('a pinned prompt stays what it was: published, changed, deleted and made ag
   const workspaceId = rows[0]?.workspace_id ?? '';
   const pins = await prompts.pin(workspaceId, ['pinned'], 'prompt_id');
   const query = { workspaceId, name: 'pinned', param: 'prompt_id', variables: {}, hyperparameters: {} };
-  const textOf = async () => (await prompts.render(query, pins)).body['messages'];
+  const asText = async () => (await prompts.render(query, pins)).body['messages'];
   const expected = [{ role: 'user', content: 'one yours' }];
-  expect(await textOf()).toEqual(expected);
+  expect(await asText()).toEqual(expected);
   await send('PUT', '/prompts/pinned', { string: messages('two') });
   await send('PUT', '/prompts/pinned/makeDefault', { version: 2 });
   await send('PUT', '/prompts/partials/sign', { string: 'theirs' });
   await send('PUT', '/prompts/partials/sign/makeDefault', { version: 2 });
-  expect(await textOf()).toEqual(expected);
+  expect(await asText()).toEqual(expected);
   await send('DELETE', '/prompts/pinned');
   await send('DELETE', '/prompts/partials/sign');
   await makePrompt('Pinned', { string: messages('another') });
-  expect(await textOf()).toEqual(expected);
+  expect(await asText()).toEqual(expected);
   expect((await prompts.render(query)).body['messages']).toEqual([{ role: 'user', content: 'another' }]);
 });
 

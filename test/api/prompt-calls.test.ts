@@ -151,16 +151,16 @@ test('versions go by number, latest and label; a change counts when it is publis
   await put(`/prompts/${slug}`, { string: messages('three') });
   const label = (await (await postJson(platform, '/labels', { name: 'beta' })).json()) as { id: string };
   await put(`/prompts/${slug}/versions/2`, { label_id: label.id });
-  const textOf = async (name: string) => (await render(name)).data.messages[0]?.content;
-  expect(await textOf(slug)).toBe('one');
-  expect(await textOf(`${slug}@latest`)).toBe('three');
-  expect(await textOf(`${slug}@2`)).toBe('two');
-  expect(await textOf(`${slug}@beta`)).toBe('two');
+  const asText = async (name: string) => (await render(name)).data.messages[0]?.content;
+  expect(await asText(slug)).toBe('one');
+  expect(await asText(`${slug}@latest`)).toBe('three');
+  expect(await asText(`${slug}@2`)).toBe('two');
+  expect(await asText(`${slug}@beta`)).toBe('two');
   await put(`/prompts/${slug}/versions/3`, { label_id: label.id });
-  expect(await textOf(`${slug}@beta`)).toBe('three');
+  expect(await asText(`${slug}@beta`)).toBe('three');
   await put(`/prompts/${slug}/makeDefault`, { version: 3 });
-  expect(await textOf(slug)).toBe('three');
-  expect(await textOf(`${slug}@1`)).toBe('one');
+  expect(await asText(slug)).toBe('three');
+  expect(await asText(`${slug}@1`)).toBe('one');
   for (const name of [`${slug}@4`, `${slug}@0`, `${slug}@gamma`, 'nowhere']) {
     const response = await postJson(platform, `/prompts/${name}/render`, { variables: {} });
     expect([response.status, await response.json()]).toMatchObject([404, { error: { code: 'prompt_not_found' } }]);

@@ -22,7 +22,7 @@ const comparisons = new Set(['Gtr', 'Gte', 'Lss', 'Lte', 'Neq', 'Eql']);
 /** Throws an error that names the place, if the text is no expression. */
 export function readPromql(text: string): Expression {
   const tree = parser.parse(text);
-  const textOf = (node: Node | null): string => (node === null ? '' : text.slice(node.from, node.to));
+  const asText = (node: Node | null): string => (node === null ? '' : text.slice(node.from, node.to));
   /** The nodes of this name in a node and below it, outermost first. */
   const within = (root: Node, name: string): Node[] => {
     const found: Node[] = [];
@@ -34,16 +34,16 @@ export function readPromql(text: string): Expression {
   };
   const selectorsIn = (root: Node): Selector[] =>
     within(root, 'VectorSelector').map((selector) => ({
-      metric: textOf(selector.getChild('Identifier')),
+      metric: asText(selector.getChild('Identifier')),
       matchers: within(selector, 'UnquotedLabelMatcher').map((matcher) => ({
-        label: textOf(matcher.getChild('LabelName')),
-        operator: textOf(matcher.getChild('MatchOp')),
-        value: textOf(matcher.getChild('StringLiteral')).slice(1, -1),
+        label: asText(matcher.getChild('LabelName')),
+        operator: asText(matcher.getChild('MatchOp')),
+        value: asText(matcher.getChild('StringLiteral')).slice(1, -1),
       })),
     }));
   const labelsOf = (aggregation: Node): string[] => {
     const kept = aggregation.getChild('AggregateModifier');
-    return kept === null ? [] : within(kept, 'LabelName').map(textOf);
+    return kept === null ? [] : within(kept, 'LabelName').map(asText);
   };
   const aggregations = within(tree.topNode, 'AggregateExpr');
   const top = tree.topNode.firstChild;
@@ -52,6 +52,6 @@ export function readPromql(text: string): Expression {
     selectors: selectorsIn(tree.topNode),
     groupings: aggregations.map((aggregation) => ({ labels: labelsOf(aggregation), of: selectorsIn(aggregation) })),
     resultLabels: aggregations[0] === undefined ? null : labelsOf(aggregations[0]),
-    measured: comparisons.has(operator) ? textOf(left) : text,
+    measured: comparisons.has(operator) ? asText(left) : text,
   };
 }

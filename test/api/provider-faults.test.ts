@@ -3,7 +3,7 @@ import { eventually } from '#test/eventually.ts';
 import type { UpstreamReply } from '#test/upstream.ts';
 import { eventsOf, startFaultRig, type Asked, type FaultRig } from './fault-rig.ts';
 import { canary } from './scripted-provider.ts';
-import { errorOf, sdks } from './sdk.ts';
+import { getFailureCode, sdks } from './sdk.ts';
 import { wireKeys } from './wire-keys.ts';
 
 // What goes wrong at a provider, through every wire format: the right status, OpenAI's error body, no silent success.
@@ -39,7 +39,7 @@ const fourKeys = {
 };
 const bareModelOf = (provider: string, fault: string): string =>
   `${wireKeys.find((one) => one.provider === provider)?.prefix ?? ''}sim-fault-${fault}`;
-const modelOf = (provider: string, fault: string): string => `@${slugOf(provider)}/${bareModelOf(provider, fault)}`;
+const readModel = (provider: string, fault: string): string => `@${slugOf(provider)}/${bareModelOf(provider, fault)}`;
 
 /** An error with OpenAI's four keys and nothing else, that is not taken for an answer and names no secret. */
 function expectError(asked: Asked, statuses: readonly number[]): void {
@@ -78,7 +78,7 @@ test.each([
 ])('%s instead of an answer is an error each time, because it is not kept', async (fault) => {
   await inEachFormat(async (provider) => {
     for (const _ of [1, 2]) {
-      const asked = await rig.ask(modelOf(provider, fault), { config: { cache: 'simple' } });
+      const asked = await rig.ask(readModel(provider, fault), { config: { cache: 'simple' } });
       // A provider may tell a status inside its 200.
       const reported = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
       expectError(asked, [502, ...reported]);
@@ -93,7 +93,7 @@ test.each(['html', 'empty', 'null', 'reset-early', 'error-in-stream', 'error-in-
     await inEachFormat(async (provider) => {
       // Where JSON can be distinguished from a stream, it is made one.
       if (fault === 'json-to-stream' && provider !== 'bedrock') return;
-      const asked = await rig.ask(modelOf(provider, fault), { stream: true, config: { cache: 'simple' } });
+      const asked = await rig.ask(readModel(provider, fault), { stream: true, config: { cache: 'simple' } });
       const reported = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
       expectError(asked, [502, ...reported]);
     });
@@ -103,12 +103,12 @@ test.each(['html', 'empty', 'null', 'reset-early', 'error-in-stream', 'error-in-
 
 test('a wrong content type does not spoil the right answer', async () => {
   await inEachFormat(async (provider) => {
-    const { body } = await rig.ask(modelOf(provider, 'wrong-content-type'));
+    const { body } = await rig.ask(readModel(provider, 'wrong-content-type'));
     expect(body.choices?.[0]).toMatchObject({
       finish_reason: 'stop',
       message: { content: expect.stringMatching(/./) },
     });
-    const { text } = await rig.ask(modelOf(provider, 'wrong-content-type'), { stream: true });
+    const { text } = await rig.ask(readModel(provider, 'wrong-content-type'), { stream: true });
     const { payloads, done } = eventsOf(text);
     expect(done).toBe(true);
     const said = payloads.map(({ choices }) => choices?.[0]?.delta?.content ?? '').join('');
@@ -132,7 +132,7 @@ test.each(broken)(
     await inEachFormat(async (provider) => {
       for (const _ of [1, 2]) {
         const config = { cache: 'simple' };
-        const { status, text } = await rig.ask(modelOf(provider, fault), { stream: true, config });
+        const { status, text } = await rig.ask(readModel(provider, fault), { stream: true, config });
         expect(status).toBe(200);
         const { payloads, done } = eventsOf(text);
         expect(payloads.at(-1)).toEqual({ error: fourKeys });
@@ -150,11 +150,15 @@ describe.each(sdks)('$name', ({ OpenAI }) => {
     const client = new OpenAI({ apiKey: rig.platform.adminKey, baseURL: rig.platform.baseUrl, maxRetries: 0 });
     const messages = [{ role: 'user' as const, content: 'Hi' }];
     await inEachFormat(async (provider) => {
-      const stream = await client.chat.completions.create({ model: modelOf(provider, fault), messages, stream: true });
+      const stream = await client.chat.completions.create({
+        model: readModel(provider, fault),
+        messages,
+        stream: true,
+      });
       const read = async (): Promise<void> => {
         for await (const { choices } of stream) expect(choices[0]?.finish_reason ?? null).toBeNull();
       };
-      expect(await errorOf(read())).toBeInstanceOf(OpenAI.APIError);
+      expect(await getFailureCode(read())).toBeInstanceOf(OpenAI.APIError);
     });
   });
 
@@ -162,7 +166,9 @@ describe.each(sdks)('$name', ({ OpenAI }) => {
     const client = new OpenAI({ apiKey: rig.platform.adminKey, baseURL: rig.platform.baseUrl, maxRetries: 0 });
     await inEachFormat(async (provider) => {
       const messages = [{ role: 'user' as const, content: 'Hi' }];
-      const error = await errorOf(client.chat.completions.create({ model: modelOf(provider, 'html'), messages }));
+      const error = await getFailureCode(
+        client.chat.completions.create({ model: readModel(provider, 'html'), messages }),
+      );
       expect(error).toBeInstanceOf(OpenAI.InternalServerError);
       expect(error).toMatchObject({ status: 502, code: 'upstream_invalid_response', param: null });
     });
@@ -181,7 +187,7 @@ test('what hangs, in whatever way, is a 504 that names the target, or another ta
   ];
   await inEachFormat(async (provider) => {
     const outcomes = ways.map(async ({ fault, stream }) => {
-      const asked = await rig.ask(modelOf(provider, fault), { stream, config: quick });
+      const asked = await rig.ask(readModel(provider, fault), { stream, config: quick });
       const rescued = await rig.ask('any', { stream, config: rescue(provider, fault, quick) });
       return { fault, stream, asked, rescued };
     });
@@ -206,7 +212,7 @@ test.each([
   ['total_ms', { timeouts: { total_ms: 300 } }, 'upstream_total_timeout'],
 ])('an answer that drips for ever is given up after %s', async (_what, config, code) => {
   await inEachFormat(async (provider) => {
-    const asked = await rig.ask(modelOf(provider, 'slow-drip-20ms'), { config });
+    const asked = await rig.ask(readModel(provider, 'slow-drip-20ms'), { config });
     expectError(asked, [504]);
     expect(asked.body.error).toMatchObject({ code, message: expect.stringContaining(slugOf(provider)) });
   });
@@ -214,7 +220,7 @@ test.each([
 
 test('a stream that falls silent in the middle ends with an error event that names the target', async () => {
   await inEachFormat(async (provider) => {
-    const { text } = await rig.ask(modelOf(provider, 'stall'), { stream: true, config: quick });
+    const { text } = await rig.ask(readModel(provider, 'stall'), { stream: true, config: quick });
     const { payloads, done } = eventsOf(text);
     expect(payloads.length).toBeGreaterThan(1);
     expect(payloads.at(-1)?.error).toEqual({ ...fourKeys, code: 'upstream_idle_timeout' });
@@ -225,7 +231,7 @@ test('a stream that falls silent in the middle ends with an error event that nam
 
 test('a stream that said everything and is not closed is whole', async () => {
   await inEachFormat(async (provider) => {
-    const { text } = await rig.ask(modelOf(provider, 'hold-open'), { stream: true, config: quick });
+    const { text } = await rig.ask(readModel(provider, 'hold-open'), { stream: true, config: quick });
     const { payloads, done } = eventsOf(text);
     expect(payloads.filter(({ error }) => error !== undefined)).toEqual([]);
     expect(payloads.flatMap(({ choices }) => choices?.[0]?.finish_reason ?? [])).toEqual(['stop']);

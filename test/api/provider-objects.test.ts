@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { canary, startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // Files, batches, fine-tuning jobs and models that live at a provider, by their ids on the routes of ours.
@@ -82,7 +82,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test('what the provider does not have either is its own 404', async () => {
     upstream.script((reply) => reply.json(404, { error: { message: 'No such file there', type: 'x', code: null } }));
-    const error = await errorOf(client.files.retrieve('file-nowhere'));
+    const error = await getFailureCode(client.files.retrieve('file-nowhere'));
     expect(error).toMatchObject({ status: 404, message: expect.stringContaining('No such file there') });
   });
 
@@ -93,7 +93,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
     expect(await client.files.retrieve(file.id)).toMatchObject({ id: file.id, filename: 'a.jsonl' });
     await client.files.delete(file.id);
-    expect(await errorOf(client.files.retrieve(file.id))).toMatchObject({ status: 404, param: 'id' });
+    expect(await getFailureCode(client.files.retrieve(file.id))).toMatchObject({ status: 404, param: 'id' });
     expect(reached()).toEqual([]);
   });
 
@@ -108,7 +108,7 @@ describe.each(sdks)('$name', (sdk) => {
       'DELETE /v1/models/ft:any:org::1',
       'DELETE /v1/models/org%2Fmodel',
     ]);
-    expect(await errorOf(plain.models.delete('ft:any:org::1'))).toMatchObject({
+    expect(await getFailureCode(plain.models.delete('ft:any:org::1'))).toMatchObject({
       status: 400,
       code: 'missing_credentials',
     });

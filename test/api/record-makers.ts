@@ -32,12 +32,12 @@ export async function send(
     },
     ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
   });
-  const text = await textOf(response);
+  const text = await asText(response);
   return { status: response.status, text, code: /"code":\s*"(\w+)"/.exec(text)?.[1] };
 }
 
 /** The body of an answer; of a stream of events, which does not end, what comes first. */
-async function textOf(response: Response): Promise<string> {
+async function asText(response: Response): Promise<string> {
   if (response.headers.get('content-type')?.startsWith('text/event-stream') !== true) return await response.text();
   const reader = response.body?.getReader();
   const first = await reader?.read();

@@ -37,7 +37,7 @@ export function watchCalls(baseUrl: string): { calls: SentCall[]; to: (pattern: 
 }
 
 /** The error that a call ends with; fails when it does not fail. */
-export async function errorOf(call: PromiseLike<unknown>): Promise<InstanceType<typeof OpenAI.APIError>> {
+export async function getFailureCode(call: PromiseLike<unknown>): Promise<InstanceType<typeof OpenAI.APIError>> {
   try {
     await call;
   } catch (error) {

@@ -136,14 +136,14 @@ test('users are made on first sign-in where that is allowed: one of each person,
     ({ status }) => status === 200,
   );
 
-  const refusalOf = async (claims: object) => codeOf(await there('GET', '/models', undefined, await tokenOf(claims)));
-  expect(await refusalOf({ ...person, sub: 'idp|8' })).toEqual({ status: 403, code: 'email_taken' });
-  expect(await refusalOf({ sub: 'idp|9' })).toEqual({ status: 403, code: 'email_missing' });
+  const readRefusal = async (claims: object) => codeOf(await there('GET', '/models', undefined, await tokenOf(claims)));
+  expect(await readRefusal({ ...person, sub: 'idp|8' })).toEqual({ status: 403, code: 'email_taken' });
+  expect(await readRefusal({ sub: 'idp|9' })).toEqual({ status: 403, code: 'email_missing' });
   const unverified = { sub: 'idp|9', email: 'x@example.org', email_verified: false };
-  expect(await refusalOf(unverified)).toEqual({ status: 403, code: 'email_missing' });
+  expect(await readRefusal(unverified)).toEqual({ status: 403, code: 'email_missing' });
   await ask('DELETE', `/admin/users/${body.data[0]?.['id']}`);
   await eventually(
-    () => refusalOf(person),
+    () => readRefusal(person),
     ({ code }) => code === 'user_removed',
   );
 });

@@ -8,7 +8,7 @@ import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { postJson, startScriptedPlatform } from './scripted-provider.ts';
-import { errorOf, sdks } from './sdk.ts';
+import { getFailureCode, sdks } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
@@ -97,7 +97,9 @@ test("Portkey's client creates, lists, retrieves, changes and deletes guardrails
   const versions = (await call('GET', '/guardrails/no-apples/versions')).body['data'];
   expect(versions).toMatchObject([{ version: 2 }, { version: 1, checks: without('Apple'), actions: denying }]);
   expect(await portkey.guardrails.delete({ guardrail_id: created.id })).toMatchObject({ id: created.id });
-  expect(await errorOf(portkey.guardrails.retrieve({ guardrail_id: created.id }))).toMatchObject({ status: 404 });
+  expect(await getFailureCode(portkey.guardrails.retrieve({ guardrail_id: created.id }))).toMatchObject({
+    status: 404,
+  });
   expect(await checkInlineModels(platform.database.pool, inlineModels)).toMatchObject({ difference: null });
 });
 

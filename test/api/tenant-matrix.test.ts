@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
-import { tagOfArea } from '#apps/api/calls/relay-call.ts';
+import { toAreaTag } from '#apps/api/calls/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
@@ -44,7 +44,7 @@ beforeAll(async () => {
   const { make, makeUser, makeRecordsOf } = maker;
   records = maker.records;
   document = (await (await fetch(new URL('/openapi.json', platform.baseUrl))).json()) as typeof document;
-  const areas = new Set(relayAreas.map(tagOfArea));
+  const areas = new Set(relayAreas.map(toAreaTag));
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(
       ([

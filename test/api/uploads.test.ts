@@ -10,7 +10,7 @@ import { checkBlobs } from '#libs/files/check-blobs.ts';
 import { createFiles } from '#libs/files/files.ts';
 import { createUploads, sweepUploads } from '#libs/files/uploads.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { errorOf, sdks, type Client } from './sdk.ts';
+import { getFailureCode, sdks, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // Files that are sent in parts.
@@ -66,7 +66,7 @@ describe.each(sdks)('$name', ({ OpenAI, toFile }) => {
     const file = done.file?.id ?? '';
     expect(await (await client.files.content(file)).text()).toBe(text);
     expect((await client.uploads.complete(upload.id, wanted)).file?.id).toBe(file);
-    expect(await errorOf(add(upload.id, 'more'))).toMatchObject({ status: 409, code: 'upload_not_pending' });
+    expect(await getFailureCode(add(upload.id, 'more'))).toMatchObject({ status: 409, code: 'upload_not_pending' });
   });
 
   test('parts that are not the file are refused, and the upload can still be completed', async () => {
@@ -74,13 +74,13 @@ describe.each(sdks)('$name', ({ OpenAI, toFile }) => {
     const [first, second] = [await add(upload.id, head), await add(upload.id, tail)];
     const complete = (part_ids: string[], md5?: string) =>
       client.uploads.complete(upload.id, { part_ids, ...(md5 === undefined ? {} : { md5 }) });
-    expect(await errorOf(complete([first.id]))).toMatchObject({ status: 400, param: 'part_ids' });
-    expect(await errorOf(complete([first.id, first.id]))).toMatchObject({ status: 400, param: 'part_ids[1]' });
-    expect(await errorOf(complete([second.id, first.id], hashOf('md5', text)))).toMatchObject({
+    expect(await getFailureCode(complete([first.id]))).toMatchObject({ status: 400, param: 'part_ids' });
+    expect(await getFailureCode(complete([first.id, first.id]))).toMatchObject({ status: 400, param: 'part_ids[1]' });
+    expect(await getFailureCode(complete([second.id, first.id], hashOf('md5', text)))).toMatchObject({
       status: 400,
       param: 'md5',
     });
-    expect(await errorOf(add(upload.id, text + text))).toMatchObject({ status: 400, param: 'data' });
+    expect(await getFailureCode(add(upload.id, text + text))).toMatchObject({ status: 400, param: 'data' });
     expect(await complete([first.id, second.id], hashOf('md5', text))).toMatchObject({ status: 'completed' });
   });
 
@@ -89,16 +89,18 @@ describe.each(sdks)('$name', ({ OpenAI, toFile }) => {
     const part = await add(upload.id, text);
     expect(await client.uploads.cancel(upload.id)).toMatchObject({ status: 'cancelled', file: null });
     expect(await client.uploads.cancel(upload.id)).toMatchObject({ status: 'cancelled' });
-    expect(await errorOf(client.uploads.complete(upload.id, { part_ids: [part.id] }))).toMatchObject({ status: 409 });
+    expect(await getFailureCode(client.uploads.complete(upload.id, { part_ids: [part.id] }))).toMatchObject({
+      status: 409,
+    });
   });
 
   test('another workspace knows nothing of it', async () => {
     const apiKey = await createWorkspace(platform);
     const theirs = new OpenAI({ baseURL: platform.baseUrl, apiKey, maxRetries: 0 });
     const upload = await begin();
-    expect(await errorOf(theirs.uploads.cancel(upload.id))).toMatchObject({ status: 404 });
+    expect(await getFailureCode(theirs.uploads.cancel(upload.id))).toMatchObject({ status: 404 });
     const part = theirs.uploads.parts.create(upload.id, { data: await toFile(Buffer.from('x'), 'part') });
-    expect(await errorOf(part)).toMatchObject({ status: 404 });
+    expect(await getFailureCode(part)).toMatchObject({ status: 404 });
   });
 });
 

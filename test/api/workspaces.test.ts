@@ -160,10 +160,10 @@ test('events say who acted, with which rights, in which workspace and from which
   const { body: scoped } = await call('POST', '/api-keys', { name: 's', scopes: ['configs.write'] }, key);
   const made = await call('POST', '/configs', { name: 'c', config: { virtual_key: 'a' } }, scoped['key']);
   const { pool } = platform.database;
-  const metadataOf = async (stream: string | undefined) =>
+  const getCallMetadata = async (stream: string | undefined) =>
     (await pool.query<{ metadata: object }>('select metadata from event where stream_id = $1', [stream])).rows[0]
       ?.metadata;
-  expect(await metadataOf(made.body['id'])).toEqual({
+  expect(await getCallMetadata(made.body['id'])).toEqual({
     actor: {
       type: 'api_key',
       id: scoped['id'],
@@ -187,7 +187,7 @@ test('events say who acted, with which rights, in which workspace and from which
   const principal = { type: 'service_key', id: scoped['id'] };
   expect(refused).toMatchObject([{ metadata: { actor: { id: scoped['id'], principal, workspace_id: id } } }]);
   // The organisation's key acts in a workspace that is not its own.
-  const byOrganisation = (await metadataOf(keyId)) as { actor: { workspace_id: string } };
+  const byOrganisation = (await getCallMetadata(keyId)) as { actor: { workspace_id: string } };
   expect(byOrganisation).toMatchObject({ actor: { principal: { type: 'organisation_key' }, scopes: null } });
   expect(byOrganisation.actor.workspace_id).not.toBe(id);
   const { rows } = await pool.query('select workspace_id from event where stream_id = $1', [keyId]);

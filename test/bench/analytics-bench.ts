@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks';
 import { sql, type Kysely } from 'kysely';
-import { rangeOf, stepOf } from '#libs/analytics/choose-buckets.ts';
+import { toQueryRange, chooseStep } from '#libs/analytics/choose-buckets.ts';
 import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
 import { groupings, readGroups, readMetadataGroups } from '#libs/analytics/groups.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
@@ -55,7 +55,7 @@ export async function measureAnalytics(
     for (let round = -1; round < rounds; round += 1) {
       onProgress(`analytics: round ${round + 1} of ${rounds}`);
       // A period that ends now and begins at any second of a minute, as dashboards ask for it.
-      const range = rangeOf({
+      const range = toQueryRange({
         time_of_generation_min: new Date(now - days * dayMs + round * 1_234),
         time_of_generation_max: new Date(now),
       });
@@ -109,7 +109,7 @@ type Operation = { name: string; kind: Kind; read: Read };
 const graph = (kind: Kind, name: GraphName, filters: CallsWanted['filters'] = {}, of = ''): Operation => ({
   name: `${name}${of}`,
   kind,
-  read: (db, wanted) => graphs[name](db, { ...wanted, filters, stepMs: stepOf(wanted.range, wanted.kept) }),
+  read: (db, wanted) => graphs[name](db, { ...wanted, filters, stepMs: chooseStep(wanted.range, wanted.kept) }),
 });
 const one = (name: GraphName, of: string, filters: CallsWanted['filters']): Operation =>
   graph('graph with one filter', name, filters, of);

@@ -1,5 +1,5 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
-import { aggregateRollup, rollupColumns, valuesOfRollups, type Grain } from '#libs/analytics/aggregate-calls.ts';
+import { aggregateRollup, rollupColumns, toValueRollups, type Grain } from '#libs/analytics/aggregate-calls.ts';
 import { bucketIn } from '#libs/analytics/rollups/roll-up.ts';
 import type { TimeRange } from '#libs/analytics/time-ranges.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -126,7 +126,7 @@ async function writeValues(db: Kysely<Database>, grain: Grain, { from, to }: Tim
   const stepMs = grain === 'day' ? dayMs : hourMs;
   for (let at = from; at < to; at += stepMs) {
     const where = sql`grain = ${sql.lit(grain)} and ${bucketIn({ from: at, to: Math.min(at + stepMs, to) })}`;
-    await insertValues(db, grain, valuesOfRollups(grain, where));
+    await insertValues(db, grain, toValueRollups(grain, where));
   }
 }
 

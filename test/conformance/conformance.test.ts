@@ -19,7 +19,7 @@ import type { ConformanceCase, Conversation, EarlyError, Json, Lines, Whole } fr
 import { checkChunks, checkCompletion, checkCounts, checkSays } from './invariants.ts';
 import { nextTurn } from './next-turn.ts';
 import {
-  bodyOf,
+  toBodyObject,
   comparable,
   isUsageOnly,
   readChunks,
@@ -164,7 +164,7 @@ describe.each(named)('%s', (_name, conformanceCase) => {
     (_title, talk) => {
       test('two turns', async () => {
         client.play(answering(talk.first.whole), answering(talk.second.whole));
-        await holdConversation(talk, async (request) => readCompletion(bodyOf(await client.whole(request))));
+        await holdConversation(talk, async (request) => readCompletion(toBodyObject(await client.whole(request))));
       });
 
       test('two turns, streamed', async () => {

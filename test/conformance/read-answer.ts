@@ -36,7 +36,7 @@ export type Chunk = {
 };
 export type Completion = Omit<Chunk, 'choices'> & { choices: (Choice & { message: Message })[] };
 
-export const bodyOf = (answer: JsonAnswer): Completion => JSON.parse(answer.body.toString()) as Completion;
+export const toBodyObject = (answer: JsonAnswer): Completion => JSON.parse(answer.body.toString()) as Completion;
 
 /** The first choice of a whole body. */
 export function readCompletion(body: Completion): Read {
@@ -88,13 +88,13 @@ function addBlock(
 ): void {
   const block = blocks.get(index) ?? {};
   for (const [name, value] of Object.entries(delta)) {
-    block[name] = typeof value === 'string' && name !== 'type' ? `${textOf(block[name])}${value}` : value;
+    block[name] = typeof value === 'string' && name !== 'type' ? `${asText(block[name])}${value}` : value;
   }
   block['type'] ??= 'text' in block ? 'text' : 'data' in block ? 'redacted_thinking' : 'thinking';
   blocks.set(index, block);
 }
 
-const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
+const asText = (value: unknown): string => (typeof value === 'string' ? value : '');
 
 /** What two ways to the same answer must agree on: arguments as values, "nothing said" as null. */
 export function comparable({ text, refusal, toolCalls, ...rest }: Read): Json {

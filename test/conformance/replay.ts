@@ -1,6 +1,6 @@
 import { defaultLimits } from '#libs/calls/call.ts';
 import { openEventStream } from '#libs/calls/upstream/answers/event-stream.ts';
-import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call, StreamEvent, Translation } from '#libs/providers/provider.ts';
@@ -29,7 +29,7 @@ export function toCall(body: Buffer, options: { strict?: boolean; includeUsage?:
 
 /** Plays buffers through the core's reading of a stream, without a socket: what `forward` does with them, a thousand times faster. */
 export async function replay(translation: Translation, call: Call, buffers: Iterable<Buffer>): Promise<Replayed> {
-  const faults = lazyFaultsOf('replayed', []);
+  const faults = createLazyFaults('replayed', []);
   let finished = false;
   const flow = {
     pause: () => {},

@@ -70,7 +70,7 @@ async function watch(): Promise<void> {
   await measured.next('uploaded and created');
   const id = /batch_\w+/.exec(page.url())?.[0] ?? '';
   const shown = (): Promise<number> => doneIn(page);
-  const settled = async (): Promise<number> => (await countsOf(stack, id)).done;
+  const settled = async (): Promise<number> => (await readTokenCounts(stack, id)).done;
   console.log(`${lines} lines, ${((await stat(file)).size / 1_048_576).toFixed(0)} MiB, ${id}`);
 
   await eventually(shown, (done) => done >= lines * 0.15, patience);
@@ -123,7 +123,7 @@ async function watch(): Promise<void> {
   await page.getByText(`${lines.toLocaleString('en')} of ${lines.toLocaleString('en')} lines, 0 failed`).waitFor();
   await measured.next('the rest, until it has ended');
 
-  const counts = await countsOf(stack, id);
+  const counts = await readTokenCounts(stack, id);
   holds(
     counts.done === lines && counts.failed === 0,
     `the API counts ${counts.done} lines, ${counts.failed} failed, as the page does`,
@@ -156,7 +156,7 @@ async function doneIn(page: Page): Promise<number> {
 }
 
 /** As the API has it. From the other API process, which is never killed. */
-async function countsOf({ apiUrl, adminKey }: Stack, id: string): Promise<{ done: number; failed: number }> {
+async function readTokenCounts({ apiUrl, adminKey }: Stack, id: string): Promise<{ done: number; failed: number }> {
   const response = await fetch(`${apiUrl}/v1/batches/${id}`, { headers: { authorization: `Bearer ${adminKey}` } });
   const { request_counts: counts } = (await response.json()) as {
     request_counts: { completed: number; failed: number };

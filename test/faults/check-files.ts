@@ -126,7 +126,7 @@ function checkCounts(batch: OpenAiBatch, events: readonly BatchEvent[], files: R
         violations.push(`${what}: ${key} is ${counts[key]}, the files say ${expected[key]}`);
   };
   compare('request_counts', batch.request_counts);
-  const outcome = outcomeOf(events);
+  const outcome = classifyCallOutcome(events);
   if (outcome) {
     compare('the terminal event', outcome);
     if (outcome.output_file_id !== batch.output_file_id || outcome.error_file_id !== batch.error_file_id)
@@ -145,7 +145,7 @@ function checkCounts(batch: OpenAiBatch, events: readonly BatchEvent[], files: R
 }
 
 /** What the terminal event says. Null for a batch that failed its validation. */
-function outcomeOf(events: readonly BatchEvent[]): BatchOutcome | null {
+function classifyCallOutcome(events: readonly BatchEvent[]): BatchOutcome | null {
   const last = events.at(-1);
   const isOutcome =
     last?.type === 'batch.completed' || last?.type === 'batch.cancelled' || last?.type === 'batch.expired';
@@ -153,7 +153,7 @@ function outcomeOf(events: readonly BatchEvent[]): BatchOutcome | null {
 }
 
 function checkHashes(events: readonly BatchEvent[], output: Buffer | null, errors: Buffer | null): string[] {
-  const outcome = outcomeOf(events);
+  const outcome = classifyCallOutcome(events);
   if (!outcome) return [];
   const { output_sha256, error_sha256 } = outcome;
   const hash = (content: Buffer | null): string | null => content && createHash('sha256').update(content).digest('hex');

@@ -312,12 +312,12 @@ function usedByLine(name: string, { output }: BatchEvidence): [string, Used][] {
   return lines.map((text): [string, Used] => {
     const { custom_id: customId, response } = JSON.parse(text) as Line;
     const { prompt_tokens: input, completion_tokens: written } = response.body.usage;
-    return [`${name}/${numberOf(customId, name)}`, { input, output: written }];
+    return [`${name}/${asNumber(customId, name)}`, { input, output: written }];
   });
 }
 
 /** The number of the line that has this `custom_id` (see write-input.ts). */
-const numberOf = (customId: string, name: string): string => /\d+/.exec(customId.slice(name.length))?.[0] ?? '';
+const asNumber = (customId: string, name: string): string => /\d+/.exec(customId.slice(name.length))?.[0] ?? '';
 
 /** By the calls that the provider has received. One whose answer nobody saw may have used nothing, or all it could. */
 async function whatWasSpent(

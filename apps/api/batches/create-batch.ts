@@ -1,10 +1,10 @@
 import type { Request } from 'express';
 import {
   credentialHeaders,
-  credentialsOf,
+  readCredentials,
   namedProvider,
   type RequestedCredential,
-  fingerprintOfCall,
+  fingerprintCall,
 } from '#libs/credentials/requested.ts';
 import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
 import type { Batches } from '#libs/batches/batches.ts';
@@ -16,13 +16,13 @@ import {
 } from '#libs/contracts/batches/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { batchLimitErrors, repeatErrors, targetErrors } from '../document-texts.ts';
-import { metadataOf, withLocked } from '../calls/call-metadata.ts';
+import { getCallMetadata, withLocked } from '../calls/call-metadata.ts';
 
 const headers = ['metadata', ...credentialHeaders];
 
@@ -57,15 +57,15 @@ export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBat
     scope: 'batches.write',
     responses: { 200: { description: 'The batch, with status `validating`.', schema: BatchObject } },
     ...withInput({ body: CreateBatchRequest, headers }, async ({ body }, request, response) => {
-      const caller = callerOf(request);
+      const caller = getCaller(request);
       requireScope(caller, scopeOf(body.endpoint));
       const file = await files.find(caller.workspaceId, body.input_file_id);
       refuseOtherPurposes(file);
       const { workspaceId, defaults } = caller;
-      const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);
+      const credentials = withOptions(readCredentials(request.headers), body.gateway_options);
       const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
-      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
-      const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
+      const identity = { ...getCallIdentity(request), fingerprint: fingerprintCall(request, credentials) };
+      const { batch, replayed } = await batches.create(identity, toEventMetadata(request), {
         inputFileId: body.input_file_id,
         inputBytes: file?.bytes ?? null,
         endpoint: body.endpoint,
@@ -89,7 +89,7 @@ export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBat
  */
 export function recordable(options: GatewayOptions, request: Request) {
   const { virtual_key, provider_model, on_budget_exceeded } = options;
-  const tags = withLocked(request, { ...metadataOf(request), ...options.metadata }) ?? {};
+  const tags = withLocked(request, { ...getCallMetadata(request), ...options.metadata }) ?? {};
   return {
     ...(virtual_key === undefined ? {} : { virtual_key }),
     ...(provider_model === undefined ? {} : { provider_model }),
@@ -120,8 +120,8 @@ export function refuseOtherPurposes(file: FileRow | undefined): void {
  * The headers that the lines inherit from the call that created the batch: its tracing headers, its key and its user.
  */
 export function inheritedFrom(request: Request): Record<string, string> {
-  const { traceId, spanId, spanName } = contextOf(request);
-  const { keyId, principal } = callerOf(request);
+  const { traceId, spanId, spanName } = getContext(request);
+  const { keyId, principal } = getCaller(request);
   return {
     trace_id: traceId,
     api_key_id: keyId,

@@ -1,11 +1,11 @@
 import { dryRun, type DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
 import { CreateBatchRequest } from '#libs/contracts/batches/batches.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
@@ -46,13 +46,13 @@ export function dryRunBatch(deps: DryRunRouteDeps): Route {
     ...withInput(
       { body: CreateBatchRequest, headers: ['metadata', ...credentialHeaders] },
       async ({ body }, request, response) => {
-        const caller = callerOf(request);
+        const caller = getCaller(request);
         const { workspaceId, defaults } = caller;
         requireScope(caller, deps.scopeOf(body.endpoint));
         const file = await deps.files.find(workspaceId, body.input_file_id);
         refuseOtherPurposes(file);
         const { gateway_options: options } = body;
-        const credentials = withOptions(credentialsOf(request.headers), options);
+        const credentials = withOptions(readCredentials(request.headers), options);
         const { caller: credential, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
         const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
         const { signal } = abortWhenClientLeaves(response);

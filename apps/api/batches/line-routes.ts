@@ -15,7 +15,7 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -61,7 +61,7 @@ export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps)
       ...withInput(
         { params: z.object({ batch_id: z.string() }), query: BatchLineListQuery },
         async ({ params, query }, request, response) => {
-          const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
+          const batch = await batches.retrieve(getCaller(request).workspaceId, params.batch_id);
           const after = lineNumber(query.after ?? '0', 'after');
           const read = () => asSystem(() => readLines(lines, batch, { ...query, after }));
           const { signal } = abortWhenClientLeaves(response);
@@ -88,7 +88,7 @@ export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps)
       ...withInput(
         { params: z.object({ batch_id: z.string(), line: z.string() }) },
         async ({ params }, request, response) => {
-          const { workspaceId } = callerOf(request);
+          const { workspaceId } = getCaller(request);
           const batch = await batches.retrieve(workspaceId, params.batch_id);
           const line = lineNumber(params.line, 'line');
           const found = await asSystem(() => readLine(lines, batch, line));
@@ -119,7 +119,7 @@ export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps)
         'Returns up to 50 causes, most frequent first, each with the number of failed lines and the message of the first line.',
       responses: { 200: { description: 'The causes, most lines first.', schema: BatchFailures } },
       ...withInput({ params: z.object({ batch_id: z.string() }) }, async ({ params }, request, response) => {
-        const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
+        const batch = await batches.retrieve(getCaller(request).workspaceId, params.batch_id);
         const read = () => asSystem(() => readFailures(db, batch));
         response.json(await searches.run(batch.workspace_id, read, abortWhenClientLeaves(response).signal));
       }),
@@ -147,14 +147,17 @@ export const createLineBodiesReader =
     try {
       const batch = await batches.retrieve(workspaceId, batchId);
       const { request, result } = await asSystem(() => readLine(lines, batch, line));
-      return { request: bodyOf(request), response: bodyOf((result as { response?: unknown } | null)?.response) };
+      return {
+        request: toBodyObject(request),
+        response: toBodyObject((result as { response?: unknown } | null)?.response),
+      };
     } catch (error) {
       if (error instanceof GatewayError) return null;
       throw error;
     }
   };
 
-function bodyOf(holder: unknown): string | null {
+function toBodyObject(holder: unknown): string | null {
   const body: unknown = typeof holder === 'object' && holder !== null && 'body' in holder ? holder.body : null;
   return body === null ? null : JSON.stringify(body);
 }

@@ -1,20 +1,20 @@
 import { z } from 'zod';
 import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
 import type { AccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { copyLines, namesTarget, retryInputs, sameTarget } from '#libs/batches/results/retry-lines.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { RetryBatchRequest } from '#libs/contracts/batches/batch-lines.ts';
 import { BatchObject, type BatchEndpoint } from '#libs/contracts/batches/batches.ts';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
+import { fingerprintBody } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
 import { withoutReserved } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
@@ -68,13 +68,13 @@ export function retryBatch(deps: RetryDeps): Route {
         headers: ['metadata', ...credentialHeaders],
       },
       async ({ params, body = {} }, request, response) => {
-        const caller = callerOf(request);
+        const caller = getCaller(request);
         const { workspaceId, defaults } = caller;
         const first = await batches.retrieve(workspaceId, params.batch_id);
         requireScope(caller, scopeOf(first.endpoint as BatchEndpoint));
         const input = await retryInputs(files, first);
         const options = body.gateway_options ?? {};
-        const sent = withOptions(credentialsOf(request.headers), options);
+        const sent = withOptions(readCredentials(request.headers), options);
         const credentials = namesTarget(sent) ? sent : { ...sent, ...sameTarget(snapshot, first) };
         const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
         await admitUpload(workspaceId);
@@ -90,10 +90,10 @@ export function retryBatch(deps: RetryDeps): Route {
         const fileId = newId('file-');
         const { metadata: tags, pinned_prompts: _pinnedAnew, ...kept } = first.gateway_options;
         const identity = {
-          ...callIdentityOf(request),
-          fingerprint: fingerprintOf(JSON.stringify([first.id, which, body.completion_window ?? null, options])),
+          ...getCallIdentity(request),
+          fingerprint: fingerprintBody(JSON.stringify([first.id, which, body.completion_window ?? null, options])),
         };
-        const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
+        const { batch, replayed } = await batches.create(identity, toEventMetadata(request), {
           inputFileId: fileId,
           inputBytes: blob.sizeBytes,
           recordInput: async (unit) => void (await files.record(unit, fileId, file)),

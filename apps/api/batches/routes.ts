@@ -4,9 +4,9 @@ import type { Batches } from '#libs/batches/batches.ts';
 import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { BatchDetail, BatchList, BatchListQuery, BatchObject } from '#libs/contracts/batches/batches.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { atProvider, orAtProvider } from '../calls/or-at-provider.ts';
 import type { RelayDeps } from '../calls/relay-call.ts';
@@ -55,7 +55,7 @@ const listBatches = ({ batches }: { batches: Batches }): Route => ({
   description: '`after` takes the ID of the last batch on the previous page. Counts of running batches are current.',
   responses: { 200: { description: 'A page of batches.', schema: BatchList } },
   ...withInput({ query: BatchListQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = callerOf(request);
+    const { workspaceId } = getCaller(request);
     const page = await batches.list({ workspaceId, after: query.after ?? null, limit: query.limit });
     response.json(toListResponse(page.map(toOpenAiBatch), query.limit));
   }),
@@ -69,7 +69,7 @@ const retrieveBatch = ({ batches }: { batches: Batches }): Route => ({
   description: `\`waits\` explains why a batch makes less progress than it could. ${atProvider}`,
   responses: { 200: { description: 'The batch.', schema: BatchDetail } },
   ...withInput({ params }, async (input, request, response) => {
-    const batch = await batches.retrieve(callerOf(request).workspaceId, input.params.batch_id);
+    const batch = await batches.retrieve(getCaller(request).workspaceId, input.params.batch_id);
     response.json({ ...toOpenAiBatch(batch), waits: await batches.waitsOf(batch) });
   }),
 });
@@ -84,7 +84,7 @@ const retrieveBatchOutput = (deps: FileContentDeps & { batches: Batches }): Rout
   responses: { 200: { description: 'The output file: JSON lines.', contentType: 'application/octet-stream' } },
   ...withInput({ params }, async (input, request, response) => {
     const { batch_id: batchId } = input.params;
-    const { output_file_id: id, status } = await deps.batches.retrieve(callerOf(request).workspaceId, batchId);
+    const { output_file_id: id, status } = await deps.batches.retrieve(getCaller(request).workspaceId, batchId);
     if (id === null) {
       const message = `The batch '${batchId}' has no output file; its status is ${status}.`;
       throw new GatewayError('not_found', 'no_output_file', message, { param: 'batch_id' });
@@ -103,8 +103,8 @@ const cancelBatch = ({ batches }: { batches: Batches }): Route => ({
     `A batch that has ended in another way returns 409. ${atProvider}`,
   responses: { 200: { description: 'The batch, with status `cancelling`.', schema: BatchObject } },
   ...withInput({ params }, async (input, request, response) => {
-    const { workspaceId } = callerOf(request);
-    response.json(toOpenAiBatch(await batches.cancel(workspaceId, input.params.batch_id, eventMetadataOf(request))));
+    const { workspaceId } = getCaller(request);
+    response.json(toOpenAiBatch(await batches.cancel(workspaceId, input.params.batch_id, toEventMetadata(request))));
   }),
 });
 
@@ -118,7 +118,7 @@ const controlBatch = (
   ...text,
   responses: { 200: { description: 'The batch. `paused_at` is null unless it is paused.', schema: BatchObject } },
   ...withInput({ params }, async (input, request: Request, response) => {
-    const batch = { workspaceId: callerOf(request).workspaceId, id: input.params.batch_id };
-    response.json(toOpenAiBatch(await batches.control(control, batch, eventMetadataOf(request))));
+    const batch = { workspaceId: getCaller(request).workspaceId, id: input.params.batch_id };
+    response.json(toOpenAiBatch(await batches.control(control, batch, toEventMetadata(request))));
   }),
 });

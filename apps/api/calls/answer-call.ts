@@ -3,7 +3,7 @@ import type { Failure, JsonAnswer, Outcome, RelayedAnswer, StreamAnswer, StreamS
 import { planHeaders } from '#libs/calls/plan/plan-headers.ts';
 import { withRetryAdvice } from '#libs/calls/retry-waits.ts';
 import { drainThenEnd, hasBody } from '#libs/http/bodies/drain-request.ts';
-import { statusOf } from '#libs/http/answers/error-response.ts';
+import { httpStatus } from '#libs/http/answers/error-response.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { sendTogether } from '#libs/http/answers/send-together.ts';
 import { sendEventStream } from '#libs/http/answers/sse.ts';
@@ -11,10 +11,10 @@ import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { LiveCall } from './live-call.ts';
 import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/texts/stream-answer.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { bodyBytesMax } from '#libs/request-log/bodies/body-recorder.ts';
 import type { CallEnd } from '#libs/request-log/record/logged-call.ts';
-import { endOf, recordCall, type RecordDeps } from './record-call.ts';
+import { toCallEnd, recordCall, type RecordDeps } from './record-call.ts';
 
 /** Two bytes for each character, and the memory for assembling them. */
 const recordedBytesMax = 4 * bodyBytesMax;
@@ -56,10 +56,10 @@ function lost(deps: RecordDeps, { request, call, outcome, controller }: Answered
   if (!call.isRecorded) {
     const left = outcome.kind === 'relayed' && controller.signal.aborted;
     recordCall(deps, request, call, {
-      status: left ? 499 : statusOf(error),
+      status: left ? 499 : httpStatus(error),
       errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
       attempts: outcome.attempts,
-      ...endOf(outcome.kind === 'failed' ? outcome.lostAnswer : outcome),
+      ...toCallEnd(outcome.kind === 'failed' ? outcome.lostAnswer : outcome),
     });
   }
   if (outcome.kind === 'relayed') outcome.body.destroy();
@@ -114,10 +114,10 @@ function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered
     request,
     call,
     {
-      status: left ? 499 : statusOf(error),
+      status: left ? 499 : httpStatus(error),
       errorCode: left ? 'client_closed_request' : error.code,
       attempts,
-      ...endOf(lostAnswer),
+      ...toCallEnd(lostAnswer),
     },
     () => Buffer.from(JSON.stringify({ error: { message: error.message, code: error.code } })),
   );
@@ -144,7 +144,7 @@ function sendJson(
       status,
       errorCode: status >= 400 ? `http_${status}` : null,
       attempts,
-      ...endOf(outcome),
+      ...toCallEnd(outcome),
     },
     () => outcome.body,
   );
@@ -154,7 +154,7 @@ async function sendStream(
   deps: AnswerDeps,
   { request, response, call, outcome, controller }: Answered<StreamAnswer>,
 ): Promise<void> {
-  const recorded = callerOf(request).defaults.recording ? new StreamAnswerBuilder() : null;
+  const recorded = getCaller(request).defaults.recording ? new StreamAnswerBuilder() : null;
   const events = recorded === null ? outcome.events : assembled(outcome.events, recorded);
   const ended = await sendEventStream(request, response, events, {
     controller,
@@ -172,7 +172,7 @@ async function sendStream(
       status: gone ? 499 : (summary.status ?? outcome.status),
       errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
       attempts: outcome.attempts,
-      ...endOf(outcome),
+      ...toCallEnd(outcome),
       usage: summary.usage,
       isEstimate: summary.isEstimate === true,
       responseModel: summary.model,
@@ -206,7 +206,7 @@ async function* assembled(
 async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>): Promise<void> {
   const { request, response, call, outcome, controller } = answered;
   const { status, body } = outcome;
-  const recorded = callerOf(request).defaults.recording ? new RelayedCopy(outcome.headers['content-type']) : null;
+  const recorded = getCaller(request).defaults.recording ? new RelayedCopy(outcome.headers['content-type']) : null;
   response.statusCode = status;
   if (status >= 400 && !request.complete && hasBody(request)) {
     // Refused before the whole body had arrived.
@@ -232,7 +232,7 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
     status: isWhole ? status : isBroken ? 502 : 499,
     errorCode: isWhole ? (status >= 400 ? `http_${status}` : null) : (error?.code ?? 'client_disconnected'),
     attempts: outcome.attempts,
-    ...endOf(outcome),
+    ...toCallEnd(outcome),
     usage,
     units,
     responseModel: model,

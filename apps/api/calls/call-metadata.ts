@@ -1,12 +1,12 @@
 import type { Request } from 'express';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 
 type Metadata = Readonly<Record<string, string>>;
 
 /** The metadata of a call: that of its key, overridden by its own x-gateway-metadata, except for locked members. */
-export function metadataOf(request: Request): Metadata | null {
-  const { metadata } = contextOf(request);
-  const { defaults } = callerOf(request);
+export function getCallMetadata(request: Request): Metadata | null {
+  const { metadata } = getContext(request);
+  const { defaults } = getCaller(request);
   const merged =
     defaults.metadata === null || metadata === null
       ? (metadata ?? defaults.metadata)
@@ -19,6 +19,6 @@ export function withLocked<Value>(
   request: Request,
   metadata: Readonly<Record<string, Value>> | null,
 ): Readonly<Record<string, Value | string>> | null {
-  const { lockedMetadata } = callerOf(request).defaults;
+  const { lockedMetadata } = getCaller(request).defaults;
   return lockedMetadata === undefined ? metadata : { ...metadata, ...lockedMetadata };
 }

@@ -1,21 +1,21 @@
 import type { Request } from 'express';
 import type { z } from 'zod';
 import { checkCacheFlags } from '#libs/credentials/configs/call-options.ts';
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import type { Route, RouteText } from '#libs/http/route.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
-import { liveCallOf, liveCourse } from './live-call.ts';
+import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
-import { refuseWhenUnlogged, traceparentOfCall } from './record-call.ts';
+import { refuseWhenUnlogged, makeCallTraceparent } from './record-call.ts';
 
 export type LiveDeps = AnswerDeps & {
   routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
@@ -68,12 +68,12 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
     ...route,
     request: { body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
     handler: async (request, response) => {
-      const json = jsonBodyOf(request);
+      const json = getJsonBody(request);
       if (!json.isChecked) requireGoodBody(json.value);
       const body = json.head as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
-      const { workspaceId, defaults } = callerOf(request);
-      const credentials = credentialsOf(request.headers);
+      const { workspaceId, defaults } = getCaller(request);
+      const credentials = readCredentials(request.headers);
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
       const controller = abortWhenClientLeaves(response);
@@ -81,8 +81,8 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
       const sent = toForward(operation, request, body, controller.signal, parsed);
-      sent.traceparent = traceparentOfCall(deps, request);
-      const call = liveCallOf(request, found, { credentials, pathname: route.path, sent, isRouted });
+      sent.traceparent = makeCallTraceparent(deps, request);
+      const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
       const outcome = await deps.calls.run(call, course);
       return answerCall(deps, { request, response, controller, call, outcome });
     },
@@ -98,14 +98,14 @@ function toForward(
 ): ForwardRequest {
   return {
     operation,
-    body: jsonBodyOf(request).bytes,
+    body: getJsonBody(request).bytes,
     parsed: parsed as Record<string, unknown> | undefined,
     model: body.model,
     stream: body.stream === true,
     includeUsage: body.stream_options?.include_usage === true,
     headers: request.headers as Record<string, string>,
     signal,
-    memory: contextOf(request).memory ?? undefined,
-    traceId: contextOf(request).traceId,
+    memory: getContext(request).memory ?? undefined,
+    traceId: getContext(request).traceId,
   };
 }

@@ -6,8 +6,8 @@ import type { Routing } from '#libs/credentials/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Course } from '#libs/calls/calls.ts';
 import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
-import { callerOf } from '#libs/http/request-context.ts';
-import { metadataOf } from './call-metadata.ts';
+import { getCaller } from '#libs/http/request-context.ts';
+import { getCallMetadata } from './call-metadata.ts';
 
 /** A call of a client that waits for its answer. */
 export type LiveCall = Call & {
@@ -27,17 +27,17 @@ type Sent = Pick<LiveCall, 'credentials' | 'pathname' | 'isRouted'> & {
 };
 
 /** A call as its client sent it. `pathname` is the route's. */
-export function liveCallOf(
+export function createLiveCall(
   request: Request,
   { plan, param, options, stored }: FoundPlan,
   { credentials, pathname, sent, isRouted, promptInput = null }: Sent,
 ): LiveCall {
-  const { workspaceId, keyId } = callerOf(request);
+  const { workspaceId, keyId } = getCaller(request);
   return {
     plan,
     request: sent,
     params: sent.parsed ?? noParams,
-    metadata: metadataOf(request),
+    metadata: getCallMetadata(request),
     pathname,
     workspaceId,
     keyId,

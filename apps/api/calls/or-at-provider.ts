@@ -1,4 +1,4 @@
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { relayHandler, type RelayDeps } from './relay-call.ts';
@@ -21,7 +21,7 @@ export function orAtProvider(deps: RelayDeps, route: Route): Route {
     ...route,
     request: { ...accepted, headers: [...(accepted.headers ?? []), 'metadata', ...credentialHeaders] },
     handler: async (request, response, next) => {
-      const { virtualKey, provider, config } = credentialsOf(request.headers);
+      const { virtualKey, provider, config } = readCredentials(request.headers);
       const namesProvider = virtualKey !== null || provider !== null || config !== null;
       const mayBeThere = namesProvider && !ours.test(String(request.params[parameter]));
       try {

@@ -1,6 +1,6 @@
-import { firstTargetOf } from '#libs/calls/plan/plain-plan.ts';
+import { toFirstTarget } from '#libs/calls/plan/plain-plan.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { holdsStreams } from '#libs/calls/protect/guardrails/guard-stream.ts';
+import { mustHoldStream } from '#libs/calls/protect/guardrails/guard-stream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { operationPaths, type Operation, type RelayArea } from '#libs/providers/provider.ts';
 import type { RelayBody } from './relay-body.ts';
@@ -13,7 +13,7 @@ type Relay = { method: string; path: string; area: RelayArea; body: Pick<RelayBo
  */
 type RelayPlan = { plan: Plan; operation: Operation | RelayArea; isWhole: boolean };
 
-const judgedOperations: ReadonlyMap<string, Operation> = new Map(
+const checkableOperations: ReadonlyMap<string, Operation> = new Map(
   (['responses', 'moderations', 'images'] as const).map((operation) => [`/v1${operationPaths[operation]}`, operation]),
 );
 
@@ -23,11 +23,11 @@ const judgedOperations: ReadonlyMap<string, Operation> = new Map(
  * (`guardrails_not_applicable`) if a guardrail cannot check the call, because guardrails are never skipped silently.
  */
 export function planRelayed(plan: Plan, { method, path, area, body }: Relay): RelayPlan {
-  const { guarded, unguarded } = firstTargetOf(plan);
+  const { guarded, unguarded } = toFirstTarget(plan);
   const { inputGuardrails: input, outputGuardrails: output } = guarded.leaves[0];
   const relayed = { plan: unguarded, operation: area, isWhole: false };
   if (input.length === 0 && output.length === 0) return relayed;
-  const operation = method === 'POST' ? judgedOperations.get(path) : undefined;
+  const operation = method === 'POST' ? checkableOperations.get(path) : undefined;
   if (operation === undefined || body.json === null) {
     const hasInput = method === 'POST' && input.length > 0;
     const hasOutput = method !== 'DELETE' && output.length > 0;
@@ -35,12 +35,12 @@ export function planRelayed(plan: Plan, { method, path, area, body }: Relay): Re
     return relayed;
   }
   const { asksForStream } = body;
-  if (asksForStream && holdsStreams(output)) throw streamNotApplicable(path);
+  if (asksForStream && mustHoldStream(output)) throw streamNotApplicable(path);
   return { plan: guarded, operation, isWhole: !asksForStream };
 }
 
 function notApplicable(method: string, path: string): GatewayError {
-  const message = `The guardrails of the config cannot check ${method} ${path}. Guardrails check JSON calls of chat, completions, embeddings and ${[...judgedOperations.keys()].join(', ')}. Use a config without guardrails for this call.`;
+  const message = `The guardrails of the config cannot check ${method} ${path}. Guardrails check JSON calls of chat, completions, embeddings and ${[...checkableOperations.keys()].join(', ')}. Use a config without guardrails for this call.`;
   return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'config' });
 }
 

@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import type { Answer } from '#libs/calls/call.ts';
-import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
-import { traceparentOf } from '#libs/kernel/trace-ids.ts';
+import { addLogFields, getCaller, getContext } from '#libs/http/request-context.ts';
+import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
 import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
@@ -23,10 +23,13 @@ export type RecordDeps = {
  * The trace header for the provider: none, unless the caller's trace is continued or this gateway records it. Its
  * parent is the span of the call.
  */
-export function traceparentOfCall({ telemetry }: Pick<RecordDeps, 'telemetry'>, request: Request): string | undefined {
-  const { traceId, requestId, isSampled } = contextOf(request);
+export function makeCallTraceparent(
+  { telemetry }: Pick<RecordDeps, 'telemetry'>,
+  request: Request,
+): string | undefined {
+  const { traceId, requestId, isSampled } = getContext(request);
   if (isSampled === null && telemetry === null) return undefined;
-  return traceparentOf(
+  return makeTraceparent(
     traceId,
     requestId,
     telemetry === null ? isSampled === true : telemetry.isSampled(traceId, isSampled),
@@ -42,7 +45,7 @@ export function refuseWhenUnlogged(requestLog: RequestLog): void {
 }
 
 /** The known data of an answer, for its row. */
-export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
+export const toCallEnd = (answered: Answer | null | undefined): Partial<CallEnd> =>
   answered
     ? {
         usage: answered.usage,
@@ -66,8 +69,8 @@ export function recordCall(
 ): void {
   call.isRecorded = true;
   const { request: sent, target, model } = call;
-  const context = contextOf(request);
-  const { principal, defaults } = callerOf(request);
+  const context = getContext(request);
+  const { principal, defaults } = getCaller(request);
   const logged: LoggedCall = {
     kind: 'live',
     operation: sent.operation,

@@ -3,7 +3,7 @@ import type { Request, Response } from 'express';
 import { hasBody } from '#libs/http/bodies/drain-request.ts';
 import { requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/bodies/form-model.ts';
-import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
+import { getJsonBody, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
 import { watchUploadRate, type UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
@@ -57,7 +57,7 @@ export async function readRelayBody(
   if (request.method !== 'POST' || !hasBody(request)) return noBody;
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
-    const body = jsonBodyOf(request);
+    const body = getJsonBody(request);
     if (body.head !== null) requireGoodBounds(body.head);
     const { model: named, stream } = body.head ?? {};
     const model = typeof named === 'string' ? named : null;

@@ -1,17 +1,17 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
-import { credentialHeaders, credentialsOf, slugOfModel } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials, splitSlug } from '#libs/credentials/requested.ts';
 import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route, RouteText } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea, ScopedRelayArea } from '#libs/providers/provider.ts';
-import { liveCallOf, liveCourse } from './live-call.ts';
+import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { planRelayed } from './plan-relayed.ts';
-import { refuseWhenUnlogged, traceparentOfCall } from './record-call.ts';
+import { refuseWhenUnlogged, makeCallTraceparent } from './record-call.ts';
 import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
 
 export type RelayDeps = LiveDeps & RelayBodyLimits;
@@ -44,7 +44,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
     ...(description === undefined ? {} : { description }),
     ...(example === undefined ? {} : { example }),
     ...(errors === undefined ? {} : { errors }),
-    tag: tagOfArea(area),
+    tag: toAreaTag(area),
     ...(deprecatedAreas.has(area) ? { deprecated: true } : {}),
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
@@ -76,14 +76,14 @@ export function relayHandler(
     refuseWhenUnlogged(deps.requestLog);
     const providerPath = pathAtProvider(path, request);
     const controller = abortWhenClientLeaves(response);
-    const { workspaceId, defaults } = callerOf(request);
-    const credentials = credentialsOf(request.headers);
+    const { workspaceId, defaults } = getCaller(request);
+    const credentials = readCredentials(request.headers);
     const { virtualKey, provider, config } = credentials;
     const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
     const body = hasBodies ? await readRelayBody(request, response, deps, needsModel) : noBody;
     const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
     const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
-    const context = contextOf(request);
+    const context = getContext(request);
     // For a request without a body, or with one that passes unread.
     context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
     const { relayed, drop } = relayedOf(request, method, providerPath, body);
@@ -98,11 +98,11 @@ export function relayHandler(
       signal: controller.signal,
       memory: context.memory ?? undefined,
       traceId: context.traceId,
-      traceparent: traceparentOfCall(deps, request),
+      traceparent: makeCallTraceparent(deps, request),
       ...(isWhole ? {} : { relayed }),
     };
     const own = { credentials, pathname: path, sent, isRouted: false };
-    const call = liveCallOf(request, { ...found, plan }, own);
+    const call = createLiveCall(request, { ...found, plan }, own);
     const outcome = await deps.calls.run(call, course);
     if (outcome.kind === 'failed') {
       drop();
@@ -117,7 +117,7 @@ export function relayHandler(
  * browser that is signed in to it. The console itself calls only routes whose answers the gateway builds.
  */
 function refuseBrowserSession(request: Request): void {
-  if (!contextOf(request).isBrowserSession) return;
+  if (!getContext(request).isBrowserSession) return;
   const message =
     "A browser session cannot be used for calls that relay a provider's answer. Send a gateway key in x-gateway-api-key.";
   throw new GatewayError('forbidden', 'use_a_key', message);
@@ -202,7 +202,7 @@ function pathAtProvider(path: string, request: Request): string {
     const name = segment.slice(1);
     const value = String(request.params[name] ?? '');
     if (name === 'model') {
-      const model = slugOfModel(value)?.model ?? value;
+      const model = splitSlug(value)?.model ?? value;
       // Servers of open models have slashes in their names.
       if (model.split('/').every((part) => idShape.test(part))) return model.replaceAll('/', '%2F');
     } else if (idShape.test(value)) return value;
@@ -214,5 +214,5 @@ function pathAtProvider(path: string, request: Request): string {
 }
 
 /** `vector_stores`: Vector stores. */
-export const tagOfArea = (area: RelayArea): string =>
+export const toAreaTag = (area: RelayArea): string =>
   `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;

@@ -1,7 +1,7 @@
 import type { Route, RouteText } from '#libs/http/route.ts';
 import type { ScopedRelayArea } from '#libs/providers/provider.ts';
 import { callErrors, targetErrors } from '../document-texts.ts';
-import { relayRoute, tagOfArea, type RelayDeps, type RelayOperation } from './relay-call.ts';
+import { relayRoute, toAreaTag, type RelayDeps, type RelayOperation } from './relay-call.ts';
 import { relayExamples } from './relay-examples.ts';
 
 /** Operations whose request is a form; all others accept JSON. */
@@ -400,15 +400,15 @@ const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
 };
 
 export const relayTags: Readonly<Record<string, string>> = {
-  [tagOfArea('moderations')]: 'Forwarded to the provider: classification of text and images.',
-  [tagOfArea('images')]: 'Forwarded to the provider: creating and editing images.',
-  [tagOfArea('audio')]: 'Forwarded to the provider: speech, transcription and translation.',
-  [tagOfArea('rerank')]: 'Forwarded to the provider: ranking documents.',
-  [tagOfArea('responses')]: 'Forwarded to the provider: the Responses API.',
-  [tagOfArea('conversations')]: 'Forwarded to the provider: conversations of the Responses API.',
-  [tagOfArea('assistants')]: 'Forwarded to the provider: assistants. OpenAI replaced them with the Responses API.',
-  [tagOfArea('threads')]: 'Forwarded to the provider: threads of assistants.',
-  [tagOfArea('vector_stores')]: 'Forwarded to the provider: vector stores.',
+  [toAreaTag('moderations')]: 'Forwarded to the provider: classification of text and images.',
+  [toAreaTag('images')]: 'Forwarded to the provider: creating and editing images.',
+  [toAreaTag('audio')]: 'Forwarded to the provider: speech, transcription and translation.',
+  [toAreaTag('rerank')]: 'Forwarded to the provider: ranking documents.',
+  [toAreaTag('responses')]: 'Forwarded to the provider: the Responses API.',
+  [toAreaTag('conversations')]: 'Forwarded to the provider: conversations of the Responses API.',
+  [toAreaTag('assistants')]: 'Forwarded to the provider: assistants. OpenAI replaced them with the Responses API.',
+  [toAreaTag('threads')]: 'Forwarded to the provider: threads of assistants.',
+  [toAreaTag('vector_stores')]: 'Forwarded to the provider: vector stores.',
 };
 
 const byModel =
@@ -433,7 +433,7 @@ const headerErrors = {
   ...relayErrors,
 };
 
-function textOf(operationId: string, description: string): RouteText {
+function asText(operationId: string, description: string): RouteText {
   const example: object | undefined = (relayExamples as Readonly<Record<string, object>>)[operationId];
   const namesModel = example !== undefined && 'model' in example;
   return {
@@ -453,7 +453,7 @@ export function relayRoutes(deps: RelayDeps): Route[] {
         path: `/v1${path}`,
         operationId,
         summary,
-        ...textOf(operationId, description),
+        ...asText(operationId, description),
         isForm: forms.has(path),
         answers: path === speech ? 'application/octet-stream' : 'application/json',
       }),

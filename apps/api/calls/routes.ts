@@ -1,13 +1,13 @@
 import { z } from 'zod';
 import type { Request, Response } from 'express';
 import { listModels, type ModelDeps } from '#libs/credentials/list-models.ts';
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { ChatCompletionRequest, ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
 import { CompletionRequest, CompletionResponse } from '#libs/contracts/calls/completions.ts';
 import { EmbeddingRequest, EmbeddingResponse } from '#libs/contracts/calls/embeddings.ts';
 import { ModelList, ModelObject } from '#libs/contracts/calls/models.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callErrors } from '../document-texts.ts';
@@ -87,8 +87,8 @@ export const liveRoutes = (deps: LiveDeps): Route[] => [
 export function modelRoutes(deps: ModelDeps & RelayDeps): Route[] {
   const read = { method: 'GET', tag: 'Models', scope: 'models.read' } as const;
   const modelsFor = (request: Request, response: Response) => {
-    const { workspaceId, defaults } = callerOf(request);
-    const wanted = { workspaceId, credentials: credentialsOf(request.headers), defaults };
+    const { workspaceId, defaults } = getCaller(request);
+    const wanted = { workspaceId, credentials: readCredentials(request.headers), defaults };
     return listModels(deps, wanted, abortWhenClientLeaves(response).signal);
   };
   const list: Route = {

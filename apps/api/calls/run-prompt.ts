@@ -7,15 +7,15 @@ import {
   type Prompts,
   type RenderedPrompt,
 } from '#libs/stored-prompts/prompts.ts';
-import { credentialsOf, type RequestedCredential } from '#libs/credentials/requested.ts';
+import { readCredentials, type RequestedCredential } from '#libs/credentials/requested.ts';
 import { withoutConfig } from '#libs/credentials/configs/plan.ts';
 import { ChatCompletionResponse } from '#libs/contracts/calls/chat.ts';
 import { CompletionResponse } from '#libs/contracts/calls/completions.ts';
-import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
+import { parseWith, refuseProtoMembers } from '#libs/contracts/parse.ts';
 import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/contracts/configs/prompts.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/rights.ts';
 import type { Route } from '#libs/http/route.ts';
 import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
@@ -23,7 +23,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { z } from 'zod';
 import { callErrors } from '../document-texts.ts';
-import { liveCallOf, liveCourse } from './live-call.ts';
+import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
 import { liveHeaders, type LiveDeps } from './forward-live-call.ts';
 import { refuseWhenUnlogged } from './record-call.ts';
@@ -106,17 +106,17 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
       const rendered = await deps.prompts.preview(query);
       const { operation, prompt } = rendered;
       const { path: pathname, scope } = endpoints[operation];
-      const caller = callerOf(request);
+      const caller = getCaller(request);
       requireScope(caller, scope);
       const parsed = bodyToSend(refuseMissing(rendered));
       requireGoodBody[operation](parsed);
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = caller;
-      const credentials = withConfig(credentialsOf(request.headers), rendered, defaults.allowsConfigOverride);
+      const credentials = withConfig(readCredentials(request.headers), rendered, defaults.allowsConfigOverride);
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
       const controller = abortWhenClientLeaves(response);
-      const memory = contextOf(request).memory ?? undefined;
+      const memory = getContext(request).memory ?? undefined;
       const body = Buffer.from(JSON.stringify(parsed));
       memory?.charge(body.length);
       const options = parsed['stream_options'] as { include_usage?: boolean } | null | undefined;
@@ -132,7 +132,7 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
         memory,
       };
       const isRouted = found !== withoutConfig;
-      const call = liveCallOf(request, found, {
+      const call = createLiveCall(request, found, {
         credentials,
         pathname,
         sent,
@@ -149,8 +149,8 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
 
 /** The prompt that the path names, with the variables and parameters from the body. */
 function queryOf(request: Request): PromptQuery {
-  const { value } = jsonBodyOf(request);
-  refuseLostNames(value);
+  const { value } = getJsonBody(request);
+  refuseProtoMembers(value);
   const { variables, hyperparameters, promptID, prompt_id: promptId, ...further } = parseWith(RunPromptRequest, value);
   const name = String(request.params['slug']);
   for (const [member, repeated] of Object.entries({ promptID, prompt_id: promptId })) {
@@ -159,7 +159,7 @@ function queryOf(request: Request): PromptQuery {
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: member });
   }
   return {
-    workspaceId: callerOf(request).workspaceId,
+    workspaceId: getCaller(request).workspaceId,
     name,
     param: 'slug',
     variables: variables ?? {},

@@ -7,7 +7,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { actsForOrganisation, refuseForeignOrganisation } from '#libs/http/rights.ts';
 import { chosenWorkspaces } from '#libs/records/choose-workspace.ts';
@@ -33,7 +33,7 @@ export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventP
   scope: 'audit.read',
   responses: { 200: { description: 'A page of records.', schema: AuditLogList } },
   ...withInput({ query: Query }, async ({ query }, request, response) => {
-    const workspaceId = await recordsOf(db, callerOf(request), query);
+    const workspaceId = await recordsOf(db, getCaller(request), query);
     const { method, uri, request_id, resource_type, resource_id, action } = query;
     const filters = {
       startTime: query.start_time,

@@ -1,10 +1,10 @@
 import type { Kysely } from 'kysely';
 import { EventList, EventListQuery, type EventObject } from '#libs/contracts/logs/events.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { upcastsOf } from '#libs/event-log/inline-model.ts';
+import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list-events.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
@@ -12,7 +12,7 @@ import { publicData } from './list-audit-logs.ts';
 
 export const unknownCursor = { invalid_value: '`after` is not the ID of a retained event' };
 
-const upcasts = upcastsOf(inlineModels);
+const upcasts = collectUpcasts(inlineModels);
 
 type Deps = { db: Kysely<Database>; eventPages: PageReads; stallTimeoutMs: number };
 
@@ -29,7 +29,7 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   responses: { 200: { description: 'A page of events.', schema: EventList } },
   ...withInput({ query: EventListQuery }, async ({ query }, request, response) => {
     const { stream = null, type = null, after = null, limit } = query;
-    const { workspaceId } = callerOf(request);
+    const { workspaceId } = getCaller(request);
     const { items, hasMore, nextAfter } = await eventPages.forAnswer(request, response, (_signal, spend) => {
       const page = { workspaceId, stream, type, after, limit, bytesMax: eventPages.bytesMax, spend };
       return readEvents(db, page, upcasts, toEventText);

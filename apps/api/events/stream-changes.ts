@@ -5,7 +5,7 @@ import { runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { listChanges } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { getContext } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
@@ -54,7 +54,7 @@ export const streamChanges = ({ db, eventStreams, ...deps }: Deps): Route => ({
   },
   async handler(request, response) {
     const caller = await deps.authenticate(request);
-    contextOf(request).caller = caller;
+    getContext(request).caller = caller;
     await runForWorkspace(caller.workspaceId, () => follow({ db, eventStreams, ...deps }, caller, request, response));
   },
 });

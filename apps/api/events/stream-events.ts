@@ -3,8 +3,8 @@ import { EventStreamQuery } from '#libs/contracts/calls/event-stream.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { findEvent, listEvents } from '#libs/event-log/list-events.ts';
 import { newestClosed } from '#libs/event-log/read-events.ts';
-import { upcastsOf } from '#libs/event-log/inline-model.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { collectUpcasts } from '#libs/event-log/inline-model.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -16,7 +16,7 @@ import { tooManyStreams } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams; eventPages: PageReads };
 
-const upcasts = upcastsOf(inlineModels);
+const upcasts = collectUpcasts(inlineModels);
 const pageLength = 100;
 const frameEnd = Buffer.from('\n\n');
 
@@ -44,16 +44,16 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
     },
   },
   ...withInput({ query: EventStreamQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = callerOf(request);
+    const { workspaceId } = getCaller(request);
     const after = request.get('last-event-id') || query.after;
     const start = after === undefined ? await newestClosed(db) : await findEvent(db, workspaceId, after);
-    const watch = eventStreams.watch(callerOf(request), query.calls === 'true');
+    const watch = eventStreams.watch(getCaller(request), query.calls === 'true');
     await followWorkspace(
       deps,
       {
         request,
         response,
-        caller: callerOf(request),
+        caller: getCaller(request),
         watch,
         start,
         mayFollow: (caller) => hasScope(caller, 'audit.read'),

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Files } from '#libs/files/files.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
@@ -18,11 +18,11 @@ export async function sendFileContent(
   request: Request,
   response: Response,
 ): Promise<void> {
-  const file = await files.retrieve(callerOf(request).workspaceId, id);
+  const file = await files.retrieve(getCaller(request).workspaceId, id);
   const etag = `"${file.sha256}"`;
   const { 'if-range': ifRange = etag, range: wanted } = request.headers;
   response.setHeader('accept-ranges', 'bytes');
-  const range = ifRange === etag ? rangeOf(wanted, file.bytes) : null;
+  const range = ifRange === etag ? toQueryRange(wanted, file.bytes) : null;
   if (range === 'beyond') {
     response.setHeader('content-range', `bytes */${file.bytes}`);
     const message = `The file has ${file.bytes} bytes, but the range in the header Range is outside the file.`;
@@ -55,7 +55,7 @@ export async function sendFileContent(
  * The range of a Range header. Returns null for the whole file, also when the header is invalid or has several ranges (RFC
  * 9110, section 14.2 allows it), and 'beyond' when the range starts after the end of the file.
  */
-function rangeOf(header: string | undefined, size: number): { offset: number; length: number } | 'beyond' | null {
+function toQueryRange(header: string | undefined, size: number): { offset: number; length: number } | 'beyond' | null {
   const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header ?? '') ?? [];
   if (from === undefined || to === undefined || from + to === '') return null;
   if (from === '') {

@@ -3,9 +3,9 @@ import { FileDeletion, FileList, FileListQuery, FileObject } from '#libs/contrac
 import { toOpenAiFile } from '#libs/files/to-openai-file.ts';
 import type { Files } from '#libs/files/files.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { atProvider, orAtProvider } from '../calls/or-at-provider.ts';
 import type { RelayDeps } from '../calls/relay-call.ts';
 import { sendFileContent, type FileContentDeps } from './file-content.ts';
@@ -41,7 +41,7 @@ const listFiles = ({ files }: { files: Files }): Route => ({
     'of batches. `after` takes the ID of the last file on the previous page.',
   responses: { 200: { description: 'A page of files.', schema: FileList } },
   ...withInput({ query: FileListQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = callerOf(request);
+    const { workspaceId } = getCaller(request);
     const { purpose = null, order, after = null, limit } = query;
     const page = await files.list({ workspaceId, purpose, order, after, limit });
     response.json(toListResponse(page.map(toOpenAiFile), query.limit));
@@ -56,7 +56,7 @@ const retrieveFile = ({ files }: { files: Files }): Route => ({
   description: `Returns the name, purpose, size and status of a file, but not its content. ${atProvider}`,
   responses: { 200: { description: 'The file.', schema: FileObject } },
   ...withInput({ params }, async (input, request, response) => {
-    response.json(toOpenAiFile(await files.retrieve(callerOf(request).workspaceId, input.params.file_id)));
+    response.json(toOpenAiFile(await files.retrieve(getCaller(request).workspaceId, input.params.file_id)));
   }),
 });
 
@@ -87,7 +87,7 @@ const deleteFile = ({ files }: { files: Files }): Route => ({
   responses: { 200: { description: 'The file was deleted.', schema: FileDeletion } },
   ...withInput({ params }, async (input, request, response) => {
     const { file_id: id } = input.params;
-    await files.remove(callerOf(request).workspaceId, id, eventMetadataOf(request));
+    await files.remove(getCaller(request).workspaceId, id, toEventMetadata(request));
     response.json({ id, object: 'file', deleted: true });
   }),
 });

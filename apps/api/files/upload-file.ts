@@ -9,7 +9,7 @@ import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { repeatErrors, storageErrors } from '../document-texts.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 
 // Forms have no nested members: SDKs send `expires_after[anchor]` and `expires_after[seconds]`.
 const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
@@ -65,14 +65,14 @@ export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUplo
     request: { body: 'multipart', bodySchema: FileUpload },
     responses: { 200: { description: 'The file.', schema: FileObject } },
     handler: async (request, response) => {
-      const identity = callIdentityOf(request);
+      const identity = getCallIdentity(request);
       const limits = { fileSizeBytesMax: uploadBytesMax, rate: uploadRate };
       await admitUpload(identity.workspaceId);
       const upload = await receiveUpload(request, response, { store, fields: UploadForm, limits });
       try {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
         if (purpose === 'batch') refuseForeignExtension(upload.file.filename, 'file');
-        const { file, replayed } = await files.upload(identity, eventMetadataOf(request), {
+        const { file, replayed } = await files.upload(identity, toEventMetadata(request), {
           purpose,
           filename: upload.file.filename,
           blob: upload.file,

@@ -9,11 +9,11 @@ import {
 } from '#libs/contracts/batches/uploads.ts';
 import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
 import { receiveUpload } from '#libs/http/bodies/multipart-upload.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import type { Uploads } from '#libs/files/uploads.ts';
 import { storageErrors } from '../document-texts.ts';
 import { mayBeRecorded, refuseForeignExtension } from './upload-file.ts';
@@ -58,7 +58,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
         if (bytes > uploadBytesMax) throw fileTooLarge(uploadBytesMax);
         if (purpose === 'batch') refuseForeignExtension(filename, 'filename');
         const upload = { filename, purpose, bytes, mime_type, sha256, expires_after: expiresAfter?.seconds ?? null };
-        response.json(await uploads.create(callerOf(request).workspaceId, upload));
+        response.json(await uploads.create(getCaller(request).workspaceId, upload));
       }),
     },
     {
@@ -76,7 +76,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       request: { body: 'multipart', bodySchema: UploadPartForm },
       responses: { 200: { description: 'The part.', schema: UploadPartObject } },
       handler: async (request, response) => {
-        const { workspaceId } = callerOf(request);
+        const { workspaceId } = getCaller(request);
         const id = String(request.params['upload_id']);
         // No bytes are received for an upload that accepts no more parts.
         await uploads.admitPart(workspaceId, id);
@@ -107,8 +107,8 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       responses: answer,
       ...withInput({ params: Params, body: CompleteUploadRequest }, async ({ params, body }, request, response) => {
         const wanted = { partIds: body.part_ids, md5: body.md5 ?? null };
-        const { workspaceId } = callerOf(request);
-        response.json(await uploads.complete(workspaceId, params.upload_id, wanted, eventMetadataOf(request)));
+        const { workspaceId } = getCaller(request);
+        response.json(await uploads.complete(workspaceId, params.upload_id, wanted, toEventMetadata(request)));
       }),
     },
     {
@@ -120,7 +120,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       errors: { upload_not_pending: 'the upload is completed: delete its file instead' },
       responses: answer,
       ...withInput({ params: Params }, async ({ params }, request, response) => {
-        response.json(await uploads.cancel(callerOf(request).workspaceId, params.upload_id));
+        response.json(await uploads.cancel(getCaller(request).workspaceId, params.upload_id));
       }),
     },
     {
@@ -134,7 +134,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
         'Returns the status, the received parts with their SHA-256, and the file once the upload is completed.',
       responses: answer,
       ...withInput({ params: Params }, async ({ params }, request, response) => {
-        response.json(await uploads.retrieve(callerOf(request).workspaceId, params.upload_id));
+        response.json(await uploads.retrieve(getCaller(request).workspaceId, params.upload_id));
       }),
     },
   ];

@@ -2,8 +2,8 @@ import { randomInt } from 'node:crypto';
 import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
 import {
   credentialHeaders,
-  credentialsOf,
-  fingerprintOfCall,
+  readCredentials,
+  fingerprintCall,
   noDefaults,
   refuseConfigOverride,
 } from '#libs/credentials/requested.ts';
@@ -17,14 +17,14 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { StoredObjects } from '#libs/calls/protect/stored-objects/stored-objects.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { repeatErrors } from '../document-texts.ts';
-import { metadataOf } from '../calls/call-metadata.ts';
+import { getCallMetadata } from '../calls/call-metadata.ts';
 
 export type CreateJobDeps = {
   fineTuningJobs: FineTuningJobs;
@@ -68,8 +68,8 @@ export function createFineTuningJob({
     ...withInput(
       { headers: credentialHeaders, body: CreateFineTuningJobRequest },
       async ({ body }, request, response) => {
-        const { workspaceId, defaults } = callerOf(request);
-        const credentials = credentialsOf(request.headers);
+        const { workspaceId, defaults } = getCaller(request);
+        const credentials = readCredentials(request.headers);
         refuseConfigOverride(defaults, credentials, false);
         // A config routes calls to several targets, but a job is trained at one, so the config is not used here.
         const choice = await targets.choose({
@@ -88,12 +88,12 @@ export function createFineTuningJob({
           await storedObjects.requireModel({ workspaceId, credential: choice.caller.key }, model);
         const trainingFile = await requireFile(files, workspaceId, body.training_file, 'training_file');
         if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
-        const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
+        const identity = { ...getCallIdentity(request), fingerprint: fingerprintCall(request, credentials) };
         const reservation = await admission.admit({
           ...trainingOf(body, choice.caller, model, trainingFile.bytes),
           workspaceId,
-          keyId: callerOf(request).keyId,
-          metadata: metadataOf(request),
+          keyId: getCaller(request).keyId,
+          metadata: getCallMetadata(request),
         });
         const training = {
           request: {
@@ -108,7 +108,7 @@ export function createFineTuningJob({
         };
         let isBegun = false;
         try {
-          const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), training);
+          const { job, replayed } = await fineTuningJobs.create(identity, toEventMetadata(request), training);
           isBegun = !replayed;
           if (replayed) response.setHeader('idempotent-replayed', 'true');
           response.json(job);

@@ -15,9 +15,9 @@ import {
   toOpenAiFineTuningJob,
 } from '#libs/fine-tuning/to-openai-fine-tuning-job.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { atProvider, orAtProvider } from '../calls/or-at-provider.ts';
 import type { RelayDeps } from '../calls/relay-call.ts';
 import { createFineTuningJob, type CreateJobDeps } from './create-fine-tuning-job.ts';
@@ -66,7 +66,7 @@ const listFineTuningJobs = ({ fineTuningJobs }: Jobs): Route => ({
     'of the last job on the previous page.',
   responses: { 200: { description: 'A page of jobs.', schema: FineTuningJobList } },
   ...withInput({ query: FineTuningJobListQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = callerOf(request);
+    const { workspaceId } = getCaller(request);
     const { after = null, limit, metadata } = query;
     const page = await fineTuningJobs.list({ workspaceId, after, limit, metadata });
     const data = page.slice(0, limit).map(toOpenAiFineTuningJob);
@@ -83,7 +83,7 @@ const retrieveFineTuningJob = ({ fineTuningJobs }: Jobs): Route => ({
   errors,
   responses: { 200: { description: 'The job.', schema: FineTuningJobObject } },
   ...withInput({ params }, async (input, request, response) => {
-    const job = await fineTuningJobs.retrieve(callerOf(request).workspaceId, input.params.fine_tuning_job_id);
+    const job = await fineTuningJobs.retrieve(getCaller(request).workspaceId, input.params.fine_tuning_job_id);
     response.json(toOpenAiFineTuningJob(job));
   }),
 });
@@ -102,8 +102,8 @@ const controlFineTuningJob = (
   scope: 'fine_tuning.write',
   responses: { 200: { description: 'The job in its current state.', schema: FineTuningJobObject } },
   ...withInput({ params }, async (input, request, response) => {
-    const job = { workspaceId: callerOf(request).workspaceId, id: input.params.fine_tuning_job_id };
-    response.json(toOpenAiFineTuningJob(await fineTuningJobs.control(control, job, eventMetadataOf(request))));
+    const job = { workspaceId: getCaller(request).workspaceId, id: input.params.fine_tuning_job_id };
+    response.json(toOpenAiFineTuningJob(await fineTuningJobs.control(control, job, toEventMetadata(request))));
   }),
 });
 
@@ -119,7 +119,7 @@ const listFineTuningEvents = ({ fineTuningJobs }: Jobs): Route => ({
   ...withInput({ params, query: FineTuningEventListQuery }, async (input, request, response) => {
     const { after = null, limit } = input.query;
     const jobId = input.params.fine_tuning_job_id;
-    const page = { workspaceId: callerOf(request).workspaceId, jobId, after, limit };
+    const page = { workspaceId: getCaller(request).workspaceId, jobId, after, limit };
     const { job, events } = await fineTuningJobs.listEvents(page);
     const data = events.slice(0, limit).map((event) => toOpenAiFineTuningEvent(job, event));
     response.json({ object: 'list', data, has_more: events.length > limit });
@@ -137,7 +137,7 @@ const listFineTuningCheckpoints = ({ fineTuningJobs }: Jobs): Route => ({
   ...withInput({ params, query: FineTuningCheckpointListQuery }, async (input, request, response) => {
     const { after = null, limit } = input.query;
     const jobId = input.params.fine_tuning_job_id;
-    const page = { workspaceId: callerOf(request).workspaceId, jobId, after, limit };
+    const page = { workspaceId: getCaller(request).workspaceId, jobId, after, limit };
     const { job, checkpoints } = await fineTuningJobs.listCheckpoints(page);
     response.json(
       toListResponse(

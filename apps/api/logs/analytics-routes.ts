@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Request } from 'express';
 import { z } from 'zod';
-import { rangeOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
+import { toQueryRange, chooseStep, type Kept } from '#libs/analytics/choose-buckets.ts';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
 import {
@@ -20,7 +20,7 @@ import {
 } from '#libs/contracts/logs/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { refuseForeignOrganisation } from '#libs/http/rights.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
 import { chosenWorkspaces } from '#libs/records/choose-workspace.ts';
@@ -66,7 +66,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
   /** The workspace whose calls are requested; null for all of them. Throws not_found. */
   const workspaceOf = async (request: Request, query: AnalyticsQuery): Promise<string | null> => {
     refuseForeignOrganisation(query.organisation_id);
-    return await chosenWorkspaces(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
+    return await chosenWorkspaces(db, getCaller(request), query.workspace_slug ?? query.workspace_id);
   };
 
   /**
@@ -78,9 +78,9 @@ export function analyticsRoutes(deps: Deps): Route[] {
     query: AnalyticsQuery,
     read: (tx: Kysely<Database>, wanted: CallsWanted) => Promise<Answer>,
   ): Promise<{ workspaceId: string | null; answer: Answer }> => {
-    rangeOf(query); // An invalid time is refused before any wait.
+    toQueryRange(query); // An invalid time is refused before any wait.
     const workspaceId = await workspaceOf(request, query);
-    const answer = await runQuery(workspaceId ?? callerOf(request).workspaceId, (tx, kept) =>
+    const answer = await runQuery(workspaceId ?? getCaller(request).workspaceId, (tx, kept) =>
       read(tx, wantedOf(workspaceId, query, kept)),
     );
     return { workspaceId, answer };
@@ -89,7 +89,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
   const wantedOf = (workspaceId: string | null, query: AnalyticsQuery, kept: Kept): CallsWanted => ({
     filters: query,
     workspaceId,
-    range: rangeOf(query),
+    range: toQueryRange(query),
     kept,
   });
 
@@ -103,7 +103,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     responses: { 200: { description: 'The graph.', schema: AnalyticsAnswers[graphRoutes[name].answer] } },
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
       const { answer } = await runFor(request, query, (tx, wanted) =>
-        graphs[name](tx, { ...wanted, stepMs: stepOf(wanted.range, wanted.kept) }),
+        graphs[name](tx, { ...wanted, stepMs: chooseStep(wanted.range, wanted.kept) }),
       );
       response.json({ object: 'analytics-graph', ...answer });
     }),

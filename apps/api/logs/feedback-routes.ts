@@ -4,16 +4,16 @@ import { changeFeedback, recordFeedback } from '#libs/analytics/feedback.ts';
 import { FeedbackAnswer, FeedbackBody, FeedbackChange } from '#libs/contracts/logs/feedback.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { fingerprintOf, transactOnce } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { fingerprintBody, transactOnce } from '#libs/event-log/idempotency.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog };
 
-const answerOf = (message: string, ids: string[]): z.output<typeof FeedbackAnswer> => ({
+const toCachedAnswer = (message: string, ids: string[]): z.output<typeof FeedbackAnswer> => ({
   status: 'success',
   message,
   feedback_ids: ids,
@@ -37,20 +37,23 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
       errors: { too_much_feedback: 'the trace has reached its limit of feedback' },
       ...about,
       ...withInput({ body: FeedbackBody }, async ({ body }, request, response) => {
-        const { workspaceId, keyId } = callerOf(request);
+        const { workspaceId, keyId } = getCaller(request);
         const items = (Array.isArray(body) ? body : [body]).map((item) => ({
           traceId: item.trace_id ?? item.traceID ?? '',
           value: item.value,
           weight: item.weight,
           metadata: item.metadata ?? null,
         }));
-        const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+        const call = { ...getCallIdentity(request), fingerprint: fingerprintBody(getJsonBody(request).bytes) };
         // There is no event, because feedback is primary data. The command only makes sure that a repeated request is
         // stored once.
-        const command = { workspaceId, streams: [], metadata: eventMetadataOf(request) };
+        const command = { workspaceId, streams: [], metadata: toEventMetadata(request) };
         const { body: answer } = await transactOnce(eventLog, call, command, async ({ tx }) => ({
           status: 200,
-          body: answerOf('Feedback recorded', await recordFeedback(tx, workspaceId, items, { source: 'api', keyId })),
+          body: toCachedAnswer(
+            'Feedback recorded',
+            await recordFeedback(tx, workspaceId, items, { source: 'api', keyId }),
+          ),
         }));
         response.json(answer);
       }),
@@ -74,8 +77,8 @@ export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
               "Invalid 'feedback_id': it differs from the ID in the path. Leave it out, or send the same ID.";
             throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'feedback_id' });
           }
-          await changeFeedback(db, callerOf(request).workspaceId, params.id, body);
-          response.json(answerOf('Feedback changed', [params.id]));
+          await changeFeedback(db, getCaller(request).workspaceId, params.id, body);
+          response.json(toCachedAnswer('Feedback changed', [params.id]));
         },
       ),
     },

@@ -7,7 +7,7 @@ import {
   ImportedLogsQuery,
 } from '#libs/contracts/logs/imported-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
@@ -46,7 +46,7 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
   ...withInput(
     { query: ImportedLogsQuery, body: ImportedLogs, ...importedLogsBody },
     async ({ query, body }, request, response) => {
-      const caller = callerOf(request);
+      const caller = getCaller(request);
       refuseForeignOrganisation(query.organisation_id);
       const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
       refuseWhenUnlogged(requestLog);
@@ -55,7 +55,7 @@ export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db:
         workspaceId,
         keyId,
         userId: principal.type === 'user' ? principal.id : null,
-        requestId: contextOf(request).requestId,
+        requestId: getContext(request).requestId,
         nowMs: Date.now(),
       };
       const items = Array.isArray(body) ? body : [body];

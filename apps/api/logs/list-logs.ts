@@ -4,7 +4,7 @@ import { LogList, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
@@ -27,7 +27,7 @@ export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route
   responses: { 200: { description: 'A page of the request log.', schema: LogList } },
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
     refuseForeignOrganisation(query.organisation_id);
-    const workspaceId = await chosenWorkspace(deps.db, callerOf(request), query.workspace_slug ?? query.workspace_id);
+    const workspaceId = await chosenWorkspace(deps.db, getCaller(request), query.workspace_slug ?? query.workspace_id);
     const select = () => selectLogs(deps.db, workspaceId, query);
     const { signal } = abortWhenClientLeaves(response);
     const rows = isSearch(query) ? await deps.searches.run(workspaceId, select, signal) : await select();

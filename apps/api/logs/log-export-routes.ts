@@ -4,13 +4,13 @@ import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { logExportFields } from '#libs/contracts/logs/log-exports.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
+import { fingerprintBody } from '#libs/event-log/idempotency.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { requireScope } from '#libs/http/rights.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
-import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
@@ -73,7 +73,7 @@ export function logExportRoutes(deps: Deps): Route[] {
   const schema = logExportKind.viewSchema;
 
   const recordOf = async (request: Request, wanted: string | undefined): Promise<RecordName> => {
-    const caller = callerOf(request);
+    const caller = getCaller(request);
     const name = String(request.params['id']);
     const workspace = wanted ?? (await workspaceOfRecord(db, caller, logExportKind, name));
     return { workspaceId: await chosenWorkspace(db, caller, workspace), name };
@@ -87,14 +87,14 @@ export function logExportRoutes(deps: Deps): Route[] {
     workspaceId: string,
     slug: string | undefined,
   ): Promise<void> => {
-    if (slug === undefined || (await chosenWorkspace(db, callerOf(request), slug)) === workspaceId) return;
+    if (slug === undefined || (await chosenWorkspace(db, getCaller(request), slug)) === workspaceId) return;
     const message =
       "Invalid 'filters.workspace_slug': the export belongs to another workspace. Leave it out, or create the export there.";
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'filters.workspace_slug' });
   };
   /** The filters are stored as they were sent, and read again when the export runs. */
   const givenFilters = (request: Request): Record<string, unknown> =>
-    (jsonBodyOf(request).value as { filters: Record<string, unknown> }).filters;
+    (getJsonBody(request).value as { filters: Record<string, unknown> }).filters;
 
   const count = (workspaceId: string, filters: Record<string, unknown>): Promise<number | null> =>
     deps.searches.run(workspaceId, () => countForExport(db, workspaceId, filters, countMax));
@@ -121,14 +121,14 @@ export function logExportRoutes(deps: Deps): Route[] {
     responses: { 200: { description: 'The export.', schema } },
     ...withInput({ body: z.strictObject({ ...logExportFields, ...place }) }, async ({ body }, request, response) => {
       const { workspace_id: wanted, ...input } = body;
-      if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
+      if (hasBodies(input)) requireScope(getCaller(request), 'bodies.read');
       const filters = givenFilters(request);
       const slug = input.filters.workspace_slug;
-      const workspaceId = await chosenWorkspace(db, callerOf(request), wanted ?? slug);
+      const workspaceId = await chosenWorkspace(db, getCaller(request), wanted ?? slug);
       await requireSameWorkspace(request, workspaceId, slug);
       const total = await count(workspaceId, filters);
-      const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
-      const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
+      const call = { ...getCallIdentity(request), fingerprint: fingerprintBody(getJsonBody(request).bytes) };
+      const actor = { caller: getCaller(request), metadata: toEventMetadata(request) };
       const { record, replayed } = await store.create(call, workspaceId, actor, { ...input, filters, total });
       if (replayed) response.setHeader('idempotent-replayed', 'true');
       response.json(record);
@@ -155,13 +155,13 @@ export function logExportRoutes(deps: Deps): Route[] {
           "Invalid 'export_id': it differs from the one in the path. Leave it out, or send the same value.";
         throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'export_id' });
       }
-      if (hasBodies(input)) requireScope(callerOf(request), 'bodies.read');
+      if (hasBodies(input)) requireScope(getCaller(request), 'bodies.read');
       const record = await recordOf(request, wanted);
       const { workspace_id: workspaceId } = await store.get(record);
       await requireSameWorkspace(request, workspaceId, input.filters?.workspace_slug);
       const filters = input.filters && givenFilters(request);
       const counted = filters && { filters, total: await count(workspaceId, filters) };
-      const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
+      const actor = { caller: getCaller(request), metadata: toEventMetadata(request) };
       const row = await store.update(record, actor, { ...input, ...counted });
       response.json(viewOf(logExportKind, row, clock.now()));
     }),
@@ -190,7 +190,7 @@ export function logExportRoutes(deps: Deps): Route[] {
     }) satisfies Route;
 
   const start = act('start', startText, async (record, request) => {
-    await store.change(record, eventMetadataOf(request), async (unit, row) => {
+    await store.change(record, toEventMetadata(request), async (unit, row) => {
       if (row.data.status === 'in_progress') return [];
       if (row.data.status !== undefined) throw wrongState(row.id, row.data.status, 'started');
       const { rows } = await sql<{ count: number }>`
@@ -209,7 +209,7 @@ export function logExportRoutes(deps: Deps): Route[] {
   });
 
   const cancel = act('cancel', cancelText, async (record, request) => {
-    await store.change(record, eventMetadataOf(request), (_unit, row) => {
+    await store.change(record, toEventMetadata(request), (_unit, row) => {
       if (row.data.status === 'stopped') return [];
       if (row.data.status === 'success' || row.data.status === 'failed')
         throw wrongState(row.id, row.data.status, 'cancelled');
@@ -238,7 +238,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       if (data.status !== 'success') throw wrongState(id, data.status ?? 'a draft', 'downloaded');
       if ((await partsOf(id)).length === 0) throw expired(id);
       if (hasBodies(data)) {
-        requireScope(callerOf(request), 'bodies.read');
+        requireScope(getCaller(request), 'bodies.read');
         await noteBodiesRead(deps.resources.eventLog, request, { export_id: id });
       }
       const expiresAtMs = clock.now() + deps.exports.linkTtlMs;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { LogDetails } from '#libs/contracts/logs/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -44,7 +44,7 @@ export const retrieveLog = (deps: Deps): Route => ({
   optionalScopes: ['bodies.read'],
   responses: { 200: { description: 'The record.', schema: LogDetails } },
   ...withInput({ params: Params }, async ({ params }, request, response) => {
-    const caller = callerOf(request);
+    const caller = getCaller(request);
     const row = await findLog(deps.db, caller.workspaceId, params.log_id);
     if (!row) {
       const message = `No log record found with id '${params.log_id.slice(0, 100)}'.`;

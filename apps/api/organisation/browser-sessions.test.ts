@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { expect, test } from 'vitest';
-import { contextOf, openContext } from '#libs/http/request-context.ts';
+import { getContext, openContext } from '#libs/http/request-context.ts';
 import { createSessions } from '#libs/secrets/sessions.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { createBrowserSessions } from './browser-sessions.ts';
@@ -82,13 +82,13 @@ test('a key in a header counts instead of the session', async () => {
   const request = requestWith({ cookie: await cookie(), authorization: 'Bearer sk-other' }, 'POST');
   create().admit(request);
   expect(request.headers['x-gateway-api-key']).toBeUndefined();
-  expect(contextOf(request).isBrowserSession).toBe(false);
+  expect(getContext(request).isBrowserSession).toBe(false);
 });
 
 test('the request of a session is marked, because it cannot do everything that its key can', async () => {
   const request = requestWith({ cookie: await cookie(), 'sec-fetch-dest': 'empty' }, 'GET');
   create().admit(request);
-  expect(contextOf(request).isBrowserSession).toBe(true);
+  expect(getContext(request).isBrowserSession).toBe(true);
 });
 
 test.each(['document', 'iframe', 'embed', 'object', 'script', 'image', 'worker'])(

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { gatewayKeyOf } from '#libs/identity/credential-headers.ts';
+import { readGatewayKey } from '#libs/identity/credential-headers.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { getContext } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Sessions } from '#libs/secrets/sessions.ts';
 
@@ -63,7 +63,7 @@ export function createBrowserSessions(deps: {
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
   return {
     admit(request) {
-      if (request.headers.cookie === undefined || gatewayKeyOf(request.headers) !== null) return;
+      if (request.headers.cookie === undefined || readGatewayKey(request.headers) !== null) return;
       const found = cookiesOf(request.headers.cookie, cookieName)
         .map((cookie) => sessions.open(cookie, clock.now()))
         .filter((session) => session !== null);
@@ -73,11 +73,11 @@ export function createBrowserSessions(deps: {
       refusePages(request);
       request.headers['x-gateway-api-key'] = session.token;
       (request as Carrier)[sessionKey] = session.id;
-      contextOf(request).isBrowserSession = true;
+      getContext(request).isBrowserSession = true;
     },
     sessionOf: (request) => (request as Carrier)[sessionKey] ?? null,
     async begin(request, response, keyExpiresAtMs, record) {
-      const token = gatewayKeyOf(request.headers) ?? '';
+      const token = readGatewayKey(request.headers) ?? '';
       if (token.length > tokenLengthMax) {
         const message = `A browser session can only use keys and tokens of up to ${tokenLengthMax} characters, but this one has ${token.length}. Sign in with an API key.`;
         throw new GatewayError('invalid_request', 'string_above_max_length', message);

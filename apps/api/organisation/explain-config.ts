@@ -1,9 +1,9 @@
 import type { Routing } from '#libs/credentials/routing.ts';
-import { credentialHeaders, credentialsOf } from '#libs/credentials/requested.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import { describeSteps, explainPlan } from '#libs/credentials/configs/explain.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/configs/explain-config.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -30,8 +30,8 @@ export const explainConfig = (deps: {
   scope: 'configs.read',
   responses: { 200: { description: 'The steps of the call.', schema: ConfigExplanation } },
   ...withInput({ body: ExplainConfigRequest, headers: [...credentialHeaders] }, async ({ body }, request, response) => {
-    const { workspaceId, defaults } = callerOf(request);
-    const sent = credentialsOf(request.headers);
+    const { workspaceId, defaults } = getCaller(request);
+    const sent = readCredentials(request.headers);
     const config = body.config === undefined ? sent.config : { value: body.config, param: 'config' };
     const credentials = { ...sent, config };
     const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });

@@ -12,7 +12,7 @@ import { organisationId, type Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
-import { addLogFields, contextOf } from '#libs/http/request-context.ts';
+import { addLogFields, getContext } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { ApiConfig } from '../config.ts';
@@ -51,7 +51,7 @@ export type KeyGuard = {
  */
 export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, registry, logger }: Deps): KeyGuard {
   const registers = [registry];
-  const addressOf = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
+  const getRegionAddress = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
   const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
   const failures = new Counter({
     name: 'sluice_authentication_failures_total',
@@ -69,7 +69,7 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       unrecorded.inc(refusals.dropped());
     },
   });
-  const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(addressOf(request));
+  const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(getRegionAddress(request));
   const authenticate = createAuthenticate<IncomingMessage>({
     snapshot,
     clock,
@@ -78,19 +78,19 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     onFailure(reason, request) {
       failures.inc({ reason });
       // This helps an operator to find the client with the wrong key. Other requests are logged without it.
-      addLogFields(request, { client_address: addressOf(request), refused_because: reason });
+      addLogFields(request, { client_address: getRegionAddress(request), refused_because: reason });
     },
   });
   const onForbidden: KeyGuard['onForbidden'] = (request, { workspaceId, keyId, principal }, { code, message }) => {
-    const { route, requestId } = contextOf(request);
+    const { route, requestId } = getContext(request);
     const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
-    refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
+    refusals.note({ workspaceId, keyId, principal, ...what, address: getRegionAddress(request), requestId });
   };
   /** Refuses a caller whose requests must come from other networks. */
   const admit = (request: IncomingMessage, caller: Caller): Caller => {
     if (caller.networks === undefined) return caller;
     try {
-      requireNetwork(caller.networks, addressOf(request));
+      requireNetwork(caller.networks, getRegionAddress(request));
     } catch (error) {
       if (error instanceof GatewayError) onForbidden(request as Request, caller, error);
       throw error;
@@ -104,11 +104,17 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
       return caller instanceof Promise ? caller.then((known) => admit(request, known)) : admit(request, caller);
     },
     onRefusedSignIn(request, { code, message }) {
-      const { route, requestId } = contextOf(request);
+      const { route, requestId } = getContext(request);
       const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'unauthenticated', message };
-      refusals.note({ workspaceId: organisationId, keyId: null, ...what, address: addressOf(request), requestId });
+      refusals.note({
+        workspaceId: organisationId,
+        keyId: null,
+        ...what,
+        address: getRegionAddress(request),
+        requestId,
+      });
     },
-    clientAddress: addressOf,
+    clientAddress: getRegionAddress,
     onForbidden,
     refusals,
   };

@@ -3,9 +3,9 @@ import type { Kysely } from 'kysely';
 import { EndSessionQuery, SessionEnded, SessionObject } from '#libs/contracts/people/sessions.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { getContext } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { version } from '#libs/kernel/version.ts';
 import { describeCaller } from '#libs/people/describe-caller.ts';
@@ -35,7 +35,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
   const { db, authenticate, browserSessions, resources } = deps;
   const identify = async (request: Request): Promise<Caller> => {
     const caller = await authenticate(request);
-    contextOf(request).caller = caller;
+    getContext(request).caller = caller;
     return caller;
   };
   const describe = async (caller: Caller, sessionId: string | null): Promise<SessionObject> => {
@@ -69,7 +69,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       const caller = await identify(request);
       const id = browserSessions.sessionOf(request);
       if (id === null && !isEverywhere) return 0;
-      const metadata = eventMetadataOf(request);
+      const metadata = toEventMetadata(request);
       return await endSessions(resources, { caller, metadata, id: isEverywhere ? null : id });
     } catch (error) {
       if (error instanceof GatewayError && error.kind === 'unauthenticated') return 0;
@@ -113,7 +113,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
         const caller = await signIn(request);
         let sessionId = '';
         await browserSessions.begin(request, response, caller.expiresAtMs, async (expiresAtMs) => {
-          const metadata = eventMetadataOf(request);
+          const metadata = toEventMetadata(request);
           const userAgent = request.get('user-agent') ?? null;
           return (sessionId = await beginSession(resources, { caller, metadata, userAgent, expiresAtMs }));
         });

@@ -84,7 +84,7 @@ export function createSignIn({
     },
     keys,
     clock,
-    callerOf: (identity) => tokenCaller(known, identity),
+    getCaller: (identity) => tokenCaller(known, identity),
     accessVersion: snapshot.version,
     ...(config.SLUICE_JWT_CREATE_USERS ? { welcome } : {}),
   });

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { jsonBodyOf } from '#libs/http/bodies/json-body.ts';
+import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { serveForTest, testRoute, type TestServer } from '#libs/http/http-test-kit.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
@@ -12,7 +12,7 @@ const route = testRoute({
   path,
   request: { body: 'json-bytes', contract: path },
   handler: (request, response) => {
-    const body = jsonBodyOf(request);
+    const body = getJsonBody(request);
     const { isChecked, head } = body;
     if (!isChecked) requireGoodBody(body.value);
     const { model, stream, stream_options } = head ?? {};

@@ -1,7 +1,7 @@
 import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/bodies/large-body.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
-import type { LargeBodyRefusal } from './judge-body-worker.ts';
+import type { LargeBodyRefusal } from './check-body-worker.ts';
 
 /** The worst body below this takes about 30 ms. A chat of ten thousand words has 60 KiB. */
 const sizeBytesMin = 262_144;
@@ -17,7 +17,7 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
   stop: () => Promise<void>;
 } {
   const lane = createThreadLane<LargeBodyTask, LargeBodyFindings | LargeBodyRefusal>({
-    module: new URL('./judge-body-worker.ts', import.meta.url),
+    module: new URL('./check-body-worker.ts', import.meta.url),
     threads,
     threadMemoryMb: 256,
     // Starting a thread takes a third of a second, which calls with images would notice.

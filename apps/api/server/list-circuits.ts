@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import { listCircuits as readCircuits, type CircuitRow } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { CircuitList, type CircuitObject } from '#libs/contracts/configs/circuits.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 
@@ -20,7 +20,7 @@ export function listCircuits({ db, clock }: Deps): Route {
     scope: 'providers.read',
     responses: { 200: { description: 'All open and half-open circuits of the workspace.', schema: CircuitList } },
     handler: async (request, response) => {
-      const rows = await readCircuits(db, callerOf(request).workspaceId);
+      const rows = await readCircuits(db, getCaller(request).workspaceId);
       const now = clock.now();
       response.json({ object: 'list', data: rows.map((row) => toCircuit(row, now)), has_more: false });
     },

@@ -6,7 +6,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { closedLagSeconds, newestEvent } from '#libs/event-log/read-events.ts';
 import { listSubscribers } from '#libs/event-log/subscriber.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Route } from '#libs/http/route.ts';
 import { actsForOrganisation, hasScope, requireOrganisation } from '#libs/http/rights.ts';
@@ -14,7 +14,7 @@ import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { listProcesses, type ListedProcess } from '#libs/request-log/write/process-record.ts';
 import { readOldestJobs, readOpenBatches } from '../../platform/operations/database-metrics.ts';
-import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
+import { recordModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { openEventStream, type EventStreamDeps } from '../events/open-event-stream.ts';
@@ -60,12 +60,12 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
           response.json(await readSystem({ db, queue }));
           return;
         }
-        const watch = eventStreams.watch(callerOf(request), false);
+        const watch = eventStreams.watch(getCaller(request), false);
         response.on('close', () => watch.stop());
         try {
           const mayFollow = (caller: Caller): boolean =>
             hasScope(caller, 'workspaces.read') && actsForOrganisation(caller);
-          const stream = await openEventStream(deps, { request, response, caller: callerOf(request), mayFollow });
+          const stream = await openEventStream(deps, { request, response, caller: getCaller(request), mayFollow });
           for (let isOpen = true; isOpen;) {
             isOpen = await stream.send(`data: ${await readShared()}\n\n`);
             // The watch ends early when the workspace has news, which are not relevant for this stream.
@@ -111,7 +111,7 @@ export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[
  * forbidden.
  */
 function forOrganisation(request: Request, what: string): void {
-  requireOrganisation(callerOf(request), what);
+  requireOrganisation(getCaller(request), what);
   rebind(null);
 }
 
@@ -222,7 +222,7 @@ async function askForCheck({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<M
       events: 0,
       problem: null,
     };
-    await noteModelCheck(tx, asked);
+    await recordModelCheck(tx, asked);
     return asked;
   });
 }

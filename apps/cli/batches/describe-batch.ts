@@ -6,7 +6,7 @@ import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
 /** The columns of a list of batches. */
 export const batchColumns: readonly Column<Batch>[] = [
   ['id', ({ id }) => id],
-  ['status', statusOf],
+  ['status', httpStatus],
   ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
   ['failed', ({ request_counts: { failed } }) => failed],
   ['cost', ({ cost_usd: usd, model }) => formatCost(usd, usesSimulator(model) ? usd : 0), { right: true, spare: 3 }],
@@ -14,7 +14,7 @@ export const batchColumns: readonly Column<Batch>[] = [
   ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
 ];
 
-function statusOf({ status, paused_at: paused }: Batch): string {
+function httpStatus({ status, paused_at: paused }: Batch): string {
   return paused ? 'paused' : status;
 }
 
@@ -26,7 +26,7 @@ export function summarise(batch: Batch): Record<string, unknown> {
   const time = (at: number | null | undefined): string | null => (at ? formatTime(at, { seconds: true }) : null);
   const members = {
     id: batch.id,
-    status: statusOf(batch),
+    status: httpStatus(batch),
     waiting: waits.length === 0 ? null : waits.map((wait) => describeWait(batch, wait)),
     lines: `${total}: ${completed} answered, ${failed} failed`,
     cost: batch.cost_usd === null ? null : describeCost(batch),

@@ -6,7 +6,7 @@ import { interruptible } from '../terminal/interruptible.ts';
 import { showsTable, note, printObject, printRows } from '../terminal/output.ts';
 import { formatCost, formatCount, formatDollars, usesSimulator } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
-import { bodyOf, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
+import { toBodyObject, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
 
 type Model = {
   model: string | null;
@@ -59,7 +59,7 @@ export async function dryRunBatch(file: string, options: ClientOptions & BatchOp
     async (signal) => {
       const { id } = await uploadInput(client, input, randomUUID(), signal);
       try {
-        const json = { ...bodyOf(input, options), input_file_id: id };
+        const json = { ...toBodyObject(input, options), input_file_id: id };
         return await client.json<DryRun>('POST', '/v1/batches/dry-run', { json, signal });
       } finally {
         await client.json('DELETE', `/v1/files/${id}`);

@@ -44,7 +44,7 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
   await checkTargets([options.output, options.errors], [file]);
   const input = await readInput(file);
   const { workspace } = await readSession(client);
-  const body = bodyOf(input, options);
+  const body = toBodyObject(input, options);
   const memory = await openMemory(hash('sha256', JSON.stringify([client.server, workspace.id, input.sha256, body])));
   let { batch_id: batchId, run } = options.again ? { batch_id: null, run: randomUUID() } : memory.remembered;
   if (options.again) await memory.write({ run, batch_id: null });
@@ -89,7 +89,7 @@ export async function readInput(file: string): Promise<CheckedInput> {
 export type BatchOptions = Pick<RunOptions, 'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget'>;
 
 /** The body of a batch of this input, without its file. */
-export const bodyOf = (input: CheckedInput, options: BatchOptions) => ({
+export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
   endpoint: input.endpoint,
   completion_window: options.window,
   ...(options.metadata ? { metadata: options.metadata } : {}),

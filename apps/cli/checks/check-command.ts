@@ -34,11 +34,11 @@ const describeCheck = ({ name, summary, canRepair }: Check): string =>
 
 const columns: readonly Column<CheckReport>[] = [
   ['check', ({ check }) => check],
-  ['result', resultOf],
+  ['result', classifyCall],
   ['compared', ({ counts }) => describeCounts(counts)],
 ];
 
-function resultOf({ ok, findings }: CheckReport): string {
+function classifyCall({ ok, findings }: CheckReport): string {
   if (!ok) return 'failed';
   return findings.some(({ state }) => state === 'repaired') ? 'repaired' : 'ok';
 }

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { upcastsOf } from '#libs/event-log/inline-model.ts';
+import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { eventsBehindMax, rebuildSubscriber, retryNow, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { inlineModels } from '../../platform/models.ts';
@@ -19,7 +19,7 @@ export async function rebuildFromLog(
 ): Promise<number> {
   const subscriber = subscribers.find((each) => each.name === name);
   if (!subscriber) throw unknown(name);
-  return await rebuildSubscriber(db, subscriber, upcastsOf(inlineModels), onProgress);
+  return await rebuildSubscriber(db, subscriber, collectUpcasts(inlineModels), onProgress);
 }
 
 const unknown = (name: string): ConfigurationError =>

@@ -33,7 +33,7 @@ export function addApplyCommands(program: Command): void {
     .action(async (options: Options) => {
       const { steps } = await plan(await connect(options), options);
       for (const step of steps) show(step, options);
-      note(`planned: ${countsOf(steps, ['to create', 'to change', 'to delete'])}`);
+      note(`planned: ${readTokenCounts(steps, ['to create', 'to change', 'to delete'])}`);
       if (steps.some(({ action }) => action !== 'keep'))
         note(`To apply: sluice apply -f ${options.file}${options.prune ? ' --prune' : ''}`);
       if (options.exitCode === true && steps.some(({ action }) => action !== 'keep')) process.exitCode = 1;
@@ -48,7 +48,7 @@ export function addApplyCommands(program: Command): void {
         await applyStep(client, step, state, options.allowFiles ?? []);
         show(step, options);
       }
-      note(`done: ${countsOf(steps, ['created', 'changed', 'deleted'])}`);
+      note(`done: ${readTokenCounts(steps, ['created', 'changed', 'deleted'])}`);
     });
 
   clientCommand(program, 'export', 'write existing records as files for apply, without secrets')
@@ -85,7 +85,10 @@ function show(step: Step, options: ClientOptions): void {
   }
 }
 
-function countsOf(steps: readonly Step[], words: readonly [create: string, update: string, remove: string]): string {
+function readTokenCounts(
+  steps: readonly Step[],
+  words: readonly [create: string, update: string, remove: string],
+): string {
   const count = (wanted: Step['action']): number => steps.filter(({ action }) => action === wanted).length;
   const [create, update, remove] = words;
   return `${count('create')} ${create}, ${count('update')} ${update}, ${count('delete')} ${remove}, ${count('keep')} unchanged`;

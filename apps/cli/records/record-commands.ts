@@ -54,7 +54,10 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
     withBody(add('create', `create one of the ${many}; prints a secret that is shown only once`)).action(
       async (options: ClientOptions & Place & Body) => {
         const client = await connect(options);
-        const json = { ...(await bodyOf(options)), ...(options.workspace ? { workspace_id: options.workspace } : {}) };
+        const json = {
+          ...(await toBodyObject(options)),
+          ...(options.workspace ? { workspace_id: options.workspace } : {}),
+        };
         const made = await client.json<{ key?: unknown }>('POST', path, { json });
         printObject(made, options);
         if (kind.kind === 'api_key' && typeof made.key === 'string') note('Store the key now. It is not shown again.');
@@ -66,7 +69,7 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
     withBody(add(`update <${address}>`, 'change the given members and keep the others')).action(
       async (name: string, options: ClientOptions & Place & Body) => {
         const client = await connect(options);
-        const json = await bodyOf(options);
+        const json = await toBodyObject(options);
         printObject(await client.json<object>('PUT', at(name), { json, query: query(options) }), options);
       },
     );
@@ -95,7 +98,7 @@ const withBody = (command: Command): Command =>
     .option('-f, --file <file>', 'file with a JSON or YAML object; - for stdin')
     .option('--set <name=value>', 'set a member; valid JSON is parsed as JSON; can be repeated', toPairs);
 
-async function bodyOf({ file, set }: Body): Promise<Record<string, unknown>> {
+async function toBodyObject({ file, set }: Body): Promise<Record<string, unknown>> {
   if (file === undefined && set === undefined) {
     throw new CliError('The command needs the members of the record: -f FILE, or --set name=value.', {
       exitCode: exitCodes.usage,

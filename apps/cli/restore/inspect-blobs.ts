@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
-import { findOpenBatchesOf } from '#libs/batches/open-batches.ts';
+import { findBatchesReading } from '#libs/batches/open-batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -79,7 +79,7 @@ export async function inspectBlobs(
   const stuckBatches: BlobReport['stuckBatches'] = { batches: 0, first: [] };
   let unreadable: string[] = [];
   const findStuck = async (): Promise<void> => {
-    const found = await findOpenBatchesOf(db, unreadable);
+    const found = await findBatchesReading(db, unreadable);
     stuckBatches.batches += found.length;
     stuckBatches.first.push(...found.slice(0, firstMax - stuckBatches.first.length));
     unreadable = [];

@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import { deleteSurplusJobs, resetLostChunks, workedOnBatches } from '#libs/batches/chunks/lost-jobs.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { doubtStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
+import { recheckPendingStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
@@ -48,7 +48,7 @@ export async function reconcileJobs(deps: {
     const chunks = await resetLostChunks(db, queue, quiet);
     const replaceIn = (kinds: readonly WorkedOn[]) => replaceLostJobs({ db, queue, logger: quiet }, kinds, '0 s');
     const batches = await replaceIn(workedOnBatches);
-    await doubtStarts(db);
+    await recheckPendingStarts(db);
     const fineTuningJobs = await replaceIn([workedOnFineTuningJobs]);
     const logExports = await replaceIn([workedOnExports]);
     return { claimed: await endClaims(db), surplus, chunks, batches, fineTuningJobs, logExports };

@@ -1,8 +1,8 @@
 import { sql, type Kysely } from 'kysely';
 import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
 import type { ConnectedSession } from '#libs/database/connected-processes.ts';
-import { holdStarts } from '#libs/database/hold-starts.ts';
-import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
+import { blockStartsDuring } from '#libs/database/block-starts-during.ts';
+import { canAssumeTenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -12,7 +12,7 @@ import { countOpenFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { lastHeardAt } from '#libs/request-log/write/process-record.ts';
+import { lastReportAt } from '#libs/request-log/write/process-record.ts';
 import { countRunningExports } from '#libs/request-log/read/run-log-export.ts';
 import { compareMasterKeys } from '#libs/secrets/master-key.ts';
 import { runChecks, type CheckReport } from '../checks/check.ts';
@@ -73,7 +73,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
   const { connectionString, onProgress } = options;
   await assertRestorable(options, logger);
   const migrations = await migrate({ connectionString, logger });
-  return await holdStarts({ connectionString, applicationName }, logger, async () => {
+  return await blockStartsDuring({ connectionString, applicationName }, logger, async () => {
     const heldSinceMs = performance.now();
     return await withMigratedPool({ connectionString, applicationName }, logger, async (pool) => {
       const db = createDatabase(pool);
@@ -82,9 +82,9 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       onProgress('the event log');
       const epoch = await startEpoch(db);
       const lastEvent = await newestEvent(db);
-      const lastReportAt = await lastHeardAt(db);
+      const reportedAt = await lastReportAt(db);
       const masterKeyProblem = await findMasterKeyProblem(db);
-      const isIsolated = await mayTakeRole(db);
+      const isIsolated = await canAssumeTenantRole(db);
       onProgress('jobs');
       const jobs = await reconcileJobs({ db, connectionString, logger });
       const open = {
@@ -99,7 +99,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       return {
         migrations,
         lastEvent,
-        lastReportAt,
+        lastReportAt: reportedAt,
         epoch,
         masterKeyProblem,
         isIsolated,

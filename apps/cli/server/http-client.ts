@@ -83,7 +83,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
       try {
         const response = await send(method, path, options);
         if (response.ok) return response;
-        throw await errorOf(response, server);
+        throw await getFailureCode(response, server);
       } catch (error) {
         const isPatient = options.isPatient === true && error instanceof UnreachableError;
         if (attempt >= (isPatient ? patientAttemptsMax : attemptsMax) || !(isPatient || isRetryable(error)))
@@ -98,7 +98,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
 
   const json: Client['json'] = async <Answer>(method: string, path: string, options?: RequestOptions) => {
     const response = await open(method, path, options);
-    const text = await textOf(response, server);
+    const text = await asText(response, server);
     try {
       return JSON.parse(text) as Answer;
     } catch {
@@ -155,7 +155,7 @@ export async function* readPieces(response: Response, server: string): AsyncGene
   }
 }
 
-async function textOf(response: Response, server: string): Promise<string> {
+async function asText(response: Response, server: string): Promise<string> {
   const pieces: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of readPieces(response, server)) {
@@ -166,7 +166,7 @@ async function textOf(response: Response, server: string): Promise<string> {
   return Buffer.concat(pieces).toString('utf8');
 }
 
-async function errorOf(response: Response, server: string): Promise<CliError> {
+async function getFailureCode(response: Response, server: string): Promise<CliError> {
   const { status, headers } = response;
   if (status >= 300 && status < 400) {
     const target = headers.get('location') ?? 'another address';
@@ -174,7 +174,7 @@ async function errorOf(response: Response, server: string): Promise<CliError> {
       hint: 'Use that address as the server.',
     });
   }
-  const text = await textOf(response, server).catch(() => '');
+  const text = await asText(response, server).catch(() => '');
   let error: { message?: unknown; code?: unknown } | undefined;
   try {
     ({ error } = JSON.parse(text) as { error?: typeof error });

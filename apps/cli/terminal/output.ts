@@ -92,12 +92,12 @@ function membersOf(value: object, before = '', depth = 1): [name: string, lines:
 /** Strings of a list get a line each if they contain commas. */
 function linesOf(name: string, member: unknown): string[] {
   const isList = Array.isArray(member) && member.length > 0 && member.every((each) => typeof each === 'string');
-  if (!isList) return [textOf(name, member)];
+  if (!isList) return [asText(name, member)];
   return member.some((each) => each.includes(',')) ? member : [member.join(', ')];
 }
 
 /** Formats times, which are Unix seconds in objects of OpenAI's API and ISO 8601 elsewhere. */
-function textOf(name: string, member: unknown): string {
+function asText(name: string, member: unknown): string {
   if (name.endsWith('_at') && (typeof member === 'number' || typeof member === 'string'))
     return formatTime(member, { seconds: true });
   if (typeof member === 'string') return member === '' ? '-' : member;

@@ -100,7 +100,7 @@ function toJobSpan(job: EndedJob, trace: JobTrace | null): EndedSpan {
     if (name !== undefined && typeof value === 'string') attributes[name] = value;
     if (field === 'chunk' && typeof value === 'number') attributes['sluice.chunk'] = value;
   }
-  const failure = error === null ? null : failureOf(error);
+  const failure = error === null ? null : toFailure(error);
   if (failure !== null) attributes['error.type'] = failure;
   return {
     spanId: jobSpanId(job),
@@ -114,7 +114,7 @@ function toJobSpan(job: EndedJob, trace: JobTrace | null): EndedSpan {
 }
 
 /** Only the kind of the error, because a message can quote texts of a provider or a caller. */
-function failureOf(error: unknown): string {
+function toFailure(error: unknown): string {
   if (error instanceof GatewayError) return error.code ?? error.kind;
   return error instanceof Error ? error.name : 'error';
 }

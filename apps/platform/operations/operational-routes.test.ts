@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { operationsOf, serveForTest } from '#libs/http/http-test-kit.ts';
+import { listOperations, serveForTest } from '#libs/http/http-test-kit.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { version } from '#libs/kernel/version.ts';
@@ -39,7 +39,7 @@ test('the root, health, metrics and the document need no key, and say what is wr
   expect(metrics.headers.get('content-type')).toContain('text/plain');
   expect(await metrics.text()).toContain('process_resident_memory_bytes');
   const document = (await (await get('/openapi.json')).json()) as ReturnType<typeof toOpenApi>;
-  expect(operationsOf(document)).toEqual([
+  expect(listOperations(document)).toEqual([
     'GET /',
     'GET /health',
     'GET /health/live',

@@ -3,13 +3,13 @@ import { w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { version } from '#libs/kernel/version.ts';
 import {
   toCallSpans,
-  traceOfCall,
+  getCallTrace,
   w3cTrace,
   type EndedSpan,
   type SpanTrace,
 } from '#libs/request-log/record/call-spans.ts';
 import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
-import { errorOf } from '#libs/request-log/row/call-outcome.ts';
+import { getFailureCode } from '#libs/request-log/row/call-outcome.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 
 /** Exports calls and jobs to OpenTelemetry. */
@@ -179,7 +179,7 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
       );
     },
     record(logged: LoggedCall, entry: RequestLogEntry, jobSpanId?: string): void {
-      const { traceId, parentSpanId } = traceOfCall(logged);
+      const { traceId, parentSpanId } = getCallTrace(logged);
       const isParentSampled = logged.trace.isSampled ?? true;
       const context = parentSpanId === null ? ROOT_CONTEXT : under(traceId, parentSpanId, isParentSampled);
       // If there are many calls, most are not sampled, and making their spans would cost as much as sending them.
@@ -245,7 +245,7 @@ async function startMetrics(resource: Resource, url: string) {
   });
   return {
     record(entry: RequestLogEntry): void {
-      const error = errorOf(entry.status, entry.error_code);
+      const error = getFailureCode(entry.status, entry.error_code);
       const attributes = {
         'gen_ai.operation.name': entry.operation === 'completions' ? 'text_completion' : entry.operation,
         'gen_ai.provider.name': entry.provider === null ? 'unknown' : providerName(entry.provider),

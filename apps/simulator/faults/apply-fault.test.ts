@@ -4,9 +4,9 @@ import { dataOf, startTestSimulator, type Json } from '#test/test-simulator.ts';
 const { chat, raw, openai, url, simulator } = await startTestSimulator({ dripIntervalMs: 1, clock: { now: () => 0 } });
 const fault = (name: string, fields: Json = {}) => chat({ model: `sim-fault-${name}`, ...fields });
 const streamed = (name: string, fields: Json = {}) => raw({ model: `sim-fault-${name}`, stream: true, ...fields });
-const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
+const getFailureCode = async (response: Response) => ((await response.json()) as { error: Json }).error;
 /** The body of a raw reply, without the chunk framing. */
-const bodyOf = ({ text }: { text: string }) =>
+const toBodyObject = ({ text }: { text: string }) =>
   text.slice(text.indexOf('\r\n\r\n') + 4).replaceAll(/(^|\r\n)[0-9a-f]+\r\n/g, '');
 const endsOrderly = ({ text }: { text: string }) => text.endsWith('\r\n0\r\n\r\n');
 
@@ -21,20 +21,20 @@ test.for<[string, string | null, string | null]>([
   const response = await fault(name);
   expect(response.status).toBe(429);
   expect([response.headers.get('retry-after'), response.headers.get('retry-after-ms')]).toEqual([seconds, ms]);
-  expect(await errorOf(response)).toMatchObject({ code: 'rate_limit_exceeded' });
+  expect(await getFailureCode(response)).toMatchObject({ code: 'rate_limit_exceeded' });
 });
 
 test('an exhausted quota says not to retry', async () => {
   const response = await fault('429-quota');
   expect(response.headers.get('x-should-retry')).toBe('false');
-  expect(await errorOf(response)).toMatchObject({ type: 'insufficient_quota', code: 'insufficient_quota' });
+  expect(await getFailureCode(response)).toMatchObject({ type: 'insufficient_quota', code: 'insufficient_quota' });
 });
 
 test('statuses have error bodies of their kind, or a page', async () => {
   for (const status of [400, 401, 404, 500, 503, 529]) {
     const response = await fault(String(status), { stream: true });
     expect(response.status).toBe(status);
-    expect(Object.keys(await errorOf(response))).toEqual(['message', 'type', 'param', 'code']);
+    expect(Object.keys(await getFailureCode(response))).toEqual(['message', 'type', 'param', 'code']);
   }
   const page = await fault('html-502');
   expect([page.status, page.headers.get('content-type')]).toEqual([502, 'text/html; charset=utf-8']);
@@ -101,7 +101,7 @@ test('slow-drip sends the right answer byte by byte', async () => {
 test('a truncated stream ends in order without [DONE] or a finish reason', async () => {
   const reply = await streamed('truncated-stream');
   expect(endsOrderly(reply)).toBe(true);
-  expect(dataOf(bodyOf(reply)).length).toBeGreaterThan(2);
+  expect(dataOf(toBodyObject(reply)).length).toBeGreaterThan(2);
   expect(reply.text).not.toMatch(/DONE|"finish_reason":"/);
   const half = await (await fault('truncated-stream')).text();
   expect(() => JSON.parse(half) as unknown).toThrow(/JSON/);
@@ -175,12 +175,12 @@ test('right answers in the wrong wrapping', async () => {
 });
 
 test('an error in a stream comes first or late, and the SDK raises it', async () => {
-  const first = dataOf(bodyOf(await streamed('error-in-stream')));
+  const first = dataOf(toBodyObject(await streamed('error-in-stream')));
   expect(first.map((json) => Object.keys(JSON.parse(json) as Json))).toEqual([['error']]);
-  const late = bodyOf(await streamed('error-in-stream-late'));
+  const late = toBodyObject(await streamed('error-in-stream-late'));
   expect(dataOf(late).length).toBeGreaterThan(2);
   expect(dataOf(late).at(-1)).toMatch(/^\{"error":/);
-  expect(bodyOf(await streamed('error-event'))).toMatch(/event: error\ndata: \{"message":/);
+  expect(toBodyObject(await streamed('error-event'))).toMatch(/event: error\ndata: \{"message":/);
   const stream = await openai.chat.completions.create({
     model: 'sim-fault-error-in-stream-late',
     stream: true,
@@ -205,7 +205,7 @@ test('a big event is one event', async () => {
 });
 
 test('CRLF and comments change the framing and nothing else', async () => {
-  const whole = bodyOf(await streamed('no-usage', { max_tokens: 3 })).replaceAll('sim-fault-no-usage', 'M');
+  const whole = toBodyObject(await streamed('no-usage', { max_tokens: 3 })).replaceAll('sim-fault-no-usage', 'M');
   const crlf = await (await fault('crlf', { stream: true, max_tokens: 3 })).text();
   expect(crlf).not.toMatch(/[^\r]\n/);
   const comments = await (await fault('comments', { stream: true, max_tokens: 3 })).text();
@@ -247,5 +247,5 @@ test('a redirect that is followed shows in the statistics', async () => {
 test('echo-key repeats the key in its message', async () => {
   const response = await chat({ model: 'sim-fault-echo-key' }, { authorization: 'Bearer sk-canary-1234567890' });
   expect(response.status).toBe(401);
-  expect(await errorOf(response)).toMatchObject({ message: expect.stringContaining('sk-canary-1234567890') });
+  expect(await getFailureCode(response)).toMatchObject({ message: expect.stringContaining('sk-canary-1234567890') });
 });

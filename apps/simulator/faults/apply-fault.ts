@@ -1,6 +1,6 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Exchange } from '../exchange.ts';
-import { failureOf, overloaded, retryHeaders, retryMs } from './failures.ts';
+import { toFailure, overloaded, retryHeaders, retryMs } from './failures.ts';
 import type { Effect } from './faults.ts';
 import type { Behaviour } from '../model/generate.ts';
 import { endOfCharacter } from '../model/tokens.ts';
@@ -87,7 +87,7 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
     case 'error-in-stream-late':
       return sendStreamError(faulty, overloaded, effect.type === 'error-in-stream-late');
     case 'stream-error':
-      return sendStreamError(faulty, failureOf(effect.status, undefined), effect.late);
+      return sendStreamError(faulty, toFailure(effect.status, undefined), effect.late);
     case 'error-event':
       return sendChanged((frames) => [...firstHalf(frames), form.strayErrorFrame(overloaded)]);
     case 'json-to-stream':
@@ -138,7 +138,7 @@ function sendStatus(effect: Extract<Effect, { type: 'status' }>, faulty: FaultyC
   if (effect.code === 'insufficient_quota') headers.push('x-should-retry', 'false');
   const retryAfterMs = retryMs(effect.retryAfter);
   return sendFailure(faulty, {
-    ...failureOf(status, effect.code),
+    ...toFailure(status, effect.code),
     headers,
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   });

@@ -27,7 +27,7 @@ export function retryMs(retryAfter: RetryAfter): number | undefined {
 }
 
 /** The failure that belongs to a status, independent of any format. */
-export function failureOf(status: number, code: string | undefined): Failure {
+export function toFailure(status: number, code: string | undefined): Failure {
   if (code === 'insufficient_quota') {
     const message = 'You exceeded your current quota, please check your plan and billing details.';
     return { status, message, type: 'insufficient_quota', code };

@@ -19,11 +19,11 @@ const ask = (fields: Partial<GenerateRequest> = {}): GenerateRequest => ({
   ...fields,
 });
 const write = { manner: 'write' } as const;
-const textOf = (fields: Partial<GenerateRequest>) => generate(ask(fields), write).generations[0]?.text ?? '';
+const asText = (fields: Partial<GenerateRequest>) => generate(ask(fields), write).generations[0]?.text ?? '';
 
 test('the same request has the same answer, another request another', () => {
   expect(generate(ask(), write)).toEqual(generate(ask(), write));
-  expect(textOf({ hash: hashText('other') })).not.toBe(textOf({}));
+  expect(asText({ hash: hashText('other') })).not.toBe(asText({}));
 });
 
 test('the token counts are those of the text, whatever limits it', () => {

@@ -1,7 +1,7 @@
 import { access, chmod, constants, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
-import { takeDirectoryLock, type DirectoryLock } from '#libs/database/embedded/directory-lock.ts';
+import { acquireDirectoryLock, type DirectoryLock } from '#libs/database/embedded/directory-lock.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { StartError } from '../start-error.ts';
 import { writeWhole } from './write-whole.ts';
@@ -19,7 +19,7 @@ import { writeWhole } from './write-whole.ts';
 const lockWaitMs = 1_000; // The wait for another start that is just stopping.
 
 /** Creates the directory if needed and locks it for this process. Throws StartError if that is not possible. */
-export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock> {
+export async function lockDataDirectory(dataDir: string): Promise<DirectoryLock> {
   try {
     const isCreated = await makeFolder(dataDir, 0o700);
     // If this process runs as root, the embedded Postgres runs as another user, who needs to reach its own folder.
@@ -31,7 +31,7 @@ export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock>
       { cause: error },
     );
   }
-  const lock = await takeDirectoryLock(lockFileOf(dataDir), lockWaitMs).catch((error: unknown) => {
+  const lock = await acquireDirectoryLock(lockFilePath(dataDir), lockWaitMs).catch((error: unknown) => {
     throw new StartError(
       `The data directory ${dataDir} could not be locked (${codeOf(error)}). Choose another SLUICE_DATA_DIR.`,
       { cause: error },
@@ -43,7 +43,7 @@ export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock>
   );
 }
 
-export const lockFileOf = (dataDir: string): string => path.join(dataDir, 'standalone.lock');
+export const lockFilePath = (dataDir: string): string => path.join(dataDir, 'standalone.lock');
 
 const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error ? String(error.code) : error instanceof Error ? error.message : 'unknown';

@@ -1,8 +1,8 @@
 import { readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
-import { takeDirectoryLock } from '#libs/database/embedded/directory-lock.ts';
-import { lockFileOf } from './data-directory.ts';
+import { acquireDirectoryLock } from '#libs/database/embedded/directory-lock.ts';
+import { lockFilePath } from './data-directory.ts';
 import { writeWhole } from './write-whole.ts';
 
 /**
@@ -37,7 +37,7 @@ export async function hasRuntimeFile(dataDir: string): Promise<boolean> {
 export async function readRuntimeFile(dataDir: string): Promise<RuntimeFile | undefined> {
   try {
     const runtime = RuntimeFile.parse(JSON.parse(await readFile(fileOf(dataDir), 'utf8')));
-    const lock = await takeDirectoryLock(lockFileOf(path.resolve(dataDir)), 0);
+    const lock = await acquireDirectoryLock(lockFilePath(path.resolve(dataDir)), 0);
     lock?.release();
     return lock === undefined ? runtime : undefined;
   } catch {

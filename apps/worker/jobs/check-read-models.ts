@@ -4,7 +4,7 @@ import { createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
+import { recordModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { inlineModels } from '../../platform/models.ts';
 
 const noteEveryMs = 1_000;
@@ -26,7 +26,7 @@ export async function checkReadModels(
     events: 0,
     problem: null,
   };
-  await noteModelCheck(db, started);
+  await recordModelCheck(db, started);
   let events = 0;
   let notedMs = performance.now();
   let noting: Promise<void> = Promise.resolve();
@@ -36,11 +36,11 @@ export async function checkReadModels(
     if (performance.now() - notedMs < noteEveryMs) return;
     notedMs = performance.now();
     // If the progress cannot be stored, the next second's progress is newer anyway.
-    noting = noting.then(() => noteModelCheck(db, { ...started, events })).catch(() => {});
+    noting = noting.then(() => recordModelCheck(db, { ...started, events })).catch(() => {});
   };
   const end = async (state: ModelCheck['state'], problem: string | null): Promise<void> => {
     await noting;
-    await noteModelCheck(db, { ...started, state, events, problem, ended_at: new Date().toISOString() });
+    await recordModelCheck(db, { ...started, state, events, problem, ended_at: new Date().toISOString() });
   };
   const pool = createPool(
     { connectionString, applicationName: 'sluice-check', max: 2, statementTimeoutMs: 0, transactionTimeoutMs: 0 },

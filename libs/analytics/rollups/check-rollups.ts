@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
 import {
-  cubesOf,
+  cubesWithGrain,
   grainMs,
   metadataKeyPrefix,
   rollUpLog,
@@ -63,7 +63,7 @@ export async function checkRollups(db: Kysely<Database>, onDay: (day: string) =>
         const range = { from: Math.max(begin, from), to: Math.min(begin + grainMs.day, to) };
         for (const part of without(range, unsettled)) {
           const compared: { rows: number; different: number }[] = [];
-          for (const cube of cubesOf(grain)) {
+          for (const cube of cubesWithGrain(grain)) {
             compared.push(await compare(tx, cube, grain, part));
           }
           for (const { rows, different } of compared) {

@@ -5,8 +5,8 @@ import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
 import {
   aggregateRollup,
   cubes,
-  cubesOf,
-  finerOf,
+  cubesWithGrain,
+  sourceGrain,
   grainMs,
   rollUpLog,
   rollupColumns,
@@ -14,7 +14,7 @@ import {
   type Grain,
 } from '../aggregate-calls.ts';
 import { admitKeys } from './rollup-keys.ts';
-import { mergeRanges, takeLast, type TimeRange } from '../time-ranges.ts';
+import { mergeRanges, splitOffLast, type TimeRange } from '../time-ranges.ts';
 
 type Tx = Transaction<Database>;
 
@@ -63,8 +63,8 @@ export async function rollUp(
     const old = changed
       .filter(({ from }) => from < minutesFrom)
       .map(({ from, to }) => widen({ from, to: Math.min(to, minutesFrom) }, grainMs.hour));
-    const lately = takeLast(mergeRanges(recent), minutesMax * grainMs.minute);
-    const before = takeLast(mergeRanges(old), lately.left.length === 0 ? grainMs.hour : 0);
+    const lately = splitOffLast(mergeRanges(recent), minutesMax * grainMs.minute);
+    const before = splitOffLast(mergeRanges(old), lately.left.length === 0 ? grainMs.hour : 0);
     const minutes = mergeRanges([...before.taken, ...lately.taken]);
     const left = [...before.left, ...lately.left];
     await writeMinutes(tx, minutes, nowMs);
@@ -197,8 +197,8 @@ async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number
 /** Makes the buckets of a grain from finer ones. */
 async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
   for (const ranges of inPieces(buckets, to)) {
-    for (const cube of cubesOf(to)) {
-      const where = sql`grain = ${sql.lit(finerOf(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
+    for (const cube of cubesWithGrain(to)) {
+      const where = sql`grain = ${sql.lit(sourceGrain(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
       await replace(tx, cube, to, ranges, aggregateRollup(cube, to, where));
     }
   }

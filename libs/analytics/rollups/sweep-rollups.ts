@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { cubesOf, grainMs, type Grain } from '../aggregate-calls.ts';
+import { cubesWithGrain, grainMs, type Grain } from '../aggregate-calls.ts';
 import { forgetUnusedKeys } from './rollup-keys.ts';
 
 /**
@@ -36,7 +36,7 @@ export async function sweepRollups(
       days_from = greatest(days_from, ${keptFrom.day})
     returning minutes_from as minute, tens_from as ten_minutes, hours_from as hour, days_from as day`.execute(db);
   for (const [grain, from] of Object.entries(rows[0] ?? {}) as [Grain, Date][]) {
-    for (const cube of cubesOf(grain)) await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
+    for (const cube of cubesWithGrain(grain)) await deleteBefore(db, `${cube}_rollup_${grain}`, 'bucket', from);
   }
   await forgetUnusedKeys(db, nowMs);
   await deleteBefore(db, 'feedback', 'created_at', keptFrom.day);

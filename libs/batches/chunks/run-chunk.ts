@@ -12,7 +12,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from '../lines/answer-sizes.ts';
-import { startsLines } from '../batch.ts';
+import { canStartLines } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from '../batch-watch.ts';
@@ -233,7 +233,7 @@ async function withPermit(
 ): Promise<void> {
   // Crashes that happened while the batch ran still count after a pause.
   const pause = { countsClaim: isRedelivered(chunk, claim.job) };
-  if (!startsLines(batch)) return await putBackOrClose(deps, claim, { batch, chunk }, pause);
+  if (!canStartLines(batch)) return await putBackOrClose(deps, claim, { batch, chunk }, pause);
   const { signal: startsNoLines, unwatch } = deps.watch.watch(batch.id, 'starts_lines');
   const stop = AbortSignal.any([startsNoLines, claim.draining, claim.job.signal]);
   let isAcquired: boolean;

@@ -50,7 +50,7 @@ export async function snoozeChunk(
 }
 
 /** Makes the snoozed chunks of some workspaces due now, because some of their credentials have changed. */
-export async function wakeSnoozedChunksOf(db: Kysely<Database>, workspaceIds: readonly string[]): Promise<void> {
+export async function wakeWorkspaceChunks(db: Kysely<Database>, workspaceIds: readonly string[]): Promise<void> {
   await sql`
     update pgboss.job set start_after = now()
     where name = ${chunkQueue.name} and state < 'active' and priority = ${snoozedPriority} and start_after > now()

@@ -6,7 +6,7 @@ import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
-import { lineRulesOf, readInput, type VirtualKey } from '../line-rules.ts';
+import { makeLineRules, readInput, type VirtualKey } from '../line-rules.ts';
 import { estimateBatch, type DryRunCall } from './estimate-batch.ts';
 
 export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
@@ -56,7 +56,7 @@ export async function dryRun(
   };
   const checked = await deps.validator.validate({
     open: () => readInput(deps.blobs, file.blob),
-    ...lineRulesOf(place, hasConfig ? [] : await deps.virtualKeys(workspaceId)),
+    ...makeLineRules(place, hasConfig ? [] : await deps.virtualKeys(workspaceId)),
     prompts: await deps.knownPrompts(workspaceId),
     linesMax: deps.limits.linesMax,
     // The file is not cut into chunks.

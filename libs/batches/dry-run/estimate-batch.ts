@@ -13,7 +13,7 @@ import type { ExplainedStep, TargetStep } from '#libs/contracts/configs/explain-
 import type { Database } from '#libs/database/schema.ts';
 import { advanceCounter } from '#libs/limits/counter.ts';
 import { readCounters, toCounter } from '#libs/limits/counter-store.ts';
-import { counterOf, matches, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { findCounter, matches, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
@@ -75,14 +75,14 @@ export async function estimateBatch(deps: Deps, call: DryRunCall, usages: readon
       unbounded_lines: usage.unboundedLines,
       target: describeSteps(step),
       problem: first === null ? null : first.problem,
-      cost_of_input_usd: textOf(cost.ofInput),
-      cost_max_usd: textOf(cost.max),
+      cost_of_input_usd: asText(cost.ofInput),
+      cost_max_usd: asText(cost.max),
     });
   }
-  return { models, cost_of_input_usd: textOf(ofInput), cost_max_usd: textOf(max), limits: await budgets.take() };
+  return { models, cost_of_input_usd: asText(ofInput), cost_max_usd: asText(max), limits: await budgets.take() };
 }
 
-const textOf = (cents: Big | null): string | null => (cents === null ? null : toDollars(cents));
+const asText = (cents: Big | null): string | null => (cents === null ? null : toDollars(cents));
 const amountOf = (measure: LimitRule['measure'], amount: Big): string =>
   measure === 'cost' ? toDollars(amount) : amount.toFixed();
 const plus = (sum: Big | null, cents: Big | null): Big | null =>
@@ -204,7 +204,7 @@ function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, 
       const tokens = usage.unboundedLines > 0 ? null : new Big(usage.inputTokens + usage.outputTokensMax);
       for (const rule of all) {
         if (rule.kind !== 'budget' || !matches(rule, facts)) continue;
-        const { id } = counterOf(rule, facts);
+        const { id } = findCounter(rule, facts);
         const before = needs.get(id)?.needed ?? (needs.has(id) ? null : zero);
         needs.set(id, { rule, counter: id, needed: plus(before, rule.measure === 'cost' ? cost.max : tokens) });
       }

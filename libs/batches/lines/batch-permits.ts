@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { BatchRow } from '../batch-model.ts';
-import { modelOf, replacedModel } from './call-line.ts';
+import { readModel, replacedModel } from './call-line.ts';
 import type { Permits, PermitPool } from './permit-pool.ts';
 
 /**
@@ -23,7 +23,7 @@ export function createBatchPermits(pool: Pick<PermitPool, 'of'>, batch: BatchRow
   const byModel = new Map<string | null, Permits>();
   return (line) => {
     const body = memberValue(line, 'body');
-    const own = body === undefined ? null : modelOf(body);
+    const own = body === undefined ? null : readModel(body);
     const permits = byModel.get(own) ?? permitsOf(own);
     byModel.set(own, permits);
     return permits;

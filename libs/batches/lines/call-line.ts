@@ -6,7 +6,7 @@ import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { Resolved } from '#libs/calls/plan/run-plan.ts';
 import {
-  attemptsOf,
+  listAttempts,
   noAttempts,
   type Call,
   type PromptInput,
@@ -15,7 +15,7 @@ import {
 } from '#libs/calls/planned-call.ts';
 import { isOutage, type RetryPolicy } from '#libs/calls/retry.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
-import { statusOf, toErrorBody } from '#libs/http/answers/error-response.ts';
+import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
@@ -99,9 +99,9 @@ export function createCallLine(deps: {
   /** The clock of waits. */
   clock: Clock;
   /** The `traceparent` header of a line's calls. Absent: its trace ends at this gateway. */
-  traceparentOf?: ((traceId: string, requestId: string) => string) | undefined;
+  makeTraceparent?: ((traceId: string, requestId: string) => string) | undefined;
 }): CallLine {
-  const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, traceparentOf } = deps;
+  const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, makeTraceparent } = deps;
 
   /**
    * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
@@ -148,7 +148,7 @@ export function createCallLine(deps: {
       stream: false,
       includeUsage: false,
       traceId: batch.headers['trace_id'] ?? null,
-      traceparent: traceparentOf?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
+      traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
       signal,
       isBackground: true,
       waitWithoutPermit: permit.waitWithoutPermit,
@@ -182,7 +182,7 @@ export function createCallLine(deps: {
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
-    const model = batch.model ?? modelOf(body);
+    const model = batch.model ?? readModel(body);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => whenPossible(given, work);
     let call: Call | null = null;
     let result: Outcome;
@@ -191,7 +191,7 @@ export function createCallLine(deps: {
       if (refusal !== null) throw refusal;
       const found = await possible(() => planOf(batch));
       const made = await possible(() => madeOfPrompt(batch, operation, body));
-      const sent = made ? { operation, ...made, model: modelOf(made.body) } : { operation, body, model };
+      const sent = made ? { operation, ...made, model: readModel(made.body) } : { operation, body, model };
       call = toCall(given, found, sent);
       result = await calls.run(call, {
         resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
@@ -201,7 +201,7 @@ export function createCallLine(deps: {
       result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
     }
     const called = call ?? unroutedCall(batch, model);
-    const attempts = attemptsOf(called, result).length;
+    const attempts = listAttempts(called, result).length;
     const { outcome, errorCode } = refusal === null ? toOutcome(result, requestId) : refusedBody(refusal, requestId);
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     let cost = noCost;
@@ -274,7 +274,7 @@ export function replacedModel(batch: BatchRow): string | null {
 }
 
 /** The model that a body names. */
-export function modelOf(body: Buffer): string | null {
+export function readModel(body: Buffer): string | null {
   const raw = memberValue(body, 'model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
   return typeof model === 'string' ? model : null;
@@ -295,7 +295,7 @@ function boundsRefusal(operation: Operation, body: Buffer): GatewayError | null 
 /** The same answer as from the live route. */
 function refusedBody(error: GatewayError, requestId: string): ReturnType<typeof toOutcome> {
   const body = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
-  return { outcome: { kind: 'response', statusCode: statusOf(error), requestId, body }, errorCode: error.code };
+  return { outcome: { kind: 'response', statusCode: httpStatus(error), requestId, body }, errorCode: error.code };
 }
 
 function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; errorCode: string | null } {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { BatchEvent } from '../batch.ts';
 import { resultId } from './result-line.ts';
-import { resultsRootOf } from './results-root.ts';
+import { hashedResultsRoot } from './results-root.ts';
 
 type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
 
@@ -94,7 +94,8 @@ function judge(settle: Settle, complain: (text: string) => void): void {
         `${settle.completed} and ${failed}`,
     );
   }
-  if (resultsRootOf(lines) !== data.results_root) complain(`event ${version}: results_root does not match its lines`);
+  if (hashedResultsRoot(lines) !== data.results_root)
+    complain(`event ${version}: results_root does not match its lines`);
 }
 
 /** The line ranges that each event settled, in the order of the lines. */

@@ -213,11 +213,11 @@ function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): B
   const { body } = response ?? {};
   return {
     ...base,
-    custom_id: textOf(answer.custom_id),
-    status_code: numberOf(response?.status_code),
-    request_id: textOf(response?.request_id),
-    error: succeeded ? null : errorOf(error, body),
-    model: textOf(body?.model),
+    custom_id: asText(answer.custom_id),
+    status_code: asNumber(response?.status_code),
+    request_id: asText(response?.request_id),
+    error: succeeded ? null : getFailureCode(error, body),
+    model: asText(body?.model),
     usage: usageOf(body?.usage),
   };
 }
@@ -231,19 +231,19 @@ function fromBeginning(head: Buffer): Pick<BatchLineObject, 'custom_id' | 'statu
     ) ?? [];
   if (customId === undefined) return { custom_id: null, status_code: null, request_id: null };
   return {
-    custom_id: textOf(JSON.parse(customId)),
+    custom_id: asText(JSON.parse(customId)),
     status_code: Number(status),
-    request_id: textOf(JSON.parse(requestId ?? 'null')),
+    request_id: asText(JSON.parse(requestId ?? 'null')),
   };
 }
 
-function errorOf(error: Answer['error'], body: Body | null | undefined): BatchLineObject['error'] {
-  if (error) return { code: textOf(error.code), message: textOf(error.message) };
+function getFailureCode(error: Answer['error'], body: Body | null | undefined): BatchLineObject['error'] {
+  if (error) return { code: asText(error.code), message: asText(error.message) };
   const said = body?.error;
   if (typeof said === 'string') return { code: null, message: said.slice(0, messageMax) };
   return {
-    code: textOf(said?.code) ?? textOf(said?.type),
-    message: textOf(said?.message)?.slice(0, messageMax) ?? null,
+    code: asText(said?.code) ?? asText(said?.type),
+    message: asText(said?.message)?.slice(0, messageMax) ?? null,
   };
 }
 
@@ -251,14 +251,14 @@ const messageMax = 1_000;
 
 function usageOf(usage: Body['usage']): BatchLineObject['usage'] {
   if (!usage) return null;
-  const input = numberOf(usage['prompt_tokens']) ?? numberOf(usage['input_tokens']);
-  const output = numberOf(usage['completion_tokens']) ?? numberOf(usage['output_tokens']);
+  const input = asNumber(usage['prompt_tokens']) ?? asNumber(usage['input_tokens']);
+  const output = asNumber(usage['completion_tokens']) ?? asNumber(usage['output_tokens']);
   return input === null && output === null ? null : { input_tokens: input ?? 0, output_tokens: output ?? 0 };
 }
 
-const customIdOf = (request: Buffer): string | null => textOf(parsed(memberValue(request, 'custom_id')));
-const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null);
-const numberOf = (value: unknown): number | null => (Number.isSafeInteger(value) ? (value as number) : null);
+const customIdOf = (request: Buffer): string | null => asText(parsed(memberValue(request, 'custom_id')));
+const asText = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+const asNumber = (value: unknown): number | null => (Number.isSafeInteger(value) ? (value as number) : null);
 
 /**
  * The value of JSON; an empty object if it is not valid JSON, because a provider's answer is passed on unchanged in any

@@ -6,11 +6,11 @@ import { hash } from 'node:crypto';
  * hash of the empty string (RFC 6962 2.1).
  */
 export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): string {
-  return resultsRootOf(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));
+  return hashedResultsRoot(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));
 }
 
 /** The same for lines whose bytes are already hashed. */
-export function resultsRootOf(lines: readonly { line: number; sha256: Buffer }[]): string {
+export function hashedResultsRoot(lines: readonly { line: number; sha256: Buffer }[]): string {
   if (lines.length === 0) return hash('sha256', '');
   const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes
   let level: Buffer[] = lines.map(({ line, sha256 }) => {

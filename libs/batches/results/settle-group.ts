@@ -4,7 +4,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { decideBatch, takesResults, type SettledUsage } from '../batch.ts';
+import { decideBatch, acceptsResults, type SettledUsage } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { chunkQueue } from '../chunks/batch-queues.ts';
 import { enqueueFinalise, isSmall, type FinishSmallBatch } from './finish-small-batch.ts';
@@ -57,7 +57,7 @@ export async function settleGroup(
   const sorted = firstOfEachLine(group);
   const { outcomes, done } = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.load(batchModel, id);
-    if (!batch || !takesResults(batch)) {
+    if (!batch || !acceptsResults(batch)) {
       if (group.length > 0)
         deps.logger.warn(
           { batch_id: id, lines: group.length, status: batch?.status },

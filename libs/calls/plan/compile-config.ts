@@ -123,7 +123,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
   return Object.freeze<Leaf>({
     path,
     name: config.name ?? null,
-    credentials: credentialsOf(config, here),
+    credentials: readCredentials(config, here),
     defaults: rawMembers(here.default_params),
     overrides: rawMembers(here.override_params),
     drops: (here.drop_params ?? []).map((drop) => parseParamPath(drop) ?? []),
@@ -136,7 +136,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
           jitter: retry.jitter,
         }
       : null,
-    timeouts: timeoutsOf(here),
+    timeouts: mergeTimeouts(here),
     cache: here.cache ?? null,
     inputGuardrails: [...(here.input_guardrails ?? []), ...(here.before_request_hooks ?? [])],
     outputGuardrails: [...(here.output_guardrails ?? []), ...(here.after_request_hooks ?? [])],
@@ -147,7 +147,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
   });
 }
 
-function credentialsOf(config: Config, here: Inherited): LeafCredentials {
+function readCredentials(config: Config, here: Inherited): LeafCredentials {
   const settings: Record<string, string> = {};
   for (const name of configSettingNames) {
     const value = config[name];
@@ -175,7 +175,7 @@ function rawMembers(params: Readonly<Record<string, unknown>> | undefined): Read
   return new Map(Object.entries(params ?? {}).map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
-function timeoutsOf({ request_timeout: answerMs, timeouts }: Inherited): Partial<Timeouts> | null {
+function mergeTimeouts({ request_timeout: answerMs, timeouts }: Inherited): Partial<Timeouts> | null {
   if (answerMs === undefined && timeouts === undefined) return null;
   const result: Partial<Timeouts> = {};
   if (answerMs !== undefined) result.answerMs = answerMs;

@@ -17,7 +17,7 @@ const made = new WeakMap<Leaf, FirstTarget>();
  * steps that the config defines around a call, only the guardrails apply, to calls that they can check. Made once for
  * each config.
  */
-export function firstTargetOf({ leaves: [first] }: Plan): FirstTarget {
+export function toFirstTarget({ leaves: [first] }: Plan): FirstTarget {
   let plans = made.get(first);
   if (plans === undefined) {
     const { path, name, credentials, strict, inputGuardrails, outputGuardrails } = first;

@@ -53,12 +53,12 @@ export async function editByPrompt(
   }
   const own = editParams(leaf, body);
   const { virtualKey } = rendered;
-  const model = modelOf(body) ?? request.model;
+  const model = readModel(body) ?? request.model;
   const named = virtualKey === null || model === null || model.startsWith('@') ? model : `@${virtualKey}/${model}`;
   return { edits: { ...edits, ...own.edits }, model: own.model ?? named, isLeafsModel: own.model !== null };
 }
 
-const modelOf = ({ model }: Record<string, unknown>): string | null => (typeof model === 'string' ? model : null);
+const readModel = ({ model }: Record<string, unknown>): string | null => (typeof model === 'string' ? model : null);
 
 /**
  * For a call that came with its own body: `variables` are for the prompt, and its other parameters replace those of the

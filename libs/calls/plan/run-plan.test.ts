@@ -12,12 +12,12 @@ import {
   startForwardingRig,
   type ForwardingRig,
 } from '#test/forwarding-rig.ts';
-import { attemptsOf, type Call } from '#libs/calls/planned-call.ts';
+import { listAttempts, type Call } from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { plannedCall } from '#test/planned-call.ts';
 import { compileConfig } from './compile-config.ts';
 import { planHeaders } from './plan-headers.ts';
-import { retryAttemptsOf, runPlan, type PlanDeps } from './run-plan.ts';
+import { countRetries, runPlan, type PlanDeps } from './run-plan.ts';
 
 const attempt = { startedAt: 0, durationMs: 1, status: 200, errorCode: null };
 const answer = (status: number, headers: Record<string, string> = {}): JsonAnswer => ({
@@ -79,7 +79,7 @@ async function run(config: object, outcomes: Record<string, Outcome> = {}, optio
       return { target: { ...target, label: leaf.name ?? '' }, model };
     },
   });
-  const attempts = attemptsOf(call, outcome);
+  const attempts = listAttempts(call, outcome);
   return { ...call, outcome, attempts, called: calls.map(({ leaf }) => leaf.name), calls };
 }
 
@@ -262,7 +262,7 @@ async function over(
   const outcome = await runPlan(deps, call, {
     resolve: async (_call, _leaf, model) => ({ target: rig.target, model }),
   });
-  const run = { outcome, attempts: attemptsOf(call, outcome), retryAttempts: retryAttemptsOf(call, outcome) };
+  const run = { outcome, attempts: listAttempts(call, outcome), retryAttempts: countRetries(call, outcome) };
   return { run, rig };
 }
 

@@ -1,6 +1,6 @@
 import type { ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { CallTarget } from '#libs/calls/call-target.ts';
-import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
+import { listAttempts, noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { retryVerdict, type RetryPolicy } from '#libs/calls/retry.ts';
 import { asGatewayError, type ErrorKind, type GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
@@ -197,7 +197,7 @@ function toPolicy(retry: LeafRetry, deadlineAt = Number.POSITIVE_INFINITY, baseD
 }
 
 /** The number of retries at the last target: 0 for none, -1 when all were used up without success. */
-export function retryAttemptsOf({ leaf }: Pick<Call, 'leaf'>, outcome: Outcome): number {
+export function countRetries({ leaf }: Pick<Call, 'leaf'>, outcome: Outcome): number {
   const repeats = Math.max(0, outcome.attempts.length - 1);
   const inVain =
     repeats > 0 && leaf.retry !== null && retryVerdict(outcome, leaf.retry.statuses ?? retryStatuses) !== 'final';
@@ -247,6 +247,6 @@ const statusesOf = ({ kind, code }: GatewayError): readonly number[] =>
 function leave(call: Call, outcome: Outcome): void {
   call.fallbacks += 1;
   call.retries += Math.max(0, outcome.attempts.length - 1);
-  call.earlierAttempts = attemptsOf(call, outcome);
+  call.earlierAttempts = listAttempts(call, outcome);
   if (outcome.kind === 'stream') void outcome.events[Symbol.asyncIterator]().return?.();
 }

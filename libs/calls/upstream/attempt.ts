@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
-import { admittedHeaders, requestIdOf } from './answers/answer-headers.ts';
+import { admittedHeaders, findRequestId } from './answers/answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
@@ -142,7 +142,7 @@ function headOf({ provider, attempts, secrets }: AttemptInput, status: number, h
   return {
     status,
     headers: admittedHeaders(headers, secrets),
-    providerRequestId: requestIdOf(headers, provider.requestIdHeaders, secrets),
+    providerRequestId: findRequestId(headers, provider.requestIdHeaders, secrets),
     attempts,
   };
 }

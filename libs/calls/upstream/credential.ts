@@ -2,7 +2,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Target } from '#libs/calls/call.ts';
 
 /** Texts that must not appear in anything from the provider. */
-export function secretsOf({ apiKey, secrets }: Target): string[] {
+export function getSecrets({ apiKey, secrets }: Target): string[] {
   const texts = apiKey ? [apiKey.reveal()] : [];
   for (const name in secrets) {
     const text = secrets[name]?.reveal();

@@ -31,7 +31,7 @@ export function readError(
 ): ProviderError {
   const body = scrubbed(decode(), secrets);
   if (!/^\s*</.test(bytes.toString('latin1', 0, 100))) return body;
-  const message = `The provider returned status ${status} with a body that is not JSON.${sampleOf(bytes, secrets)}`;
+  const message = `The provider returned status ${status} with a body that is not JSON.${sampleBody(bytes, secrets)}`;
   return { ...body, error: { ...body.error, message } };
 }
 
@@ -41,7 +41,7 @@ const sampleLengthMax = 1_000;
  * The beginning of an unreadable body, for the end of a message: scrubbed, quoted, at most 1,000 characters; '' when it
  * is empty.
  */
-export function sampleOf(body: string | Buffer, secrets: readonly string[]): string {
+export function sampleBody(body: string | Buffer, secrets: readonly string[]): string {
   const text = scrub(body.toString('utf8').slice(0, 4 * sampleLengthMax), secrets).trim();
   return text === ''
     ? ''

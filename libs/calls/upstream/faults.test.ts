@@ -20,7 +20,7 @@ async function settle(
 }
 
 const failed = (code: string, kind = 'provider_failed') => ({ kind: 'failed', error: { kind, code } });
-const bodyOf = (outcome: Outcome): unknown => JSON.parse((outcome as JsonAnswer).body.toString());
+const toBodyObject = (outcome: Outcome): unknown => JSON.parse((outcome as JsonAnswer).body.toString());
 const json = { 'content-type': 'application/json' };
 
 describe('a provider that does not answer', () => {
@@ -295,7 +295,7 @@ describe('the provider’s errors', () => {
   ])('that are %s are brought into its shape', async (_name, status, body, expected) => {
     const outcome = await settle((reply) => reply.respond(status, body));
     expect(outcome).toMatchObject({ kind: 'json', status, contentType: 'application/json' });
-    expect(bodyOf(outcome)).toEqual({ error: expected });
+    expect(toBodyObject(outcome)).toEqual({ error: expected });
   });
 
   test.each([
@@ -306,15 +306,15 @@ describe('the provider’s errors', () => {
   ])('that repeat a credential %s are scrubbed', async (_name, body) => {
     const outcome = await settle((reply) => reply.json(401, body));
     expect(outcome).toMatchObject({ kind: 'json', status: 401 });
-    expect(JSON.stringify(bodyOf(outcome))).not.toMatch(/CANARY|sk-proj/);
-    expect(bodyOf(outcome)).toMatchObject({ error: { type: 'invalid_request_error', param: 'model' } });
+    expect(JSON.stringify(toBodyObject(outcome))).not.toMatch(/CANARY|sk-proj/);
+    expect(toBodyObject(outcome)).toMatchObject({ error: { type: 'invalid_request_error', param: 'model' } });
     expect(JSON.stringify(outcome)).not.toContain('CANARY');
   });
 
   test('that hide the credential behind escapes are scrubbed as well', async () => {
     const hidden = canary.replace('CANARY', '\\u0043ANARY');
     const body = `{"error":{"message":"key ${hidden}","type":"t","param":null,"code":null}}`;
-    expect(JSON.stringify(bodyOf(await settle((reply) => reply.respond(401, body))))).not.toContain('CANARY');
+    expect(JSON.stringify(toBodyObject(await settle((reply) => reply.respond(401, body))))).not.toContain('CANARY');
   });
 
   test('that are endless are cut', async () => {

@@ -5,16 +5,16 @@ import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Call, Operation, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { namesForHeader, pickHeaders } from './answers/answer-headers.ts';
 import type { Attempt, ForwardRequest, Limits, Target } from '#libs/calls/call.ts';
-import { timeoutsOf, type Timeouts } from '#libs/calls/timeouts.ts';
+import { mergeTimeouts, type Timeouts } from '#libs/calls/timeouts.ts';
 import type { AttemptInput } from './attempt.ts';
 import { authorize } from './authorize.ts';
-import { checkOrigin, secretsOf } from './credential.ts';
+import { checkOrigin, getSecrets } from './credential.ts';
 import { editedBody } from './edited-body.ts';
 import type { AnswerThreads } from './answers/answer-threads.ts';
 import type { Egress } from './egress/egress.ts';
 import { fetchResources } from './egress/fetch-resources.ts';
 import { createHoldToJsonObject, type HoldToJsonObject } from './answers/hold-to-json-object.ts';
-import { lazyFaultsOf } from './provider-faults.ts';
+import { createLazyFaults } from './provider-faults.ts';
 import { prepareRelay, type RelayInput } from './relay/relay.ts';
 
 type Deps = {
@@ -54,7 +54,7 @@ export function prepareCall(
   attempts: readonly Attempt[],
 ): PreparedCall {
   const { egress, clock, limits, providers, threads, stopping } = deps;
-  const timeouts = timeoutsOf(deps.timeouts, request.timeouts);
+  const timeouts = mergeTimeouts(deps.timeouts, request.timeouts);
   if (stopping.aborted) throw shuttingDown();
   const to = { target, model: target.model ?? request.model };
   const { relayed } = request;
@@ -68,8 +68,8 @@ export function prepareCall(
   }
   const { provider, translation } = findTranslation(providers, request, target);
   egress.check(target.baseUrl);
-  const secrets = secretsOf(target);
-  const faults = lazyFaultsOf(target.label, secrets);
+  const secrets = getSecrets(target);
+  const faults = createLazyFaults(target.label, secrets);
   const wanted = toCall(request, target, provider);
   const isInWords = translation.asksForJsonInWords?.(wanted) === true;
   const call: Call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;

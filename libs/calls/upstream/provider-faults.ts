@@ -2,7 +2,7 @@ import { callAborted } from '#libs/calls/cancelled.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
-import { sampleOf, scrubbed } from './error-body.ts';
+import { sampleBody, scrubbed } from './error-body.ts';
 
 /**
  * The errors of one target. Each message contains its label, and neither a credential nor foreign control characters.
@@ -10,7 +10,7 @@ import { sampleOf, scrubbed } from './error-body.ts';
 export type Faults = ReturnType<typeof faultsOf>;
 
 /** Like `faultsOf`, but created when the first error is needed, because nearly every call ends without one. */
-export function lazyFaultsOf(label: string, secrets: readonly string[]): () => Faults {
+export function createLazyFaults(label: string, secrets: readonly string[]): () => Faults {
   let made: Faults | undefined;
   return () => (made ??= faultsOf(label, secrets));
 }
@@ -26,7 +26,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
      * characters.
      */
     invalid: (what: string, sample: string | Buffer = ''): GatewayError =>
-      failed('upstream_invalid_response', `${label} ${what}.${sampleOf(sample, secrets)}`),
+      failed('upstream_invalid_response', `${label} ${what}.${sampleBody(sample, secrets)}`),
     unreadable: (cause: unknown): GatewayError =>
       failed('upstream_invalid_response', `${label} sent an answer that cannot be parsed${codeOf(cause)}.`, cause),
     tooLarge: (what: string, limit: number): GatewayError =>
@@ -57,7 +57,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
     jsonObjectNotMet: (said: string): GatewayError =>
       failed(
         'json_object_not_met',
-        `${label} has no JSON mode for this model. The model was instructed to answer with a JSON object but did not. Send the request again, describe the object in a message, or use a model with a JSON mode.${sampleOf(said, secrets)}`,
+        `${label} has no JSON mode for this model. The model was instructed to answer with a JSON object but did not. Send the request again, describe the object in a message, or use a model with a JSON mode.${sampleBody(said, secrets)}`,
       ),
     /** An error that the provider put into its stream. */
     streamError: (reported: ProviderError): GatewayError => {

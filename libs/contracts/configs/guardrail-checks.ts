@@ -31,7 +31,7 @@ const count = () => integer({ min: 0, max: 1_000_000_000 }).optional();
 type CountRange = { min: number | undefined; max: number | undefined; not: boolean };
 
 /** A range under Portkey's own names, or as `min` and `max`; at least one bound, in order. */
-const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
+const asCount = (noun: 'Words' | 'Sentences' | 'Characters') => {
   const [minName, maxName] = [`min${noun}`, `max${noun}`] as const;
   return z
     .strictObject({ min: count(), max: count(), [minName]: count(), [maxName]: count(), not })
@@ -110,9 +110,9 @@ const claimValues = z.union([
 export const guardrailChecks = {
   regexMatch: z.strictObject({ rule: text({ min: 1, max: patternLengthMax }), not }),
   contains: z.strictObject({ words: words(), operator: anyAllNone.default('any'), not }),
-  wordCount: countOf('Words'),
-  sentenceCount: countOf('Sentences'),
-  characterCount: countOf('Characters'),
+  wordCount: asCount('Words'),
+  sentenceCount: asCount('Sentences'),
+  characterCount: asCount('Characters'),
   jsonSchema: z.strictObject({ schema: anyObject(), not }),
   jsonKeys: z.strictObject({ keys: words(), operator: anyAllNone.default('any') }),
   /** Checks the syntax of a URL. With `onlyDNS`, its host must also have a public address. No URL is fetched. */

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
-import { callOptionsOf, checkCacheFlags, hasCallOptions, withOptions } from './call-options.ts';
+import { readCallOptions, checkCacheFlags, hasCallOptions, withOptions } from './call-options.ts';
 
 const headers = {
   'x-gateway-request-timeout': '1500',
@@ -13,13 +13,13 @@ const headers = {
 };
 const leafOf = (config: object) => compileConfig(ConfigInput.parse(config)).leaves[0];
 const adjusted = (sent: Record<string, string>, config: object = {}) => {
-  const options = callOptionsOf(sent);
+  const options = readCallOptions(sent);
   if (options === null) throw new Error('no options were found');
   return withOptions(leafOf(config), options);
 };
 
 test('a call without such headers has no options', () => {
-  expect(callOptionsOf({ 'x-gateway-config': 'c', 'x-gateway-retry-count': '' })).toBeNull();
+  expect(readCallOptions({ 'x-gateway-config': 'c', 'x-gateway-retry-count': '' })).toBeNull();
   expect(hasCallOptions({ 'x-gateway-config': 'c' })).toBe(false);
 });
 
@@ -28,7 +28,7 @@ test.each(Object.keys(headers))('%s and its alias are seen', (name) => {
   const value = headers[name as keyof typeof headers];
   for (const sent of [{ [name]: value }, { [alias]: value }]) {
     expect(hasCallOptions(sent)).toBe(true);
-    expect(callOptionsOf(sent)).not.toBeNull();
+    expect(readCallOptions(sent)).not.toBeNull();
   }
 });
 
@@ -67,7 +67,7 @@ test.each([
   ['x-gateway-cache', 'semantic'],
   ['x-gateway-cache-ttl', '5'],
 ])('%s: %s is refused by its name', (name, value) => {
-  expect(() => callOptionsOf({ [name]: value })).toThrow(
+  expect(() => readCallOptions({ [name]: value })).toThrow(
     expect.objectContaining({ kind: 'invalid_request', param: name }),
   );
 });
@@ -77,8 +77,8 @@ test.each(['x-gateway-retry-count', 'x-gateway-request-timeout', 'x-gateway-cach
   (header) => {
     const problem = { code: 'invalid_value', param: header };
     for (const text of ['many', '-4', '1.5', '1e3', ' 1']) {
-      expect(() => callOptionsOf({ [header]: text })).toThrow(expect.objectContaining(problem));
-      expect(() => callOptionsOf({ [header]: text })).toThrow(
+      expect(() => readCallOptions({ [header]: text })).toThrow(expect.objectContaining(problem));
+      expect(() => readCallOptions({ [header]: text })).toThrow(
         /^Invalid '[\w-]+': expected a whole number from \d+ to \d+\.$/,
       );
     }

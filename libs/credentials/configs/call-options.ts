@@ -66,7 +66,7 @@ export function checkCacheFlags(headers: IncomingHttpHeaders): void {
 }
 
 /** Returns the options in a call's headers; null if there are none. Throws invalid_request with the header as param. */
-export function callOptionsOf(headers: IncomingHttpHeaders): CallOptions | null {
+export function readCallOptions(headers: IncomingHttpHeaders): CallOptions | null {
   const requestTimeout = read(headers, 'x-gateway-request-timeout', 'x-portkey-request-timeout');
   const retryCount = read(headers, 'x-gateway-retry-count', 'x-portkey-retry-count');
   const forward = read(headers, 'x-gateway-forward-headers', 'x-portkey-forward-headers');

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { holdsSecrets, joinSecrets, redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
+import { containsSecrets, joinSecrets, redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
 
 const webhook = {
   webhookURL: 'https://user:CANARY@a.example/check?token=CANARY#CANARY',
@@ -109,7 +109,7 @@ test.each([
   { override_params: { model: 'm', metadata: { tokens: '5', url: 'https://a.example/b' } } },
 ])('%j holds no secret and is itself', (open) => {
   expect(splitSecrets(open)).toEqual({ document: open, secrets: {} });
-  expect(holdsSecrets(open)).toBe(false);
+  expect(containsSecrets(open)).toBe(false);
   expect(() => refuseCredentials(open, 'config')).not.toThrow();
 });
 

@@ -44,7 +44,7 @@ export function refuseCredentials(document: Document, param: string): void {
 }
 
 /** Whether a config contains a credential or another secret. */
-export const holdsSecrets = (document: Document): boolean => secretsIn(document).length > 0;
+export const containsSecrets = (document: Document): boolean => secretsIn(document).length > 0;
 
 /**
  * Splits a config into the part that can be stored and shown, and its secrets by their location; `joinSecrets` reverses

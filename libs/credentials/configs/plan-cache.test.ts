@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createPlanCache } from './plan-cache.ts';
-import { planOfStored } from './read-config.ts';
+import { compileStoredConfig } from './read-config.ts';
 
 const config = (index: number) => ({ virtual_key: `key-${index}`, override_params: { note: 'x'.repeat(1_000) } });
 
@@ -9,7 +9,7 @@ test('plans are charged to the memory budget, take up an eighth of it at most, a
   const memory = createMemoryBudget(400_000);
   const plans = createPlanCache(memory);
   for (let index = 0; index < 100; index += 1) {
-    plans.keep(`config ${index}`, JSON.stringify(config(index)), planOfStored(config(index)));
+    plans.keep(`config ${index}`, JSON.stringify(config(index)), compileStoredConfig(config(index)));
     // A plan that is in constant use stays.
     expect(plans.find('config 0')).toBeDefined();
   }

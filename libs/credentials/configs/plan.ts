@@ -6,7 +6,7 @@ import type { StoredVersion } from '#libs/calls/planned-call.ts';
 import type { Guardrail } from '#libs/contracts/configs/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
-import { callOptionsOf, hasCallOptions, type CallOptions } from './call-options.ts';
+import { readCallOptions, hasCallOptions, type CallOptions } from './call-options.ts';
 import { noSuchConfig, noSuchGuardrail, unreadableConfig, unreadableGuardrail } from '../not-found.ts';
 import { readConfig, readInlineConfig, type ReadConfigDeps } from './read-config.ts';
 import { refuseConfigOverride, type ConfigDefaults, type RequestedCredential } from '../requested.ts';
@@ -75,7 +75,7 @@ export function findConfig(
   deps: PlanDeps,
   { workspaceId, credentials, headers, defaults }: PlanQuery,
 ): FoundPlan | null {
-  const options = headers === null ? null : callOptionsOf(headers);
+  const options = headers === null ? null : readCallOptions(headers);
   refuseConfigOverride(defaults, credentials, options !== null);
   if (credentials.config === null) {
     if (defaults.configId !== null) return findStored(deps, workspaceId, defaults.configId, null, options);

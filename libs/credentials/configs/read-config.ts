@@ -1,5 +1,5 @@
 import { configLimits, ConfigInput, ConfigNode, type Config } from '#libs/contracts/configs/config.ts';
-import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
+import { refuseProtoMembers, tryParse } from '#libs/contracts/parse.ts';
 import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import { prepareGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -7,7 +7,7 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import { unknownProvider } from '../not-found.ts';
-import { holdsSecrets } from './config-secrets.ts';
+import { containsSecrets } from './config-secrets.ts';
 import type { PlanCache } from './plan-cache.ts';
 import { parseCustomHost } from '../custom-host.ts';
 import { assertSendable } from '../provider-settings.ts';
@@ -30,7 +30,7 @@ export function readConfig(
     const { code, message, param: at } = result.problem;
     throw new GatewayError('invalid_request', code, message, { param: at });
   }
-  refuseLostNames(value, param);
+  refuseProtoMembers(value, param);
   const plan = compileConfig(result.value);
   for (const leaf of plan.leaves) checkLeaf(leaf, atLeaf(leaf, param), checkDestination);
   return { config: result.value, plan };
@@ -71,7 +71,7 @@ function checkGuardrails(guardrails: readonly GuardrailEntry[], param: string, c
  * The plan of a config that was checked when it was stored; null when this release cannot read it. Destinations are
  * checked for each call.
  */
-export function planOfStored(document: Record<string, unknown>): Plan | null {
+export function compileStoredConfig(document: Record<string, unknown>): Plan | null {
   const result = ConfigNode.safeParse(document);
   return result.success ? compileConfig(result.data) : null;
 }
@@ -104,6 +104,6 @@ export function readInlineConfig({ checkDestination, plans }: ReadConfigDeps, te
   if (known) return known;
   const value = parseConfigText(text, param);
   const { plan } = readConfig(value, param, checkDestination);
-  if (!holdsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
+  if (!containsSecrets(value as Record<string, unknown>)) plans.keep(cacheKey, text, plan);
   return plan;
 }

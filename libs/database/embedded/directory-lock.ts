@@ -9,7 +9,7 @@ export type DirectoryLock = { release(): void };
  * file. The kernel releases it when the process dies, however it dies, and it also works between containers that share
  * the folder, unlike process IDs.
  */
-export async function takeDirectoryLock(file: string, waitMs: number): Promise<DirectoryLock | undefined> {
+export async function acquireDirectoryLock(file: string, waitMs: number): Promise<DirectoryLock | undefined> {
   const deadline = Date.now() + waitMs;
   for (;;) {
     const database = new DatabaseSync(file);

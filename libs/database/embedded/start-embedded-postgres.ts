@@ -15,7 +15,7 @@ import {
   superuser,
   type Cluster,
 } from './cluster.ts';
-import { takeDirectoryLock, type DirectoryLock } from './directory-lock.ts';
+import { acquireDirectoryLock, type DirectoryLock } from './directory-lock.ts';
 import { embeddedPostgresError } from './embedded-error.ts';
 import { launchServer, type RunningServer, type ServerExit } from './launch-server.ts';
 
@@ -129,7 +129,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
 }
 
 async function lockHome(home: string, waitMs: number): Promise<DirectoryLock> {
-  const lock = await takeDirectoryLock(path.join(home, 'lock'), waitMs);
+  const lock = await acquireDirectoryLock(path.join(home, 'lock'), waitMs);
   if (lock !== undefined) return lock;
   throw embeddedPostgresError(
     `Another Sluice process is using the database in ${home}. Stop it first, or choose another SLUICE_DATA_DIR.`,

@@ -3,7 +3,7 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { drainThenEnd } from '../bodies/drain-request.ts';
-import { addLogFields, contextOf } from '../request-context.ts';
+import { addLogFields, getContext } from '../request-context.ts';
 
 /** The body of every error answer, always with all four keys (ERR-1). */
 export type ErrorBody = {
@@ -45,9 +45,9 @@ const sleepMsMax = 60_000;
 const retryAfterMsDefault = 1_000;
 
 /** The HTTP status of an error; 500 for a bug, which is everything but a GatewayError. */
-export function statusOf(error: unknown): number {
+export function httpStatus(error: unknown): number {
   const refusal = toGatewayError(error);
-  return refusal === null ? 500 : answerOf(refusal).status;
+  return refusal === null ? 500 : toCachedAnswer(refusal).status;
 }
 
 /** The OpenAI error body. The text of a bug is never sent; the caller gets the request id to report. */
@@ -58,7 +58,7 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
     return { error: { message, type: 'server_error', param: null, code: 'internal_error' } };
   }
   const { message, param, code, type } = refusal;
-  return { error: { message, type: type ?? answerOf(refusal).type, param, code } };
+  return { error: { message, type: type ?? toCachedAnswer(refusal).type, param, code } };
 }
 
 /**
@@ -88,8 +88,8 @@ function errorHeaders(error: unknown): Record<string, string> {
  * is read and dropped within bounds, so that the client sees the answer instead of a reset.
  */
 export function sendError(request: IncomingMessage, response: ServerResponse, error: unknown, logger: Logger): void {
-  const { requestId, traceId, logFields } = contextOf(request);
-  const status = statusOf(error);
+  const { requestId, traceId, logFields } = getContext(request);
+  const status = httpStatus(error);
   const body = toErrorBody(error, requestId);
   // For the log line of the request, unless the handler has set a code. The message is never logged, because it may
   // quote the caller.
@@ -125,7 +125,7 @@ function toGatewayError(error: unknown): GatewayError | null {
   return null;
 }
 
-function answerOf(error: GatewayError): ErrorAnswer {
+function toCachedAnswer(error: GatewayError): ErrorAnswer {
   const special = error.code === null ? undefined : answersByCode[error.code];
   return error.kind === 'invalid_request' && special !== undefined ? special : answers[error.kind];
 }
@@ -137,7 +137,7 @@ function answerOf(error: GatewayError): ErrorAnswer {
 export function rawErrorResponse(error: ParserError, requestId: string): string {
   const refusal = toRawRefusal(error);
   const body = JSON.stringify(toErrorBody(refusal, requestId));
-  const status = statusOf(refusal);
+  const status = httpStatus(refusal);
   const reason =
     status === 408 ? 'Request Timeout' : status === 431 ? 'Request Header Fields Too Large' : 'Bad Request';
   return [

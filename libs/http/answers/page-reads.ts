@@ -4,8 +4,8 @@ import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Turns } from '#libs/kernel/turns.ts';
 import { abortWhenClientLeaves } from '../client-signal.ts';
-import { clientGone } from '../bodies/json-body.ts';
-import { callerOf, contextOf } from '../request-context.ts';
+import { clientDisconnected } from '../bodies/json-body.ts';
+import { getCaller, getContext } from '../request-context.ts';
 
 /** A page, and how many bytes its records have in the database. */
 export type SizedPage = { bytes: number };
@@ -85,14 +85,14 @@ export function createPageReads(deps: {
     read,
     async forAnswer(request, response, readPage) {
       const { signal } = abortWhenClientLeaves(response);
-      const { workspaceId } = callerOf(request);
+      const { workspaceId } = getCaller(request);
       const reading = read(workspaceId, signal, (spend) => readPage(signal, spend));
       const { page, lease } = await reading.catch((error: unknown) => {
-        throw signal.aborted ? clientGone() : error;
+        throw signal.aborted ? clientDisconnected() : error;
       });
       // It is released when the connection closes or the answer ends, and that may have happened meanwhile.
       if (response.destroyed) lease.release();
-      else contextOf(request).memory = lease;
+      else getContext(request).memory = lease;
       return page;
     },
   };

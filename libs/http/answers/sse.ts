@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { statusOf, toErrorBody } from './error-response.ts';
-import { contextOf } from '../request-context.ts';
+import { httpStatus, toErrorBody } from './error-response.ts';
+import { getContext } from '../request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type EventStreamOptions = {
@@ -79,8 +79,8 @@ export async function sendEventStream(
     return 'stalled';
   } catch (error) {
     if (response.destroyed) return 'disconnected';
-    const { requestId, traceId } = contextOf(request);
-    if (statusOf(error) === 500) {
+    const { requestId, traceId } = getContext(request);
+    if (httpStatus(error) === 500) {
       options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
     }
     response.off('close', onClose);

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createFormScan } from './form-scan.ts';
-import { clientGone } from './json-body.ts';
-import { contextOf } from '../request-context.ts';
+import { clientDisconnected } from './json-body.ts';
+import { getContext } from '../request-context.ts';
 import { watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type FormModelLimits = {
@@ -37,7 +37,7 @@ export async function readFormModel(
 ): Promise<FormStart | null> {
   const boundary = boundaryOf(request.headers['content-type'] ?? '');
   if (boundary === null) return null;
-  const context = contextOf(request);
+  const context = getContext(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null);
   if (lease) context.memory = lease;
   const scan = createFormScan(boundary, stopsAtFile);
@@ -66,7 +66,7 @@ export async function readFormModel(
       isEnded = true;
       settle();
     };
-    const leave = (): void => settle(clientGone());
+    const leave = (): void => settle(clientDisconnected());
     const unwatch = watchUploadRate(request, limits.rate, settle);
     if (response.destroyed) return leave();
     request.on('data', take).on('end', finish).on('close', leave);

@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { HttpAppDeps } from '../create-http-app.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { jsonBodyOf } from './json-body.ts';
+import { getJsonBody } from './json-body.ts';
 import { authenticateForTest, serveForTest, testRoute, type TestServer } from '../http-test-kit.ts';
 
 let memory: MemoryBudget;
@@ -56,7 +56,7 @@ test('bodies that come faster than the pace of their workspace arrive whole, and
     path: '/v1/length',
     request: { body: 'json-bytes' },
     handler: (request, response) => {
-      lengths.push(jsonBodyOf(request).bytes.length);
+      lengths.push(getJsonBody(request).bytes.length);
       response.json({});
     },
   });

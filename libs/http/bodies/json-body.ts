@@ -13,7 +13,7 @@ import {
   type LargeBodyTask,
 } from './large-body.ts';
 import { parseJsonBytes, type JsonTextLimits } from './parse-json-bytes.ts';
-import { contextOf, paceBody } from '../request-context.ts';
+import { getContext, paceBody } from '../request-context.ts';
 
 export type JsonBodyLimits = JsonTextLimits & {
   sizeBytesMax: number;
@@ -54,14 +54,14 @@ const bodyKey = Symbol('json body');
 type Carrier = { [bodyKey]?: JsonBody };
 
 /** The body of a route that declares one. Throws on any other route, which is a bug (500). */
-export function jsonBodyOf(request: IncomingMessage): JsonBody {
+export function getJsonBody(request: IncomingMessage): JsonBody {
   const body = (request as Carrier)[bodyKey];
   if (body === undefined) throw new Error('the request has no JSON body: its route does not declare one');
   return body;
 }
 
 /**
- * Reads and parses a JSON body, which `jsonBodyOf` returns afterwards. A large body is also checked by its `contract`.
+ * Reads and parses a JSON body, which `getJsonBody` returns afterwards. A large body is also checked by its `contract`.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
  * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a duplicate member, too slow, or
  * cut off. Throws unavailable if the process has no memory or no thread for it, and the errors of the contract for a
@@ -75,8 +75,8 @@ export async function readJsonBody(
 ): Promise<void> {
   checkHeaders(request, limits);
   // It disconnected while its key was looked up, so no event will report its end.
-  if (response.destroyed) throw clientGone();
-  const context = contextOf(request);
+  if (response.destroyed) throw clientDisconnected();
+  const context = getContext(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
   context.memory = lease;
   const pieces = await readPieces(request, response, limits, lease);
@@ -103,14 +103,14 @@ async function judgeLarge(
   lease: MemoryLease | null,
   { pieces, contract }: Pick<LargeBodyTask, 'pieces' | 'contract'>,
 ): Promise<LargeBodyFindings> {
-  const workspaceId = contextOf(request).caller?.workspaceId ?? null;
+  const workspaceId = getContext(request).caller?.workspaceId ?? null;
   const usedBytes = lease?.usedBytes ?? 0;
   const leaseBytesMax = lease?.leaseBytesMax ?? Number.POSITIVE_INFINITY;
   const task = { pieces, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
   const { signal } = abortWhenClientLeaves(response);
   const judging = largeBodies.judge(task, { workspaceId, signal });
   const judged = await judging.catch((error: unknown) => {
-    throw signal.aborted ? clientGone() : error;
+    throw signal.aborted ? clientDisconnected() : error;
   });
   lease?.charge(judged.usedBytes - usedBytes);
   return judged;
@@ -194,7 +194,7 @@ function readPieces(
       resumption = setTimeout(() => request.resume(), waitMs);
     };
     const finish = (): void => settle(null);
-    const abort = (): void => settle(clientGone());
+    const abort = (): void => settle(clientDisconnected());
     const timer = setTimeout(() => {
       const message = `The request body did not arrive within ${limits.timeoutMs} ms.`;
       settle(new GatewayError('invalid_request', 'request_timeout', message));
@@ -208,6 +208,6 @@ function readPieces(
  * The error for a client that disconnected before it had sent everything. No client reads this answer, but it is
  * counted.
  */
-export function clientGone(): GatewayError {
+export function clientDisconnected(): GatewayError {
   return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
 }

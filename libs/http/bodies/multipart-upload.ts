@@ -7,7 +7,7 @@ import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import { clientGone, refuseCompressed } from './json-body.ts';
+import { clientDisconnected, refuseCompressed } from './json-body.ts';
 import { defaultUploadRate, watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type UploadLimits = {
@@ -180,7 +180,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
     if (received > limits.fileSizeBytesMax + overheadBytesMax) fail(fileTooLarge(limits.fileSizeBytesMax));
   };
   const onGone = (): void => {
-    if (!request.complete) fail(clientGone());
+    if (!request.complete) fail(clientDisconnected());
   };
   const detach = (): void => {
     unwatch();

@@ -6,11 +6,11 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
-import { clientAddressOf } from '#libs/http/client-address.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { getClientAddress } from '#libs/http/client-address.ts';
+import { getContext } from '#libs/http/request-context.ts';
 import { actsForOrganisation, controlsKeysOf, hasScope } from '#libs/http/rights.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
@@ -64,7 +64,7 @@ export async function acceptInvite(deps: KindDeps, request: Request, { token, ..
     const userId = existing ?? newId('user_');
     const keys = newKeys(found.data);
     const streams = [peopleLock, found.id, userId, ...keys.map(({ id }) => id)];
-    const command = { workspaceId: organisationId, streams, metadata: metadataOf(request, userId) };
+    const command = { workspaceId: organisationId, streams, metadata: getCallMetadata(request, userId) };
     const answer = await eventLog.transact(command, async (unit) => {
       const invite = (await unit.load(inviteModel, found.id)) as InviteRow | undefined;
       if (invite?.data.token_sha256 !== digest) throw unknownToken();
@@ -75,7 +75,7 @@ export async function acceptInvite(deps: KindDeps, request: Request, { token, ..
         return inviterGone();
       }
       if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
-      if (existing !== null && keys.length > 0) refuseKeyOfOther(inviter, existing);
+      if (existing !== null && keys.length > 0) refuseForeignKey(inviter, existing);
       if (existing === null) await createUser(unit, userId, invite, names, deps);
       const active = await activeWorkspaces(unit, invite.data);
       await joinWorkspaces(unit, userId, active, deps.people);
@@ -138,7 +138,7 @@ const inviterGone = (): GatewayError =>
  * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
  * would act in the name of that user.
  */
-function refuseKeyOfOther(inviter: Pick<Caller, 'principal'>, userId: string): void {
+function refuseForeignKey(inviter: Pick<Caller, 'principal'>, userId: string): void {
   if (controlsKeysOf(inviter, userId)) return;
   const message =
     'You are already a user, and only an organisation key can create keys for you. Ask for an invite without a key.';
@@ -217,7 +217,7 @@ async function createKey(
 ): Promise<void> {
   const data: ApiKeyData = {
     name: details?.name ?? email,
-    digest: digestOf(key.reveal()),
+    digest: hashKey(key.reveal()),
     last_four: key.lastFour(),
     scopes: details?.scopes ?? [],
     defaults: {},
@@ -231,9 +231,9 @@ async function createKey(
 }
 
 /** Nobody is signed in: who accepts is the user that the invite makes. */
-function metadataOf(request: Request, userId: string): EventMetadata {
-  const { requestId, traceId } = contextOf(request);
-  const address = clientAddressOf(request);
+function getCallMetadata(request: Request, userId: string): EventMetadata {
+  const { requestId, traceId } = getContext(request);
+  const address = getClientAddress(request);
   return {
     actor: { type: 'system', id: 'invite', principal: { type: 'user', id: userId, role: null } },
     request_id: requestId,

@@ -14,7 +14,7 @@ import {
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
-import { inheritedNetworks, refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/http/rights.ts';
+import { inheritedNetworks, refuseForeignKey, refuseMoreRights, refuseUnknownScopes } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
 import { madeWith } from '#libs/resources/api-keys/api-key-data.ts';
@@ -83,7 +83,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
     if (key) {
       await refuseStrongerKey({ unit, caller }, key);
       const userId = await findUserByEmail(unit.tx, address);
-      if (userId !== null) refuseKeyOfOther(caller, userId);
+      if (userId !== null) refuseForeignKey(caller, userId);
     }
     if (key && workspaces.length === 0) {
       const message =

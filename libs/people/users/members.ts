@@ -14,12 +14,12 @@ import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { actsForOrganisation, refuseHigherWorkspaceRole } from '#libs/http/rights.ts';
-import { scopesOfRole } from '#libs/http/roles.ts';
+import { getRoleScopes } from '#libs/http/roles.ts';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { FollowUp, PeopleOptions, KindDeps } from '#libs/resources/define-kind.ts';
@@ -155,7 +155,7 @@ function noKnownUser(id: string, caller: Caller): GatewayError {
 function viewOfMember({ id, data }: UserRow, workspaceId: string): z.output<typeof MemberObject> {
   const member = data.workspaces[workspaceId];
   if (!member) throw noMember(id);
-  const held = scopesOfRole(member.role);
+  const held = getRoleScopes(member.role);
   return {
     id,
     object: 'workspace-user',
@@ -222,7 +222,7 @@ export function memberRoutes(deps: KindDeps): Route[] {
 
   const workspaceOf = async (request: Request): Promise<string> => {
     const { workspaceId: wanted = '' } = request.params as Record<string, string>;
-    const caller = callerOf(request);
+    const caller = getCaller(request);
     const isOfOrganisation = actsForOrganisation(caller);
     const id = await (isOfOrganisation ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
     if (id === null || (id !== caller.workspaceId && !isOfOrganisation)) throw noSuchWorkspace(wanted, 'workspaceId');
@@ -247,10 +247,10 @@ export function memberRoutes(deps: KindDeps): Route[] {
     const command = {
       workspaceId: organisationId,
       streams: [peopleLock, ...streams],
-      metadata: eventMetadataOf(request),
+      metadata: toEventMetadata(request),
     };
     await eventLog.transact(command, async (unit) => {
-      await work(unit, callerOf(request));
+      await work(unit, getCaller(request));
       await announceAccessChange(unit);
     });
     await snapshot.catchUp();

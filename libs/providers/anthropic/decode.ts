@@ -1,7 +1,7 @@
 import { toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
-import { tierOf, type UsageDetails } from '#libs/prices/usage.ts';
+import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -15,24 +15,24 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 };
 
 /** OpenAI's finish reason. A reason that Anthropic adds later counts as an ordinary end. */
-export function finishReasonOf(stopReason: unknown): FinishReason {
+export function toFinishReason(stopReason: unknown): FinishReason {
   const known = typeof stopReason === 'string' && Object.hasOwn(finishReasons, stopReason);
   return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
 }
 
 /** The reason for Claude's refusal, if it gives one. */
-export function refusalOf({ stop_details: details }: Json): string | null {
+export function readRefusal({ stop_details: details }: Json): string | null {
   const { type, explanation } = toRecord(details);
-  return type === 'refusal' ? (textOf(explanation) ?? null) : null;
+  return type === 'refusal' ? (asText(explanation) ?? null) : null;
 }
 
 /** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
-export function countsOf(usage: Json, strict: boolean): TokenCounts {
-  const cached = countOf(usage['cache_read_input_tokens']);
-  const written = countOf(usage['cache_creation_input_tokens']);
+export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
+  const cached = asCount(usage['cache_read_input_tokens']);
+  const written = asCount(usage['cache_creation_input_tokens']);
   return {
-    promptTokens: countOf(usage['input_tokens']) + written + cached,
-    completionTokens: countOf(usage['output_tokens']),
+    promptTokens: asCount(usage['input_tokens']) + written + cached,
+    completionTokens: asCount(usage['output_tokens']),
     cachedTokens: cached,
     extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
   };
@@ -42,12 +42,12 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
  * Usage that OpenAI's format does not have: tokens written to the cache, searches, and the class of service, which
  * Claude reports as `standard`, `priority` or `batch`.
  */
-export function detailsOfClaude(usage: Json): UsageDetails | null {
-  const written = countOf(usage['cache_creation_input_tokens']);
-  const searches = countOf(toRecord(usage['server_tool_use'])['web_search_requests']);
-  const tier = tierOf(usage['service_tier']);
+export function readClaudeDetails(usage: Json): UsageDetails | null {
+  const written = asCount(usage['cache_creation_input_tokens']);
+  const searches = asCount(toRecord(usage['server_tool_use'])['web_search_requests']);
+  const tier = readServiceTier(usage['service_tier']);
   if (written === 0 && searches === 0 && tier.serviceTier === undefined) return null;
-  const cacheWriteHourTokens = countOf(toRecord(usage['cache_creation'])['ephemeral_1h_input_tokens']);
+  const cacheWriteHourTokens = asCount(toRecord(usage['cache_creation'])['ephemeral_1h_input_tokens']);
   return {
     ...(written === 0 ? {} : { cacheWriteTokens: written }),
     ...(cacheWriteHourTokens === 0 ? {} : { cacheWriteHourTokens }),
@@ -65,31 +65,31 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
     block['type'] === 'tool_use'
       ? [
           {
-            id: textOf(block['id']) ?? '',
-            name: textOf(block['name']) ?? '',
+            id: asText(block['id']) ?? '',
+            name: asText(block['name']) ?? '',
             arguments: JSON.stringify(block['input'] ?? {}),
           },
         ]
       : [],
   );
-  const text = blocks.map((block) => (block['type'] === 'text' ? (textOf(block['text']) ?? '') : '')).join('');
+  const text = blocks.map((block) => (block['type'] === 'text' ? (asText(block['text']) ?? '') : '')).join('');
   const shown = call.strict ? [] : blocks.filter(({ type }) => shownBlocks.has(type));
   return toCompletion(
     {
-      id: textOf(message['id']) ?? '',
-      model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
+      id: asText(message['id']) ?? '',
+      model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
       usesFunctions: usesFunctions(call.json()),
     },
     [
       {
         text,
         toolCalls,
-        refusal: refusalOf(message),
-        finishReason: finishReasonOf(message['stop_reason']),
+        refusal: readRefusal(message),
+        finishReason: toFinishReason(message['stop_reason']),
         extra: shown.length > 0 ? { content_blocks: shown } : undefined,
       },
     ],
-    countsOf(toRecord(message['usage']), call.strict),
+    readTokenCounts(toRecord(message['usage']), call.strict),
   );
 }
 
@@ -103,9 +103,9 @@ export function decodeModels(body: unknown): unknown {
   return {
     object: 'list',
     data: toRecords(data).map((model) => {
-      const createdAt = Date.parse(textOf(model['created_at']) ?? '');
+      const createdAt = Date.parse(asText(model['created_at']) ?? '');
       return {
-        id: textOf(model['id']) ?? '',
+        id: asText(model['id']) ?? '',
         object: 'model',
         created: Number.isNaN(createdAt) ? 0 : Math.floor(createdAt / 1_000),
         owned_by: 'anthropic',

@@ -3,7 +3,7 @@ import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '..
 import type { ChatRequest } from '../chat/chat-request.ts';
 import { fetchedMedia, type Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
-import { textOf, type Json } from '../chat/json-value.ts';
+import { asText, type Json } from '../chat/json-value.ts';
 
 type Block = Record<string, unknown>;
 type Turn = { role: 'user' | 'assistant'; content: Block[] };
@@ -94,12 +94,12 @@ function encodeSaid(
   return blocks.flatMap((block, index): Block[] => {
     switch (block['type']) {
       case 'text': {
-        const text = textOf(block['text']) ?? '';
+        const text = asText(block['text']) ?? '';
         return text.trim() === '' ? [] : [{ type: 'text', text, ...cacheMark(block) }];
       }
       case 'thinking':
         // Thinking without a signature is from another model, and the API rejects it.
-        if (textOf(block['signature'])) return [{ ...block }];
+        if (asText(block['signature'])) return [{ ...block }];
         break;
       case 'redacted_thinking':
         return [{ ...block }];

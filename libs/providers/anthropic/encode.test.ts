@@ -272,9 +272,9 @@ describe('parameters', () => {
         expect(dropped).toEqual([]);
       }
       const tools = [{ type: 'function', function: { name: 'look' } }];
-      const textOf = (more: object) => encode({ response_format, tools, ...more }).body['system'];
-      expect(textOf({})).toEqual([{ type: 'text', text: expect.stringMatching(/^Unless you call a tool: Answer/) }]);
-      expect(textOf({ tool_choice: 'none' })).toEqual([{ type: 'text', text: expect.stringMatching(/^Answer/) }]);
+      const asText = (more: object) => encode({ response_format, tools, ...more }).body['system'];
+      expect(asText({})).toEqual([{ type: 'text', text: expect.stringMatching(/^Unless you call a tool: Answer/) }]);
+      expect(asText({ tool_choice: 'none' })).toEqual([{ type: 'text', text: expect.stringMatching(/^Answer/) }]);
     },
   );
 

@@ -7,10 +7,10 @@ import {
   type ChatRequest,
 } from '../chat/chat-request.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
-import { claudeModelOf, type ClaudeModel } from './models.ts';
+import { findClaudeModel, type ClaudeModel } from './models.ts';
 
 /** Anthropic's own parameters, which are sent unchanged, except that `thinking` and `service_tier` are checked. */
 const native = ['top_k', 'cache_control', 'container', 'context_management', 'mcp_servers', 'inference_geo'] as const;
@@ -44,14 +44,14 @@ const taken = new Set([
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
   const request = withJsonInWords(readChatRequest(call.json()));
   assertPlainAnswer(request, 'Claude');
-  const model = claudeModelOf(request.model);
+  const model = findClaudeModel(request.model);
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
   const maxTokens = request.maxTokens ?? model.outputTokensMax;
   const thinking = encodeThinking(request, call.strict, maxTokens, dropped);
   const { effort, adaptive } = encodeEffort(request, model, dropped);
   const stop = request.stop.filter((text) => text.trim() !== '');
   if (stop.length < request.stop.length) dropped.push('stop'); // The API refuses white space as a stop sequence.
-  const tier = textOf(request.body['service_tier']);
+  const tier = asText(request.body['service_tier']);
   if (tier !== undefined && tier !== 'auto' && tier !== 'default' && tier !== 'standard_only') {
     dropped.push('service_tier');
   }
@@ -60,7 +60,7 @@ export function encodeClaudeBody(call: Call): { model: string; body: Record<stri
     effort: effort ?? toRecord(request.body['output_config'])['effort'],
     format: encodeFormat(request, model) ?? toRecord(request.body['output_config'])['format'],
   });
-  const userId = request.user ?? textOf(request.body['safety_identifier']);
+  const userId = request.user ?? asText(request.body['safety_identifier']);
   const body = compact({
     max_tokens: maxTokens,
     system: encodeSystem(request),
@@ -112,7 +112,7 @@ function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]
 /** Values that the model rejects are dropped and reported, never clamped. */
 export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
   const { temperature, topP } = request;
-  const topK = numberOf(request.body['top_k']);
+  const topK = asNumber(request.body['top_k']);
   const allowed = model.sampling !== 'none';
   // Anthropic's temperatures go up to 1, and thinking allows only 1.
   const warm = temperature !== undefined && allowed && temperature <= 1 && (!thinks || temperature === 1);
@@ -145,7 +145,7 @@ export function encodeThinking(
     return undefined;
   }
   const asked = toRecord(thinking);
-  const budget = numberOf(asked['budget_tokens']);
+  const budget = asNumber(asked['budget_tokens']);
   if (budget !== undefined && budget >= maxTokens) {
     throw new GatewayError(
       'invalid_request',

@@ -2,7 +2,7 @@ import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { toRecord } from '../chat/json-value.ts';
-import { decodeClaudeMessage, decodeModels, detailsOfClaude } from './decode.ts';
+import { decodeClaudeMessage, decodeModels, readClaudeDetails } from './decode.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
@@ -32,7 +32,7 @@ export const anthropic: Provider = {
       encode: encodeChat,
       asksForJsonInWords: wantsAnyJsonObject,
       decode: decodeClaudeMessage,
-      detailsOf: (body) => detailsOfClaude(toRecord(toRecord(body)['usage'])),
+      detailsOf: (body) => readClaudeDetails(toRecord(toRecord(body)['usage'])),
       openStream: openClaudeStream,
       decodeError: decodeAnthropicError,
     },

@@ -52,6 +52,6 @@ const models: readonly (readonly [RegExp, ClaudeModel])[] = [
 const unknown: ClaudeModel = { ...newest, outputTokensMax: 64_000, sampling: 'free' };
 
 /** Returns the features of the model with this ID, on Anthropic's own API, Bedrock or Vertex AI. */
-export function claudeModelOf(id: string): ClaudeModel {
+export function findClaudeModel(id: string): ClaudeModel {
   return models.find(([pattern]) => pattern.test(id))?.[1] ?? unknown;
 }

@@ -2,7 +2,7 @@ import { createParser } from 'eventsource-parser';
 import { describe, expect, test } from 'vitest';
 import { payloadNames, payloadSets, readPayloadLines } from '#test/fixtures/provider-payloads.ts';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeClaudeMessage, detailsOfClaude } from './decode.ts';
+import { decodeClaudeMessage, readClaudeDetails } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
 
@@ -168,7 +168,7 @@ test.each([
   [null, null],
   ['x'.repeat(51), null],
 ])('the class of service %s is part of the usage, if it has a price of its own', (service_tier, details) => {
-  expect(detailsOfClaude({ input_tokens: 1, output_tokens: 1, service_tier })).toEqual(details);
+  expect(readClaudeDetails({ input_tokens: 1, output_tokens: 1, service_tier })).toEqual(details);
   const decoder = openClaudeStream(translationCall(body));
   const message = { ...start.message, usage: { ...start.message.usage, service_tier } };
   for (const event of [{ ...start, message }, stop('end_turn')]) decoder.push({ data: JSON.stringify(event) });

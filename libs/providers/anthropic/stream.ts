@@ -1,8 +1,8 @@
 import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
-import { countsOf, detailsOfClaude, finishReasonOf, refusalOf } from './decode.ts';
+import { readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
@@ -22,8 +22,8 @@ export function openClaudeStream(call: Call): StreamDecoder {
   const begin = (message: Json): ChunkWriter =>
     (writer ??= createChunkWriter(
       {
-        id: textOf(message['id']) ?? newCompletionId(),
-        model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
+        id: asText(message['id']) ?? newCompletionId(),
+        model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
         usesFunctions: usesFunctions(call.json()),
       },
       call,
@@ -37,9 +37,9 @@ export function openClaudeStream(call: Call): StreamDecoder {
     switch (block['type']) {
       case 'tool_use':
         openCalls.set(index, { input: toRecord(block['input']), fragments: 0 });
-        return choice().toolCall(index, { id: textOf(block['id']) ?? '', name: textOf(block['name']) ?? '' });
+        return choice().toolCall(index, { id: asText(block['id']) ?? '', name: asText(block['name']) ?? '' });
       case 'text':
-        return writeText(index, textOf(block['text']) ?? '');
+        return writeText(index, asText(block['text']) ?? '');
       case 'thinking':
         return writeThinking(index, 'thinking', block['thinking']);
       case 'redacted_thinking':
@@ -59,9 +59,9 @@ export function openClaudeStream(call: Call): StreamDecoder {
   const continueBlock = (index: number, delta: Json): string[] => {
     switch (delta['type']) {
       case 'text_delta':
-        return writeText(index, textOf(delta['text']) ?? '');
+        return writeText(index, asText(delta['text']) ?? '');
       case 'input_json_delta': {
-        const fragment = textOf(delta['partial_json']) ?? '';
+        const fragment = asText(delta['partial_json']) ?? '';
         const open = openCalls.get(index);
         if (open && fragment !== '') open.fragments += 1;
         return choice().toolArguments(index, fragment);
@@ -86,11 +86,11 @@ export function openClaudeStream(call: Call): StreamDecoder {
 
   const finish = (delta: Json): string[] => {
     finished = true;
-    const refusal = refusalOf(delta);
+    const refusal = readRefusal(delta);
     return [
       ...(refusal === null ? [] : choice().delta({ refusal })),
-      ...choice().finish(finishReasonOf(delta['stop_reason'])),
-      ...begin({}).usage(countsOf(usage, strict)),
+      ...choice().finish(toFinishReason(delta['stop_reason'])),
+      ...begin({}).usage(readTokenCounts(usage, strict)),
     ];
   };
 
@@ -118,7 +118,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
       case 'message_delta': {
         count(event['usage']);
         const delta = toRecord(event['delta']);
-        return { payloads: finished || !textOf(delta['stop_reason']) ? [] : finish(delta) };
+        return { payloads: finished || !asText(delta['stop_reason']) ? [] : finish(delta) };
       }
       case 'message_stop':
         return { payloads: finished ? [] : finish({}), done: true };
@@ -140,6 +140,6 @@ export function openClaudeStream(call: Call): StreamDecoder {
       }
       return push(toRecord(event), data);
     },
-    details: () => detailsOfClaude(usage),
+    details: () => readClaudeDetails(usage),
   };
 }

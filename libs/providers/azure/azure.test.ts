@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AuthorizeTools, Call, OutboundRequest, Upstream } from '../provider.ts';
-import { createEntraTokens, entraClientOf } from './entra-token.ts';
+import { createEntraTokens, readEntraClient } from './entra-token.ts';
 import { azure } from './index.ts';
 
 const callOf = (model: string, options: Partial<Call> = {}): Call => ({
@@ -81,7 +81,7 @@ test('an Entra client signs in once, and again shortly before its token ends', a
     body: { access_token: `t${count}`, expires_in: 3_600 },
   }));
   const tokens = createEntraTokens();
-  const client = entraClientOf(upstreamOf(entra, secret));
+  const client = readEntraClient(upstreamOf(entra, secret));
   if (!client) throw new Error('no client');
   expect(await Promise.all([tokens(client, tools(0)), tokens(client, tools(0))])).toEqual(['t1', 't1']);
   expect(await tokens(client, tools(3_000_000))).toBe('t1');
@@ -116,7 +116,7 @@ test('a rejected client is the caller’s mistake, and its secret is not repeate
     error: 'invalid_client',
     error_description: 'AADSTS7000215: Invalid client secret the-client-secret',
   };
-  const client = entraClientOf(upstreamOf(entra, secret));
+  const client = readEntraClient(upstreamOf(entra, secret));
   if (!client) throw new Error('no client');
   const tokens = createEntraTokens();
   const first = await tokens(client, loginServer(() => ({ status: 401, body: refused })).tools(0)).catch(
@@ -132,11 +132,11 @@ test('a rejected client is the caller’s mistake, and its secret is not repeate
 });
 
 test('half a client, and identities that only a machine in Azure has, are refused', () => {
-  expect(() => entraClientOf(upstreamOf(entra))).toThrow(expect.objectContaining({ code: 'invalid_credential' }));
-  expect(() => entraClientOf(upstreamOf({ ...entra, azure_entra_tenant_id: 'a/../b' }, secret))).toThrow(
+  expect(() => readEntraClient(upstreamOf(entra))).toThrow(expect.objectContaining({ code: 'invalid_credential' }));
+  expect(() => readEntraClient(upstreamOf({ ...entra, azure_entra_tenant_id: 'a/../b' }, secret))).toThrow(
     expect.objectContaining({ param: 'azure_entra_tenant_id' }),
   );
-  expect(() => entraClientOf(upstreamOf({ azure_auth_mode: 'managed' }))).toThrow(
+  expect(() => readEntraClient(upstreamOf({ azure_auth_mode: 'managed' }))).toThrow(
     expect.objectContaining({ param: 'azure_auth_mode' }),
   );
 });

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 
 type Client = { tenantId: string; clientId: string; clientSecret: string; scope: string };
@@ -14,7 +14,7 @@ const clientsMax = 1_000;
 const marginMs = 300_000;
 
 /** The application that signs in with a client secret, if there is one. Throws invalid_request if a part is missing. */
-export function entraClientOf({ settings, secrets }: Pick<Upstream, 'settings' | 'secrets'>): Client | null {
+export function readEntraClient({ settings, secrets }: Pick<Upstream, 'settings' | 'secrets'>): Client | null {
   const { azure_entra_tenant_id: tenantId, azure_entra_client_id: clientId, azure_auth_mode: mode } = settings;
   if (mode !== undefined && mode !== 'default' && mode !== 'entra') {
     throw unusable(
@@ -83,13 +83,13 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
     body: Buffer.from(form.toString()),
   });
   const answer = parse(body);
-  const text = textOf(answer['access_token']);
+  const text = asText(answer['access_token']);
   if (status === 200 && text) {
-    return { text, expiresAt: tools.now + (numberOf(answer['expires_in']) ?? 600) * 1_000 };
+    return { text, expiresAt: tools.now + (asNumber(answer['expires_in']) ?? 600) * 1_000 };
   }
   // The number identifies the problem (AADSTS7000215: invalid secret). The text around it may repeat parts of the
   // request.
-  const number = /AADSTS\d{1,12}/.exec(textOf(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
+  const number = /AADSTS\d{1,12}/.exec(asText(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
     throw unusable('azure_entra_client_secret', `Microsoft Entra rejected the client (${number})`);
   }

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { anthropic } from '../anthropic/index.ts';
-import { numberOf, toRecord, toRecords } from '../chat/json-value.ts';
+import { asNumber, toRecord, toRecords } from '../chat/json-value.ts';
 import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
 import { openai } from '../openai/index.ts';
 import {
@@ -14,7 +14,7 @@ import {
   type Upstream,
 } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
-import { createEntraTokens, entraClientOf } from './entra-token.ts';
+import { createEntraTokens, readEntraClient } from './entra-token.ts';
 
 /** The newest dated version that is not a preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
 const defaultVersion = '2024-10-21';
@@ -71,7 +71,7 @@ export const azure: Provider = {
     models: { ...translation, decode: decodeModels },
   },
   authorize: async (request, upstream, tools) => {
-    const client = upstream.secrets['azure_ad_token'] ? null : entraClientOf(upstream);
+    const client = upstream.secrets['azure_ad_token'] ? null : readEntraClient(upstream);
     if (client) request.headers.push('authorization', `Bearer ${await tokenOf(client, tools)}`);
   },
 };
@@ -92,7 +92,7 @@ function encode(call: Call, upstream: Upstream): OutboundRequest {
     return { method: 'GET', origin, path: `${folder}${named ? '/v1' : ''}/models${query}`, headers, body: null };
   }
   headers.push('content-type', 'application/json');
-  const place = named ? '/v1' : `/deployments/${segment(deployment ?? modelOf(call))}`;
+  const place = named ? '/v1' : `/deployments/${segment(deployment ?? readModel(call))}`;
   const sent = named && deployment !== undefined ? withModel(call, deployment) : call;
   return {
     method: 'POST',
@@ -117,7 +117,7 @@ const withModel = (call: Call, model: string): Call => ({
   edits: { ...call.edits, model: JSON.stringify(model) },
 });
 
-function modelOf({ body, edits }: Call): string {
+function readModel({ body, edits }: Call): string {
   const written = 'model' in edits ? edits['model'] : memberValue(body, 'model')?.toString();
   const model: unknown = written === undefined ? undefined : JSON.parse(written);
   return typeof model === 'string' ? model : '';
@@ -140,7 +140,7 @@ function decodeModels(body: unknown): unknown {
     data: toRecords(data).map((model) => ({
       ...model,
       object: 'model',
-      created: numberOf(model['created']) ?? numberOf(model['created_at']) ?? 0,
+      created: asNumber(model['created']) ?? asNumber(model['created_at']) ?? 0,
       owned_by: model['owned_by'] ?? 'azure',
     })),
   };

@@ -5,9 +5,9 @@ import {
   type FinishReason,
   type TokenCounts,
 } from '../chat/chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { tierOf, type UsageDetails } from '#libs/prices/usage.ts';
+import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -21,18 +21,18 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 };
 
 /** OpenAI's finish reason. A reason that Bedrock adds later counts as an ordinary end. */
-export function finishReasonOf(stopReason: unknown): FinishReason {
+export function toFinishReason(stopReason: unknown): FinishReason {
   const known = typeof stopReason === 'string' && Object.hasOwn(finishReasons, stopReason);
   return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
 }
 
 /** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
-export function countsOf(usage: Json, strict: boolean): TokenCounts {
-  const cached = countOf(usage['cacheReadInputTokens']);
-  const written = countOf(usage['cacheWriteInputTokens']);
+export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
+  const cached = asCount(usage['cacheReadInputTokens']);
+  const written = asCount(usage['cacheWriteInputTokens']);
   return {
-    promptTokens: countOf(usage['inputTokens']) + written + cached,
-    completionTokens: countOf(usage['outputTokens']),
+    promptTokens: asCount(usage['inputTokens']) + written + cached,
+    completionTokens: asCount(usage['outputTokens']),
     cachedTokens: cached,
     extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
   };
@@ -43,10 +43,10 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
  * whole answer and of the `metadata` event of a stream. Latency-optimised inference has separate prices, so it is a
  * class of service, too.
  */
-export function detailsOfConverse({ usage, serviceTier, performanceConfig }: Json): UsageDetails | null {
-  const cacheWriteTokens = countOf(toRecord(usage)['cacheWriteInputTokens']);
+export function readConverseDetails({ usage, serviceTier, performanceConfig }: Json): UsageDetails | null {
+  const cacheWriteTokens = asCount(toRecord(usage)['cacheWriteInputTokens']);
   const isOptimized = toRecord(performanceConfig)['latency'] === 'optimized';
-  const tier = tierOf(isOptimized ? 'optimized' : toRecord(serviceTier)['type']);
+  const tier = readServiceTier(isOptimized ? 'optimized' : toRecord(serviceTier)['type']);
   if (cacheWriteTokens === 0) return tier.serviceTier === undefined ? null : tier;
   return { cacheWriteTokens, ...tier };
 }
@@ -60,32 +60,32 @@ export function decodeConverse(body: unknown, call: Call): unknown {
   const toolCalls = blocks.flatMap((block): CalledTool[] => {
     if (block['toolUse'] === undefined) return [];
     const { toolUseId, name, input } = toRecord(block['toolUse']);
-    return [{ id: textOf(toolUseId) ?? '', name: textOf(name) ?? '', arguments: JSON.stringify(input ?? {}) }];
+    return [{ id: asText(toolUseId) ?? '', name: asText(name) ?? '', arguments: JSON.stringify(input ?? {}) }];
   });
   const shown = call.strict ? [] : blocks.flatMap(shownBlock);
   return toCompletion(
-    { id: newCompletionId(), model: textOf(call.json()['model']) ?? '', usesFunctions: usesFunctions(call.json()) },
+    { id: newCompletionId(), model: asText(call.json()['model']) ?? '', usesFunctions: usesFunctions(call.json()) },
     [
       {
-        text: blocks.map((block) => textOf(block['text']) ?? '').join(''),
+        text: blocks.map((block) => asText(block['text']) ?? '').join(''),
         toolCalls,
-        finishReason: finishReasonOf(answer['stopReason']),
+        finishReason: toFinishReason(answer['stopReason']),
         extra: shown.length > 0 ? { content_blocks: shown } : undefined,
       },
     ],
-    countsOf(toRecord(answer['usage']), call.strict),
+    readTokenCounts(toRecord(answer['usage']), call.strict),
   );
 }
 
 /** A block as part of `content_blocks` (CALL-5). Tool calls are returned as `tool_calls`. */
 function shownBlock(block: Json): Json[] {
-  const text = textOf(block['text']);
+  const text = asText(block['text']);
   if (text !== undefined) return [{ type: 'text', text }];
   const reasoning = toRecord(block['reasoningContent']);
   if (reasoning['redactedContent'] !== undefined)
     return [{ type: 'redacted_thinking', data: reasoning['redactedContent'] }];
   const thought = toRecord(reasoning['reasoningText']);
   if (thought['text'] === undefined) return [];
-  const signature = textOf(thought['signature']);
+  const signature = asText(thought['signature']);
   return [{ type: 'thinking', thinking: thought['text'], ...(signature === undefined ? {} : { signature }) }];
 }

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { droppedParams, unsupported } from '../chat/chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asCount, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 
 type Family = {
@@ -22,7 +22,7 @@ const families: readonly Family[] = [
           `${model} embeds one text per call. Send each of the ${texts.length} texts separately`,
         );
       }
-      const dimensions = numberOf(body['dimensions']);
+      const dimensions = asNumber(body['dimensions']);
       if (dimensions !== undefined && !model.includes('v2')) throw fixedLength(model);
       return compact({ inputText: text, dimensions, normalize: body['normalize'] ?? undefined });
     },
@@ -31,13 +31,13 @@ const families: readonly Family[] = [
     pattern: /cohere\.embed-/,
     taken: new Set(['input', 'dimensions', 'input_type', 'truncate', 'encoding_format']),
     encode: (texts, body, model) => {
-      const dimensions = numberOf(body['dimensions']);
+      const dimensions = asNumber(body['dimensions']);
       if (dimensions !== undefined && !model.includes('embed-v4')) throw fixedLength(model);
       return compact({
         texts,
         // The API requires it. Texts count as documents to be found unless the client specifies something else.
-        input_type: textOf(body['input_type']) ?? 'search_document',
-        truncate: textOf(body['truncate']),
+        input_type: asText(body['input_type']) ?? 'search_document',
+        truncate: asText(body['truncate']),
         output_dimension: dimensions,
         embedding_types: ['float'],
       });
@@ -52,7 +52,7 @@ const families: readonly Family[] = [
  */
 export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; dropped: string[] } {
   const body = call.json();
-  const model = textOf(body['model']) ?? '';
+  const model = asText(body['model']) ?? '';
   const family = families.find(({ pattern }) => pattern.test(model));
   if (!family) {
     throw new GatewayError(
@@ -79,11 +79,11 @@ export function decodeEmbeddings(body: unknown, call: Call): unknown {
       ? (embeddings as unknown[])
       : toRecord(embeddings)['float'];
   if (!Array.isArray(vectors)) return body;
-  const tokens = countOf(inputTextTokenCount);
+  const tokens = asCount(inputTextTokenCount);
   return {
     object: 'list',
     data: vectors.map((vector: unknown, index) => ({ object: 'embedding', index, embedding: vector })),
-    model: textOf(call.json()['model']) ?? '',
+    model: asText(call.json()['model']) ?? '',
     ...(inputTextTokenCount === undefined ? {} : { usage: { prompt_tokens: tokens, total_tokens: tokens } }),
   };
 }

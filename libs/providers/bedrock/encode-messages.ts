@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
 import type { ChatRequest } from '../chat/chat-request.ts';
-import { textOf, type Json } from '../chat/json-value.ts';
+import { asText, type Json } from '../chat/json-value.ts';
 import { fetchedMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 
@@ -67,12 +67,12 @@ function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assi
   return blocks.flatMap((block, index): Block[] => {
     switch (block['type']) {
       case 'text': {
-        const text = textOf(block['text']) ?? '';
+        const text = asText(block['text']) ?? '';
         return text.trim() === '' ? [] : [{ text }];
       }
       case 'thinking': {
-        const signature = textOf(block['signature']);
-        const reasoningText = { text: textOf(block['thinking']) ?? '', ...(signature ? { signature } : {}) };
+        const signature = asText(block['signature']);
+        const reasoningText = { text: asText(block['thinking']) ?? '', ...(signature ? { signature } : {}) };
         return [{ reasoningContent: { reasoningText } }];
       }
       case 'redacted_thinking':

@@ -8,10 +8,10 @@ import {
   type ChatRequest,
 } from '../chat/chat-request.ts';
 import { withJsonInWords } from '../chat/json-in-words.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
-import { claudeOf, isOpenAiModel } from './models.ts';
+import { findClaudeRules, isOpenAiModel } from './models.ts';
 
 /** Converse's own parameters, which are sent unchanged. They can also be given in snake case. */
 const native = {
@@ -55,7 +55,7 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
   const request = withJsonInWords(readChatRequest(call.json()));
   assertPlainAnswer(request, 'Bedrock');
   const { model } = request;
-  const claude = claudeOf(model);
+  const claude = findClaudeRules(model);
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
   const messages = encodeMessages(request, call, dropped);
   const maxTokens = request.maxTokens ?? claude?.outputTokensMax ?? Number.POSITIVE_INFINITY;
@@ -101,7 +101,7 @@ function samplingOf(request: ChatRequest, claude: ClaudeModel | null, thinks: bo
   const { temperature, topP } = request;
   const cool = temperature === undefined || temperature <= 1;
   if (!cool) dropped.push('temperature');
-  return { temperature: cool ? temperature : undefined, top_p: topP, top_k: numberOf(request.body['top_k']) };
+  return { temperature: cool ? temperature : undefined, top_p: topP, top_k: asNumber(request.body['top_k']) };
 }
 
 function effortOf(
@@ -162,7 +162,7 @@ function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined 
 const tiers = new Set(['default', 'flex', 'priority', 'reserved']);
 
 function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefined {
-  const tier = textOf(body['service_tier']);
+  const tier = asText(body['service_tier']);
   if (tier === undefined || tier === 'auto') return undefined;
   if (tiers.has(tier)) return { type: tier };
   dropped.push('service_tier');

@@ -1,4 +1,4 @@
-import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, toRecord } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 // AWS API reference: Converse "Errors" and ConverseStreamOutput.
@@ -36,7 +36,7 @@ export function decodeBedrockError(status: number, body: string): ProviderError 
     parsed = null;
   }
   const raw = parsed === null ? body.trim() : '';
-  const name = textOf(toRecord(parsed)['__type'])?.split('#').at(-1) ?? null;
+  const name = asText(toRecord(parsed)['__type'])?.split('#').at(-1) ?? null;
   return {
     error: {
       message: messageOf(parsed) ?? (raw === '' ? `The provider returned status ${status}.` : raw),
@@ -57,13 +57,13 @@ export function decodeException(name: string, data: string): ProviderError {
   }
   const { originalStatusCode, code } = toRecord(payload);
   const key = name.toLowerCase();
-  const status = Object.hasOwn(statuses, key) ? (statuses[key] ?? 500) : (numberOf(originalStatusCode) ?? 500);
+  const status = Object.hasOwn(statuses, key) ? (statuses[key] ?? 500) : (asNumber(originalStatusCode) ?? 500);
   return {
     error: {
       message: messageOf(payload) ?? `The provider ended the stream with ${name}.`,
       type: typeOf(status),
       param: null,
-      code: name === 'error' ? (textOf(code) ?? null) : name,
+      code: name === 'error' ? (asText(code) ?? null) : name,
     },
     status,
   };
@@ -74,5 +74,5 @@ export const isException = (event: string): boolean => event === 'error' || even
 
 function messageOf(payload: unknown): string | undefined {
   const { message, Message } = toRecord(payload);
-  return textOf(message) || textOf(Message) || undefined;
+  return asText(message) || asText(Message) || undefined;
 }

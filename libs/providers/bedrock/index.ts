@@ -4,7 +4,7 @@ import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
 import { toRecord } from '../chat/json-value.ts';
-import { decodeConverse, detailsOfConverse } from './decode.ts';
+import { decodeConverse, readConverseDetails } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';
 import { decodeBedrockError } from './errors.ts';
@@ -52,7 +52,7 @@ export const bedrock: Provider = {
       asksForJsonInWords: wantsAnyJsonObject,
       resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
       decode: decodeConverse,
-      detailsOf: (body) => detailsOfConverse(toRecord(body)),
+      detailsOf: (body) => readConverseDetails(toRecord(body)),
       openStream: openConverseStream,
       openFraming: openEventFraming,
       decodeError: decodeBedrockError,

@@ -1,8 +1,8 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { claudeModelOf, type ClaudeModel } from '../anthropic/models.ts';
+import { findClaudeModel, type ClaudeModel } from '../anthropic/models.ts';
 
 /** The rules of Claude's models; null for all others and for an ARN that does not name the model. */
-export const claudeOf = (id: string): ClaudeModel | null => (id.includes('claude') ? claudeModelOf(id) : null);
+export const findClaudeRules = (id: string): ClaudeModel | null => (id.includes('claude') ? findClaudeModel(id) : null);
 
 /** OpenAI's open models, which accept `reasoning_effort` under that name. */
 export const isOpenAiModel = (id: string): boolean => /(^|\.)openai\./.test(id);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeConverse, detailsOfConverse } from './decode.ts';
+import { decodeConverse, readConverseDetails } from './decode.ts';
 import { decodeBedrockError, decodeException } from './errors.ts';
 import { openConverseStream } from './stream.ts';
 
@@ -78,7 +78,7 @@ test.each([
   ['priority', { cacheWriteTokens: 300, serviceTier: 'priority' }],
   ['default', { cacheWriteTokens: 300 }],
 ])('the class of service %s is part of the usage, if it has a price of its own', (type, details) => {
-  expect(detailsOfConverse({ usage, serviceTier: { type } })).toEqual(details);
+  expect(readConverseDetails({ usage, serviceTier: { type } })).toEqual(details);
   const decoder = openConverseStream(translationCall(body));
   decoder.push({ event: 'metadata', data: JSON.stringify({ usage, serviceTier: { type } }) });
   expect(decoder.details?.()).toEqual(details);
@@ -89,7 +89,7 @@ test.each([
   ['standard', 'flex'],
 ])('latency that is %s is the class of service %s', (latency, serviceTier) => {
   const metadata = { usage, serviceTier: { type: 'flex' }, performanceConfig: { latency } };
-  expect(detailsOfConverse(metadata)).toEqual({ cacheWriteTokens: 300, serviceTier });
+  expect(readConverseDetails(metadata)).toEqual({ cacheWriteTokens: 300, serviceTier });
   const decoder = openConverseStream(translationCall(body));
   decoder.push({ event: 'metadata', data: JSON.stringify(metadata) });
   expect(decoder.details?.()).toEqual({ cacheWriteTokens: 300, serviceTier });

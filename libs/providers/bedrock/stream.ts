@@ -1,9 +1,9 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
-import { countsOf, detailsOfConverse, finishReasonOf } from './decode.ts';
+import { readTokenCounts, readConverseDetails, toFinishReason } from './decode.ts';
 import { decodeException, isException } from './errors.ts';
 
 /**
@@ -16,7 +16,7 @@ export function openConverseStream(call: Call): StreamDecoder {
   const writer = createChunkWriter(
     {
       id: newCompletionId(),
-      model: textOf(request['model']) ?? '',
+      model: asText(request['model']) ?? '',
       usesFunctions: usesFunctions(request),
     },
     call,
@@ -31,10 +31,10 @@ export function openConverseStream(call: Call): StreamDecoder {
   const continueBlock = (index: number, delta: Json): string[] => {
     /** Writes the block as `content_blocks`, if they are wanted. */
     const shown = (part: Json): Json => (strict ? {} : { content_blocks: [{ index, delta: part }] });
-    const text = textOf(delta['text']);
+    const text = asText(delta['text']);
     if (text !== undefined) return text === '' ? [] : choice.delta({ content: text, ...shown({ text }) });
     if (delta['toolUse'] !== undefined) {
-      const fragment = textOf(toRecord(delta['toolUse'])['input']) ?? '';
+      const fragment = asText(toRecord(delta['toolUse'])['input']) ?? '';
       if (fragment !== '') openCalls.set(index, true);
       return choice.toolArguments(index, fragment);
     }
@@ -53,7 +53,7 @@ export function openConverseStream(call: Call): StreamDecoder {
     if (start['toolUse'] === undefined) return [];
     const { toolUseId, name } = toRecord(start['toolUse']);
     openCalls.set(index, false);
-    return choice.toolCall(index, { id: textOf(toolUseId) ?? '', name: textOf(name) ?? '' });
+    return choice.toolCall(index, { id: asText(toolUseId) ?? '', name: asText(name) ?? '' });
   };
 
   /** A call without arguments has `{}`, never an empty string. */
@@ -89,10 +89,10 @@ export function openConverseStream(call: Call): StreamDecoder {
         case 'messageStop':
           if (stopped) return { payloads: [] };
           stopped = true;
-          return closing(choice.finish(finishReasonOf(payload['stopReason'])));
+          return closing(choice.finish(toFinishReason(payload['stopReason'])));
         case 'metadata':
-          counts = countsOf(toRecord(payload['usage']), strict);
-          details = detailsOfConverse(payload);
+          counts = readTokenCounts(toRecord(payload['usage']), strict);
+          details = readConverseDetails(payload);
           return closing([]);
         default:
           return { payloads: [] }; // `initial-response`, and events that are added later.

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { readMedia, type Media } from './media.ts';
-import { textOf, toRecord, toRecords, type Json } from './json-value.ts';
+import { asText, toRecord, toRecords, type Json } from './json-value.ts';
 
 /** A location in the client's body, in the form of an error's `param` (`messages[2].content[0]`). */
 type Placed = { param: string; raw: Json };
@@ -51,7 +51,7 @@ export function readChatMessages(list: unknown): ChatMessages {
   const namesById = new Map<string, string>();
   for (const [index, raw] of toRecords(list).entries()) {
     const param = `messages[${index}]`;
-    const role = textOf(raw['role']) ?? '';
+    const role = asText(raw['role']) ?? '';
     const parts = readParts(raw['content'], `${param}.content`, hints);
     if (raw['name'] !== undefined && raw['name'] !== null && role !== 'function') hints.push(`${param}.name`);
     switch (role) {
@@ -69,12 +69,12 @@ export function readChatMessages(list: unknown): ChatMessages {
         break;
       }
       case 'tool': {
-        const toolCallId = textOf(raw['tool_call_id']) ?? '';
+        const toolCallId = asText(raw['tool_call_id']) ?? '';
         messages.push({ role, parts, toolCallId, toolName: namesById.get(toolCallId) ?? null, param, raw });
         break;
       }
       case 'function': {
-        const toolName = textOf(raw['name']) ?? '';
+        const toolName = asText(raw['name']) ?? '';
         const toolCallId = lastFunctionCall(messages, toolName) ?? functionCallId(index);
         messages.push({ role: 'tool', parts, toolCallId, toolName, param, raw });
         break;
@@ -134,19 +134,19 @@ function readParts(content: unknown, param: string, hints: string[]): ContentPar
 }
 
 function readPart(raw: Json, param: string, hints: string[]): ContentPart {
-  const type = textOf(raw['type']) ?? '';
+  const type = asText(raw['type']) ?? '';
   switch (type) {
     case 'text':
-      return { type, text: textOf(raw['text']) ?? '', param, raw };
+      return { type, text: asText(raw['text']) ?? '', param, raw };
     case 'refusal':
-      return { type, text: textOf(raw['refusal']) ?? '', param, raw };
+      return { type, text: asText(raw['refusal']) ?? '', param, raw };
     case 'image_url': {
       const { url, detail } = toRecord(raw['image_url']);
-      const level = textOf(detail) ?? null;
+      const level = asText(detail) ?? null;
       if (level !== null && level !== 'auto') hints.push(`${param}.image_url.detail`);
       return {
         type: 'image',
-        media: readMedia(textOf(url) ?? '', `${param}.image_url.url`),
+        media: readMedia(asText(url) ?? '', `${param}.image_url.url`),
         detail: level,
         param,
         raw,
@@ -154,9 +154,9 @@ function readPart(raw: Json, param: string, hints: string[]): ContentPart {
     }
     case 'input_audio': {
       const { data, format } = toRecord(raw['input_audio']);
-      const base64 = textOf(data);
+      const base64 = asText(data);
       if (!base64) throw invalid(`${param}.input_audio.data`, 'expected the audio in base64');
-      return { type: 'audio', base64, format: textOf(format) ?? 'wav', param, raw };
+      return { type: 'audio', base64, format: asText(format) ?? 'wav', param, raw };
     }
     case 'file':
       return readFile(raw, param);
@@ -167,18 +167,18 @@ function readPart(raw: Json, param: string, hints: string[]): ContentPart {
 
 function readFile(raw: Json, param: string): ContentPart {
   const file = toRecord(raw['file']);
-  const name = textOf(file['filename']) ?? textOf(file['file_name']) ?? null;
+  const name = asText(file['filename']) ?? asText(file['file_name']) ?? null;
   const at = (media: Media): ContentPart => ({ type: 'file', media, name, param, raw });
-  const data = textOf(file['file_data']);
+  const data = asText(file['file_data']);
   if (data) {
     if (/^data:/i.test(data)) return at(readMedia(data, `${param}.file.file_data`));
     // Bare base64 does not contain its type. The type is a separate member, or follows from the file name.
-    const mediaType = textOf(file['mime_type']) ?? (/\.txt$/i.test(name ?? '') ? 'text/plain' : 'application/pdf');
+    const mediaType = asText(file['mime_type']) ?? (/\.txt$/i.test(name ?? '') ? 'text/plain' : 'application/pdf');
     return at({ kind: 'bytes', mediaType, base64: data });
   }
-  const url = textOf(file['file_url']);
+  const url = asText(file['file_url']);
   if (url) return at(readMedia(url, `${param}.file.file_url`));
-  const id = textOf(file['file_id']);
+  const id = asText(file['file_id']);
   if (id) return at({ kind: 'id', id });
   throw invalid(`${param}.file`, 'expected file_data, file_url or file_id');
 }
@@ -186,7 +186,7 @@ function readFile(raw: Json, param: string): ContentPart {
 function readToolCalls(message: Json, param: string): ToolCall[] {
   const calls = toRecords(message['tool_calls']).map((raw, index) => {
     const at = `${param}.tool_calls[${index}]`;
-    return readCall(toRecord(raw['function']), textOf(raw['id']) ?? '', `${at}.function`, at, raw);
+    return readCall(toRecord(raw['function']), asText(raw['id']) ?? '', `${at}.function`, at, raw);
   });
   const legacy = message['function_call'];
   if (calls.length > 0 || legacy === undefined || legacy === null) return calls;
@@ -195,8 +195,8 @@ function readToolCalls(message: Json, param: string): ToolCall[] {
 }
 
 function readCall(called: Json, id: string, calledAt: string, param: string, raw: Json): ToolCall {
-  const written = textOf(called['arguments']) ?? '';
-  return { id, name: textOf(called['name']) ?? '', input: parseInput(written, `${calledAt}.arguments`), param, raw };
+  const written = asText(called['arguments']) ?? '';
+  return { id, name: asText(called['name']) ?? '', input: parseInput(written, `${calledAt}.arguments`), param, raw };
 }
 
 function parseInput(text: string, param: string): Json {

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { readChatMessages, type ChatMessages } from './chat-messages.ts';
-import { numberOf, textOf, toRecord, toRecords, type Json } from './json-value.ts';
+import { asNumber, asText, toRecord, toRecords, type Json } from './json-value.ts';
 
 export type Tool = {
   name: string;
@@ -63,24 +63,24 @@ export function readChatRequest(body: Json): ChatRequest {
   const { stop } = body;
   return {
     ...readChatMessages(body['messages']),
-    model: textOf(body['model']) ?? '',
+    model: asText(body['model']) ?? '',
     tools,
     toolChoice: readToolChoice(legacy ? body['function_call'] : body['tool_choice']),
     parallelToolCalls: flagOf(body['parallel_tool_calls']),
     responseFormat: readResponseFormat(toRecord(body['response_format'])),
     stop:
       typeof stop === 'string' ? [stop] : Array.isArray(stop) ? stop.filter((text) => typeof text === 'string') : [],
-    maxTokens: numberOf(body['max_completion_tokens']) ?? numberOf(body['max_tokens']),
-    temperature: numberOf(body['temperature']),
-    topP: numberOf(body['top_p']),
-    seed: numberOf(body['seed']),
-    frequencyPenalty: numberOf(body['frequency_penalty']),
-    presencePenalty: numberOf(body['presence_penalty']),
-    n: numberOf(body['n']),
+    maxTokens: asNumber(body['max_completion_tokens']) ?? asNumber(body['max_tokens']),
+    temperature: asNumber(body['temperature']),
+    topP: asNumber(body['top_p']),
+    seed: asNumber(body['seed']),
+    frequencyPenalty: asNumber(body['frequency_penalty']),
+    presencePenalty: asNumber(body['presence_penalty']),
+    n: asNumber(body['n']),
     logprobs: body['logprobs'] === true,
-    topLogprobs: numberOf(body['top_logprobs']),
-    user: textOf(body['user']),
-    reasoningEffort: textOf(body['reasoning_effort']),
+    topLogprobs: asNumber(body['top_logprobs']),
+    user: asText(body['user']),
+    reasoningEffort: asText(body['reasoning_effort']),
     usesFunctions: legacy,
     body,
   };
@@ -147,8 +147,8 @@ export const unsupported = (param: string, why: string): GatewayError =>
 function readTool(definition: Json, raw: Json, param: string): Tool {
   const { parameters } = definition;
   return {
-    name: textOf(definition['name']) ?? '',
-    description: textOf(definition['description']),
+    name: asText(definition['name']) ?? '',
+    description: asText(definition['description']),
     parameters: parameters === undefined || parameters === null ? undefined : toRecord(parameters),
     strict: flagOf(definition['strict']),
     param,
@@ -159,7 +159,7 @@ function readTool(definition: Json, raw: Json, param: string): Tool {
 function readToolChoice(choice: unknown): ToolChoice | undefined {
   if (choice === 'auto' || choice === 'none' || choice === 'required') return choice;
   const record = toRecord(choice);
-  const name = textOf(toRecord(record['function'])['name']) ?? textOf(record['name']);
+  const name = asText(toRecord(record['function'])['name']) ?? asText(record['name']);
   return name === undefined ? undefined : { name };
 }
 
@@ -171,8 +171,8 @@ export function readResponseFormat(format: Json): ResponseFormat | undefined {
   const named = toRecord(format['json_schema']);
   return {
     type,
-    name: textOf(named['name']) ?? '',
-    description: textOf(named['description']),
+    name: asText(named['name']) ?? '',
+    description: asText(named['description']),
     schema: named['schema'] === undefined || named['schema'] === null ? undefined : toRecord(named['schema']),
     strict: flagOf(named['strict']),
   };

@@ -11,17 +11,17 @@ export function toRecords(value: unknown): readonly Json[] {
   return Array.isArray(value) ? value.map(toRecord) : [];
 }
 
-export function textOf(value: unknown): string | undefined {
+export function asText(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
 /** A finite number. */
-export function numberOf(value: unknown): number | undefined {
+export function asNumber(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }
 
 /** A token count; 0 for anything else. */
-export function countOf(value: unknown): number {
+export function asCount(value: unknown): number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0;
 }
 

@@ -6,9 +6,9 @@ import {
   type FinishReason,
   type TokenCounts,
 } from '../chat/chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
-import { failureOf, throwFailure } from './errors.ts';
+import { toFailure, throwFailure } from './errors.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   COMPLETE: 'stop',
@@ -20,19 +20,19 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 };
 
 /** OpenAI's finish reason. A reason that Cohere adds later counts as an ordinary end. Failures are handled before. */
-export function finishReasonOf(reason: unknown, hasToolCalls: boolean): FinishReason {
+export function toFinishReason(reason: unknown, hasToolCalls: boolean): FinishReason {
   const known = typeof reason === 'string' && Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined;
   return known === undefined || known === 'stop' ? (hasToolCalls ? 'tool_calls' : 'stop') : known;
 }
 
 /** The tokens that the model read and wrote, including cached ones. Billed tokens (an extension) are fewer. */
-export function countsOf(usage: Json, strict: boolean): TokenCounts {
+export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
   const billed = toRecord(usage['billed_units']);
   const tokens = usage['tokens'] === undefined || usage['tokens'] === null ? billed : toRecord(usage['tokens']);
   return {
-    promptTokens: countOf(tokens['input_tokens']),
-    completionTokens: countOf(tokens['output_tokens']),
-    cachedTokens: usage['cached_tokens'] === undefined ? undefined : countOf(usage['cached_tokens']),
+    promptTokens: asCount(tokens['input_tokens']),
+    completionTokens: asCount(tokens['output_tokens']),
+    cachedTokens: usage['cached_tokens'] === undefined ? undefined : asCount(usage['cached_tokens']),
     extra: strict ? undefined : { billed_units: billed },
   };
 }
@@ -40,15 +40,15 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
 export function headOf(id: unknown, call: Call): AnswerHead {
   const { model, tools, functions } = call.json();
   return {
-    id: textOf(id) || newCompletionId(),
-    model: textOf(model) ?? '',
+    id: asText(id) || newCompletionId(),
+    model: asText(model) ?? '',
     usesFunctions: Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0),
   };
 }
 
 /** For a tool without parameters, Cohere can send `null` or leave the arguments out. */
 function argumentsOf(written: unknown): string {
-  const text = textOf(written)?.trim() ?? '';
+  const text = asText(written)?.trim() ?? '';
   return text === '' || text === 'null' ? '{}' : text;
 }
 
@@ -59,7 +59,7 @@ function argumentsOf(written: unknown): string {
 export function decodeChat(body: unknown, call: Call): unknown {
   const answer = toRecord(body);
   if (answer['message'] === undefined || answer['finish_reason'] === undefined) return body;
-  const failure = failureOf(answer['finish_reason'], undefined);
+  const failure = toFailure(answer['finish_reason'], undefined);
   if (failure) throwFailure(failure);
   const message = toRecord(answer['message']);
   const blocks =
@@ -68,25 +68,25 @@ export function decodeChat(body: unknown, call: Call): unknown {
       : toRecords(message['content']);
   const toolCalls = toRecords(message['tool_calls']).map((called): CalledTool => {
     const { name, arguments: written } = toRecord(called['function']);
-    return { id: textOf(called['id']) ?? '', name: textOf(name) ?? '', arguments: argumentsOf(written) };
+    return { id: asText(called['id']) ?? '', name: asText(name) ?? '', arguments: argumentsOf(written) };
   });
   return toCompletion(
     headOf(answer['id'], call),
     [
       {
-        text: blocks.map((block: Json) => (block['type'] === 'text' ? (textOf(block['text']) ?? '') : '')).join(''),
+        text: blocks.map((block: Json) => (block['type'] === 'text' ? (asText(block['text']) ?? '') : '')).join(''),
         toolCalls,
-        finishReason: finishReasonOf(answer['finish_reason'], toolCalls.length > 0),
+        finishReason: toFinishReason(answer['finish_reason'], toolCalls.length > 0),
         extra: call.strict ? undefined : extensionsOf(message, blocks),
       },
     ],
-    answer['usage'] === undefined ? null : countsOf(toRecord(answer['usage']), call.strict),
+    answer['usage'] === undefined ? null : readTokenCounts(toRecord(answer['usage']), call.strict),
   );
 }
 
 /** Members that have no place in OpenAI's answers. */
 function extensionsOf(message: Json, blocks: readonly Json[]): Json {
-  const plan = textOf(message['tool_plan']);
+  const plan = asText(message['tool_plan']);
   const citations = toRecords(message['citations']);
   const shown = blocks.filter(({ type }) => type === 'text' || type === 'thinking');
   return {
@@ -103,7 +103,7 @@ export function decodeModels(body: unknown): unknown {
   return {
     object: 'list',
     data: toRecords(models).map((model) => ({
-      id: textOf(model['name']) ?? '',
+      id: asText(model['name']) ?? '',
       object: 'model',
       created: 0,
       owned_by: 'cohere',

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { droppedParams } from '../chat/chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asCount, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 
 const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', 'truncate']);
@@ -23,12 +23,12 @@ export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
     );
   }
   const body = compact({
-    model: textOf(given['model']) ?? '',
+    model: asText(given['model']) ?? '',
     texts,
-    input_type: textOf(given['input_type']) ?? 'search_document',
+    input_type: asText(given['input_type']) ?? 'search_document',
     embedding_types: ['float'],
-    output_dimension: numberOf(given['dimensions']),
-    truncate: textOf(given['truncate']),
+    output_dimension: asNumber(given['dimensions']),
+    truncate: asText(given['truncate']),
   });
   return { body, dropped: droppedParams(given, taken) };
 }
@@ -39,11 +39,11 @@ export function decodeEmbed(body: unknown, call: Call): unknown {
   const vectors = toRecord(answer['embeddings'])['float'];
   if (!Array.isArray(vectors)) return body;
   const { billed_units: billed, tokens } = toRecord(answer['meta']);
-  const count = countOf(toRecord(billed)['input_tokens'] ?? toRecord(tokens)['input_tokens']);
+  const count = asCount(toRecord(billed)['input_tokens'] ?? toRecord(tokens)['input_tokens']);
   return {
     object: 'list',
     data: vectors.map((embedding: unknown, index) => ({ object: 'embedding', index, embedding })),
-    model: textOf(call.json()['model']) ?? '',
+    model: asText(call.json()['model']) ?? '',
     usage: { prompt_tokens: count, total_tokens: count },
   };
 }

@@ -1,6 +1,6 @@
 import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type ToolCall } from '../chat/chat-messages.ts';
 import type { ChatRequest } from '../chat/chat-request.ts';
-import { compact, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asText, toRecord, type Json } from '../chat/json-value.ts';
 
 /** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan next to tool calls, and thinking as content. */
 export function encodeMessages({ system, messages }: Pick<ChatRequest, 'system' | 'messages'>): Json[] {
@@ -34,14 +34,14 @@ function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage,
   return compact({
     role: 'assistant',
     content,
-    tool_plan: textOf(raw['tool_plan']),
+    tool_plan: asText(raw['tool_plan']),
     tool_calls: toolCalls.length > 0 ? toolCalls.map(encodeToolCall) : undefined,
   });
 }
 
 /** The text of the arguments is sent exactly as the client wrote it: Cohere's calls have OpenAI's format. */
 function encodeToolCall({ id, name, raw }: ToolCall): Json {
-  const written = textOf(toRecord(raw['function'])['arguments']) ?? textOf(raw['arguments']) ?? '';
+  const written = asText(toRecord(raw['function'])['arguments']) ?? asText(raw['arguments']) ?? '';
   return { id, type: 'function', function: { name, arguments: written.trim() === '' ? '{}' : written } };
 }
 

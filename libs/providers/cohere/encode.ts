@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { assertPlainAnswer, droppedParams, readChatRequest, type ChatRequest } from '../chat/chat-request.ts';
-import { compact, numberOf, textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { compact, asNumber, asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { encodeMessages } from './encode-messages.ts';
 
@@ -45,7 +45,7 @@ export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
     max_tokens: request.maxTokens,
     temperature: request.temperature,
     p: request.topP,
-    k: numberOf(given['top_k']),
+    k: asNumber(given['top_k']),
     seed: request.seed,
     frequency_penalty: request.frequencyPenalty,
     presence_penalty: request.presencePenalty,
@@ -107,8 +107,8 @@ function encodeThinking(
   if (body['thinking'] !== undefined && body['thinking'] !== null) {
     if (!strict) {
       const asked = toRecord(body['thinking']);
-      const budget = numberOf(asked['token_budget']) ?? numberOf(asked['budget_tokens']);
-      return compact({ type: textOf(asked['type']) ?? 'enabled', token_budget: budget });
+      const budget = asNumber(asked['token_budget']) ?? asNumber(asked['budget_tokens']);
+      return compact({ type: asText(asked['type']) ?? 'enabled', token_budget: budget });
     }
     dropped.push('thinking');
   }

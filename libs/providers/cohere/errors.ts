@@ -8,7 +8,7 @@ export function decodeCohereError(status: number, body: string): ProviderError {
 }
 
 /** The error for a finish reason that is a failure, although the status is 200; undefined for all others. */
-export function failureOf(finishReason: unknown, detail: string | undefined): ProviderError | undefined {
+export function toFailure(finishReason: unknown, detail: string | undefined): ProviderError | undefined {
   if (finishReason !== 'ERROR' && finishReason !== 'TIMEOUT') return undefined;
   const timedOut = finishReason === 'TIMEOUT';
   const message =

@@ -1,8 +1,8 @@
 import { createChunkWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
-import { textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
-import { countsOf, finishReasonOf, headOf } from './decode.ts';
-import { decodeCohereError, failureOf } from './errors.ts';
+import { readTokenCounts, toFinishReason, headOf } from './decode.ts';
+import { decodeCohereError, toFailure } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
@@ -40,12 +40,12 @@ export function openChatStream(call: Call): StreamDecoder {
   };
 
   const finish = (delta: Json): Pushed => {
-    const failure = failureOf(delta['finish_reason'], textOf(delta['error']));
+    const failure = toFailure(delta['finish_reason'], asText(delta['error']));
     if (failure) return { payloads: [], error: failure };
     const choice = begin().choice();
     const payloads = [
-      ...choice.finish(finishReasonOf(delta['finish_reason'], choice.hasToolCalls())),
-      ...(delta['usage'] === undefined ? [] : begin().usage(countsOf(toRecord(delta['usage']), strict))),
+      ...choice.finish(toFinishReason(delta['finish_reason'], choice.hasToolCalls())),
+      ...(delta['usage'] === undefined ? [] : begin().usage(readTokenCounts(toRecord(delta['usage']), strict))),
     ];
     return { payloads, done: true };
   };
@@ -61,7 +61,7 @@ export function openChatStream(call: Call): StreamDecoder {
       case 'content-delta':
         return { payloads: writeContent(index, toRecord(message['content'])) };
       case 'tool-plan-delta':
-        return { payloads: textOf(message['tool_plan']) ? extension({ tool_plan: message['tool_plan'] }) : [] };
+        return { payloads: asText(message['tool_plan']) ? extension({ tool_plan: message['tool_plan'] }) : [] };
       case 'tool-call-start': {
         const called = toRecord(message['tool_calls']);
         const { name, arguments: written } = toRecord(called['function']);
@@ -70,8 +70,8 @@ export function openChatStream(call: Call): StreamDecoder {
           payloads: [
             ...begin()
               .choice()
-              .toolCall(index, { id: textOf(called['id']) ?? '', name: textOf(name) ?? '' }),
-            ...writeArguments(index, textOf(written) ?? ''),
+              .toolCall(index, { id: asText(called['id']) ?? '', name: asText(name) ?? '' }),
+            ...writeArguments(index, asText(written) ?? ''),
           ],
         };
       }
@@ -79,7 +79,7 @@ export function openChatStream(call: Call): StreamDecoder {
         return {
           payloads: writeArguments(
             index,
-            textOf(toRecord(toRecord(message['tool_calls'])['function'])['arguments']) ?? '',
+            asText(toRecord(toRecord(message['tool_calls'])['function'])['arguments']) ?? '',
           ),
         };
       case 'tool-call-end':

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { joinText, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
 import type { ChatRequest } from '../chat/chat-request.ts';
-import { textOf, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, type Json } from '../chat/json-value.ts';
 import { readMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 import { toGeminiPart } from './media.ts';
@@ -88,7 +88,7 @@ function assistantParts({ parts, blocks, toolCalls, param }: Assistant, model: s
  */
 function signatureBeside(toolCall: Json): string | undefined {
   const google = toRecord(toRecord(toolCall['extra_content'])['google']);
-  return textOf(toRecord(toolCall['function'])['thought_signature']) ?? textOf(google['thought_signature']);
+  return asText(toRecord(toolCall['function'])['thought_signature']) ?? asText(google['thought_signature']);
 }
 
 /**
@@ -101,7 +101,7 @@ function blockParts(blocks: readonly Json[], param: string): Json[] {
     const signed = typeof signature === 'string' ? { thoughtSignature: signature } : {};
     if (type === 'text' && typeof text === 'string') return [{ text, ...signed }];
     if (type !== 'image_url') return [];
-    const media = readMedia(textOf(toRecord(image)['url']) ?? '', `${param}.content_blocks[${index}].image_url.url`);
+    const media = readMedia(asText(toRecord(image)['url']) ?? '', `${param}.content_blocks[${index}].image_url.url`);
     if (media.kind !== 'bytes') return [];
     return [{ inlineData: { mimeType: media.mediaType, data: media.base64 }, ...signed }];
   });

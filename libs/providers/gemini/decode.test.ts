@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Call } from '../provider.ts';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
+import { decodeGeminiChat, readGeminiDetails } from './decode.ts';
 import { openGeminiStream } from './stream.ts';
 
 // Cases that test/conformance/cases/gemini.ts cannot express: several candidates, log probabilities, extensions, odd
@@ -334,11 +334,11 @@ test('audio, images and a grounded answer are known for their prices, and not in
       candidatesTokensDetails: [{ modality: 'IMAGE', tokenCount: 90 }],
     },
   };
-  expect(detailsOfGemini(response)).toEqual({
+  expect(readGeminiDetails(response)).toEqual({
     audioInputTokens: 200,
     cachedAudioTokens: 50,
     imageOutputTokens: 90,
     searches: 1,
   });
-  expect(detailsOfGemini({ usageMetadata: { promptTokenCount: 1 } })).toBeNull();
+  expect(readGeminiDetails({ usageMetadata: { promptTokenCount: 1 } })).toBeNull();
 });

@@ -10,7 +10,7 @@ import {
   type FinishReason,
   type TokenCounts,
 } from '../chat/chat-chunks.ts';
-import { countOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { createBlockPieces, joinBlocks, readParts, type ReadPart } from './parts.ts';
 import { packCallId } from './thought-signature.ts';
@@ -43,13 +43,13 @@ const failed = new Set([
  * OpenAI's finish reason for Gemini's (which is STOP for calls too). Throws provider_failed if there is no content and the
  * reason is a failure of the model (like MALFORMED_FUNCTION_CALL): an empty answer would look like a success.
  */
-export function finishReasonOf(candidate: Json, said: { calls: boolean; content: boolean }): FinishReason {
-  const reason = textOf(candidate['finishReason']) ?? 'no finish reason';
+export function toFinishReason(candidate: Json, said: { calls: boolean; content: boolean }): FinishReason {
+  const reason = asText(candidate['finishReason']) ?? 'no finish reason';
   if (filtered.has(reason)) return 'content_filter';
   if (reason === 'MAX_TOKENS') return 'length';
   if (said.calls) return 'tool_calls';
   if (said.content || (isFinished(candidate) && !failed.has(reason))) return 'stop';
-  const detail = textOf(candidate['finishMessage']);
+  const detail = asText(candidate['finishMessage']);
   throw unusable(`ended its answer with ${reason}${detail ? `: ${scrub(detail, [], 300)}` : ''}`);
 }
 
@@ -62,21 +62,21 @@ export const unusable = (what: string): GatewayError =>
   new GatewayError('provider_failed', 'upstream_invalid_response', `The provider ${what}.`);
 
 /** Prompt tokens include those of Google's tools, completion tokens the thoughts. null: no usage was sent. */
-export function countsOf(response: Json): TokenCounts | null {
+export function readTokenCounts(response: Json): TokenCounts | null {
   const { usageMetadata } = response;
   if (usageMetadata === undefined || usageMetadata === null) return null;
   const usage = toRecord(usageMetadata);
-  const reasoningTokens = countOf(usage['thoughtsTokenCount']);
+  const reasoningTokens = asCount(usage['thoughtsTokenCount']);
   return {
-    promptTokens: countOf(usage['promptTokenCount']) + countOf(usage['toolUsePromptTokenCount']),
-    completionTokens: countOf(usage['candidatesTokenCount']) + reasoningTokens,
-    cachedTokens: countOf(usage['cachedContentTokenCount']),
+    promptTokens: asCount(usage['promptTokenCount']) + asCount(usage['toolUsePromptTokenCount']),
+    completionTokens: asCount(usage['candidatesTokenCount']) + reasoningTokens,
+    cachedTokens: asCount(usage['cachedContentTokenCount']),
     reasoningTokens,
   };
 }
 
 /** Audio, images and searches, which have separate prices. */
-export function detailsOfGemini(response: Json): UsageDetails | null {
+export function readGeminiDetails(response: Json): UsageDetails | null {
   const usage = toRecord(response['usageMetadata']);
   const counted = {
     audioInputTokens: countOfModality(usage['promptTokensDetails'], 'AUDIO'),
@@ -91,7 +91,7 @@ export function detailsOfGemini(response: Json): UsageDetails | null {
 
 function countOfModality(details: unknown, modality: string): number {
   let sum = 0;
-  for (const each of toRecords(details)) if (each['modality'] === modality) sum += countOf(each['tokenCount']);
+  for (const each of toRecords(details)) if (each['modality'] === modality) sum += asCount(each['tokenCount']);
   return sum;
 }
 
@@ -104,10 +104,10 @@ function hasSearched(candidate: Json): boolean {
 /** Id, model and time of a whole answer or of a stream's first event. */
 export function headOf(response: Json, call: Call): AnswerHead {
   const request = call.json();
-  const createdAt = Date.parse(textOf(response['createTime']) ?? '');
+  const createdAt = Date.parse(asText(response['createTime']) ?? '');
   return {
-    id: textOf(response['responseId']) ?? newCompletionId(),
-    model: textOf(response['modelVersion']) ?? textOf(request['model']) ?? '',
+    id: asText(response['responseId']) ?? newCompletionId(),
+    model: asText(response['modelVersion']) ?? asText(request['model']) ?? '',
     ...(Number.isNaN(createdAt) ? {} : { created: Math.floor(createdAt / 1_000) }),
     usesFunctions: !toRecords(request['tools']).length && toRecords(request['functions']).length > 0,
   };
@@ -117,7 +117,7 @@ export function headOf(response: Json, call: Call): AnswerHead {
 export function blockedPrompt(response: Json): { refusal: string | null } | undefined {
   const { blockReason, blockReasonMessage } = toRecord(response['promptFeedback']);
   if (typeof blockReason !== 'string' || toRecords(response['candidates']).length > 0) return undefined;
-  return { refusal: textOf(blockReasonMessage) ?? null };
+  return { refusal: asText(blockReasonMessage) ?? null };
 }
 
 /** A call with the ID that the client sends back. `position` is its number among the choice's calls. */
@@ -151,7 +151,7 @@ export function toLogprobs(candidate: Json): { content: Json[] } | null {
 }
 
 function toTokenLogprob({ token, logProbability }: Json): Json {
-  const text = textOf(token) ?? '';
+  const text = asText(token) ?? '';
   return {
     token: text,
     logprob: typeof logProbability === 'number' ? logProbability : 0,
@@ -161,7 +161,7 @@ function toTokenLogprob({ token, logProbability }: Json): Json {
 
 /**
  * Converts a whole generateContent answer to a `chat.completion`. Throws provider_failed for one without a candidate,
- * unless the prompt was blocked, and like `finishReasonOf`.
+ * unless the prompt was blocked, and like `toFinishReason`.
  */
 export function decodeGeminiChat(body: unknown, call: Call): unknown {
   const response = toRecord(body);
@@ -171,14 +171,14 @@ export function decodeGeminiChat(body: unknown, call: Call): unknown {
     return toCompletion(
       head,
       [{ text: '', toolCalls: [], finishReason: 'content_filter', ...blocked }],
-      countsOf(response),
+      readTokenCounts(response),
     );
   }
   const candidates = toRecords(response['candidates']);
   if (candidates.length === 0) throw unusable('returned no candidates');
-  const ordered = candidates.toSorted((a, b) => countOf(a['index']) - countOf(b['index']));
+  const ordered = candidates.toSorted((a, b) => asCount(a['index']) - asCount(b['index']));
   const choices = ordered.map((candidate, index) => toChoice(candidate, index, head.id, call.strict));
-  return toCompletion(head, choices, countsOf(response));
+  return toCompletion(head, choices, readTokenCounts(response));
 }
 
 function toChoice(candidate: Json, choice: number, responseId: string, strict: boolean): Choice {
@@ -191,7 +191,7 @@ function toChoice(candidate: Json, choice: number, responseId: string, strict: b
   return {
     text,
     toolCalls,
-    finishReason: finishReasonOf(candidate, { calls: toolCalls.length > 0, content: hasContent }),
+    finishReason: toFinishReason(candidate, { calls: toolCalls.length > 0, content: hasContent }),
     logprobs: toLogprobs(candidate),
     extra: blocks.length > 0 ? { content_blocks: blocks } : undefined,
   };

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { droppedParams } from '../chat/chat-request.ts';
-import { compact, countOf, numberOf, textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { compact, asCount, asNumber, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { bothSpellings, pickNative } from './generation-config.ts';
 import { modelPath, toGeminiRequest } from './encode.ts';
@@ -35,7 +35,7 @@ export function encodeGeminiEmbedding(call: Call, upstream: Upstream): OutboundR
     compact({
       model,
       content: { parts: [{ text }] },
-      outputDimensionality: numberOf(body['dimensions']),
+      outputDimensionality: asNumber(body['dimensions']),
       ...pickNative(body, embeddingNative),
     }),
   );
@@ -55,7 +55,7 @@ export function decodeGeminiEmbedding(body: unknown, call: Call): unknown {
   return toEmbeddingList(
     toRecords(found).map(({ values }) => values),
     call,
-    promptTokens === undefined ? undefined : countOf(promptTokens),
+    promptTokens === undefined ? undefined : asCount(promptTokens),
   );
 }
 
@@ -63,7 +63,7 @@ export function toEmbeddingList(vectors: readonly unknown[], call: Call, promptT
   return {
     object: 'list',
     data: vectors.map((embedding, index) => ({ object: 'embedding', index, embedding })),
-    model: textOf(call.json()['model']) ?? '',
+    model: asText(call.json()['model']) ?? '',
     ...(promptTokens === undefined ? {} : { usage: { prompt_tokens: promptTokens, total_tokens: promptTokens } }),
   };
 }

@@ -1,4 +1,4 @@
-import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 /**
@@ -18,13 +18,13 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
   const ownStatus = typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? code : undefined;
   const real = status >= 400 ? status : (ownStatus ?? 502);
   const retryAfterMs = retryDelayOf(details);
-  const plain = textOf(outer['error']) ?? (parsed === undefined ? body.trim() : '');
+  const plain = asText(outer['error']) ?? (parsed === undefined ? body.trim() : '');
   return {
     error: {
-      message: textOf(message) || textOf(name) || plain || `The provider returned status ${real}.`,
+      message: asText(message) || asText(name) || plain || `The provider returned status ${real}.`,
       type: typeOf(real),
       param: fieldOf(details),
-      code: textOf(name) ?? null,
+      code: asText(name) ?? null,
     },
     ...(ownStatus === undefined ? {} : { status: ownStatus }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
@@ -42,8 +42,8 @@ function typeOf(status: number): string {
 /** google.rpc.RetryInfo: a protobuf duration, in seconds with a fraction (`34.4s`). */
 function retryDelayOf(details: unknown): number | undefined {
   for (const detail of toRecords(details)) {
-    if (!textOf(detail['@type'])?.endsWith('google.rpc.RetryInfo')) continue;
-    const seconds = /^(\d{1,9}(?:\.\d{1,9})?)s$/.exec(textOf(detail['retryDelay']) ?? '')?.[1];
+    if (!asText(detail['@type'])?.endsWith('google.rpc.RetryInfo')) continue;
+    const seconds = /^(\d{1,9}(?:\.\d{1,9})?)s$/.exec(asText(detail['retryDelay']) ?? '')?.[1];
     if (seconds !== undefined) return Math.ceil(Number(seconds) * 1_000);
   }
   return undefined;
@@ -52,7 +52,7 @@ function retryDelayOf(details: unknown): number | undefined {
 /** google.rpc.BadRequest: the first invalid field, by Google's name for it. */
 function fieldOf(details: unknown): string | null {
   for (const detail of toRecords(details)) {
-    const field = textOf(toRecords(detail['fieldViolations'])[0]?.['field']);
+    const field = asText(toRecords(detail['fieldViolations'])[0]?.['field']);
     if (field) return field;
   }
   return null;

@@ -1,6 +1,6 @@
-import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords } from '../chat/json-value.ts';
 import type { Provider } from '../provider.ts';
-import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
+import { decodeGeminiChat, readGeminiDetails } from './decode.ts';
 import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';
 import { encodeGeminiChat, toGeminiRequest } from './encode.ts';
 import { decodeGoogleError } from './errors.ts';
@@ -28,7 +28,7 @@ export const gemini: Provider = {
       encode: encodeGeminiChat,
       resourcesOf: urlsToFetch,
       decode: decodeGeminiChat,
-      detailsOf: (body) => detailsOfGemini(toRecord(body)),
+      detailsOf: (body) => readGeminiDetails(toRecord(body)),
       openStream: openGeminiStream,
       decodeError: decodeGoogleError,
     },
@@ -52,7 +52,7 @@ function decodeModels(body: unknown): unknown {
   return {
     object: 'list',
     data: toRecords(models).map(({ name }) => ({
-      id: (textOf(name) ?? '').replace(/^models\//, ''),
+      id: (asText(name) ?? '').replace(/^models\//, ''),
       object: 'model',
       created: 0,
       owned_by: 'google',

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { unsupportedPart, type ContentPart } from '../chat/chat-messages.ts';
-import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Media } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 
@@ -49,8 +49,8 @@ export function urlsToFetch(call: Call): readonly string[] {
   return parts.flatMap((part) => {
     const { url, mime_type: givenType } = toRecord(part['image_url']);
     const file = toRecord(part['file']);
-    const found = textOf(url) ?? textOf(file['file_url']);
-    return found !== undefined && mustFetch(found, textOf(givenType) ?? textOf(file['mime_type'])) ? [found] : [];
+    const found = asText(url) ?? asText(file['file_url']);
+    return found !== undefined && mustFetch(found, asText(givenType) ?? asText(file['mime_type'])) ? [found] : [];
   });
 }
 
@@ -77,9 +77,9 @@ export function toGeminiPart(part: ContentPart, call: Call): Json {
     case 'audio':
       return { inlineData: { mimeType: typesByExtension[part.format] ?? `audio/${part.format}`, data: part.base64 } };
     case 'image':
-      return mediaPart(part, part.media, textOf(toRecord(part.raw['image_url'])['mime_type']), call);
+      return mediaPart(part, part.media, asText(toRecord(part.raw['image_url'])['mime_type']), call);
     case 'file':
-      return mediaPart(part, part.media, textOf(toRecord(part.raw['file'])['mime_type']), call);
+      return mediaPart(part, part.media, asText(toRecord(part.raw['file'])['mime_type']), call);
     case 'unknown':
       throw unsupportedPart(part, 'Gemini', 'parts must be text, image_url, input_audio or file');
   }

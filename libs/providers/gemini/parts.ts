@@ -1,4 +1,4 @@
-import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 
 /** One part of Gemini's content as an OpenAI client sees it. `signature` is the part's thought signature. */
 export type ReadPart =
@@ -18,16 +18,16 @@ export type ReadPart =
 /** The parts of a candidate. Those without an equivalent (code that Gemini ran itself) are left out. */
 export function readParts(candidate: Json): ReadPart[] {
   return toRecords(toRecord(candidate['content'])['parts']).flatMap((part): ReadPart[] => {
-    const signature = textOf(part['thoughtSignature']);
+    const signature = asText(part['thoughtSignature']);
     const { functionCall, inlineData } = part;
     if (functionCall !== undefined) {
       const { id, name, args, partialArgs, willContinue } = toRecord(functionCall);
-      const given = textOf(id);
+      const given = asText(id);
       return [
         {
           kind: 'call',
           id: given === '' ? undefined : given,
-          name: textOf(name) ?? '',
+          name: asText(name) ?? '',
           args,
           signature,
           partialArgs: toRecords(partialArgs),
@@ -37,9 +37,9 @@ export function readParts(candidate: Json): ReadPart[] {
     }
     if (inlineData !== undefined) {
       const { mimeType, data } = toRecord(inlineData);
-      return [{ kind: 'image', url: `data:${textOf(mimeType) ?? ''};base64,${textOf(data) ?? ''}`, signature }];
+      return [{ kind: 'image', url: `data:${asText(mimeType) ?? ''};base64,${asText(data) ?? ''}`, signature }];
     }
-    const text = textOf(part['text']);
+    const text = asText(part['text']);
     return text === undefined ? [] : [{ kind: part['thought'] === true ? 'thought' : 'text', text, signature }];
   });
 }

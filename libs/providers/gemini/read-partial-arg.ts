@@ -1,4 +1,4 @@
-import { textOf, type Json } from '../chat/json-value.ts';
+import { asText, type Json } from '../chat/json-value.ts';
 
 /** A member's name, or an index in a list. */
 export type Step = string | number;
@@ -21,7 +21,7 @@ const segment = /\.([^.[\]]+)|\[(0|[1-9]\d{0,8})\]|\['((?:[^'\\]|\\.)*)'\]|\["((
  * `stringValue`, `numberValue`, `boolValue` and `nullValue`, and `willContinue`. null if it is invalid.
  */
 export function readPartialArg(raw: Json): PartialArg | null {
-  const path = readPath(textOf(raw['jsonPath']) ?? '');
+  const path = readPath(asText(raw['jsonPath']) ?? '');
   const value = readValue(raw);
   if (path === null || value === undefined) return null;
   return { path, value, willContinue: raw['willContinue'] === true };
@@ -48,7 +48,7 @@ function readPath(text: string): PartialArg['path'] | null {
 function unquote(written: string | undefined): string | null {
   if (written === undefined) return null;
   try {
-    return textOf(JSON.parse(`"${written}"`)) ?? null;
+    return asText(JSON.parse(`"${written}"`)) ?? null;
   } catch {
     return null;
   }

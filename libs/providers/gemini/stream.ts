@@ -1,6 +1,6 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat/chat-chunks.ts';
-import { countOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asCount, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import {
   argumentsMemoryMax,
@@ -10,9 +10,9 @@ import {
 } from './arguments-writer.ts';
 import {
   blockedPrompt,
-  countsOf,
-  detailsOfGemini,
-  finishReasonOf,
+  readTokenCounts,
+  readGeminiDetails,
+  toFinishReason,
   headOf,
   isFinished,
   toCalledTool,
@@ -142,7 +142,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
     const hasReason = isFinished(raw);
     // Calls arrived after a finish reason other than `tool_calls`. The reason is written again, as clients expect it.
     if (!hasReason && !(finished === 'stop' && calls > 0)) return [];
-    const reason = hasReason ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
+    const reason = hasReason ? toFinishReason(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
     if (reason === finished) return [];
     candidate.finished = reason;
     candidate.logprobs = [];
@@ -163,7 +163,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
   };
 
   const writeUsage = (writer: ChunkWriter, response: Json): string[] => {
-    const counts = countsOf(response);
+    const counts = readTokenCounts(response);
     if (counts === null || [...candidates.values()].some(({ finished }) => finished === null)) return [];
     const written = JSON.stringify(counts);
     if (written === usageWritten) return [];
@@ -173,13 +173,13 @@ export function openGeminiStream(call: Call): StreamDecoder {
 
   const push = (response: Json): string[] => {
     const writer = begin(response);
-    const found = detailsOfGemini(response);
+    const found = readGeminiDetails(response);
     if (found !== null) details = { ...details, ...found };
     const blocked = blockedPrompt(response);
     const written = blocked
       ? writeBlocked(writer, blocked.refusal)
       : toRecords(response['candidates']).flatMap((raw) => {
-          const candidate = candidateOf(writer, countOf(raw['index']));
+          const candidate = candidateOf(writer, asCount(raw['index']));
           candidate.logprobs.push(...(toLogprobs(raw)?.content ?? []));
           return [...writeParts(candidate, raw), ...writeFinish(candidate, raw)];
         });

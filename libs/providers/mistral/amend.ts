@@ -1,5 +1,5 @@
 import type { Amend } from '../dialect.ts';
-import { textOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 
 /**
  * Converts Mistral's answers to OpenAI's format: tool calls get the index and type that clients need, a null list is removed,
@@ -18,7 +18,7 @@ export function openMistralAmend(): Amend {
         const { index = calls, ...members } = call;
         calls = Math.max(calls, Number(index) + 1);
         // Mistral sometimes sends null as the type.
-        const typed = { ...members, type: textOf(call['type']) ?? 'function' };
+        const typed = { ...members, type: asText(call['type']) ?? 'function' };
         return streamed ? { index, ...typed } : typed;
       });
       amended = { ...message, tool_calls: named };
@@ -41,15 +41,15 @@ export function openMistralAmend(): Amend {
 /** `[{type: 'thinking', thinking: [{type: 'text', text}]}, {type: 'text', text}]`. */
 function withText(message: Json, strict: boolean, streamed: boolean): Json {
   const parts = toRecords(message['content']).flatMap((part): ['text' | 'thinking', string][] => {
-    if (part['type'] === 'text') return [['text', textOf(part['text']) ?? '']];
+    if (part['type'] === 'text') return [['text', asText(part['text']) ?? '']];
     if (part['type'] !== 'thinking') return [];
     const { thinking } = part;
     return [
       [
         'thinking',
-        textOf(thinking) ??
+        asText(thinking) ??
           toRecords(thinking)
-            .map(({ text }) => textOf(text) ?? '')
+            .map(({ text }) => asText(text) ?? '')
             .join(''),
       ],
     ];
@@ -69,5 +69,5 @@ function withText(message: Json, strict: boolean, streamed: boolean): Json {
 
 /** Whether a chunk is empty: one that had only thoughts, which a strict client does not get. */
 function saysNothing({ delta, finish_reason: reason }: Json): boolean {
-  return delta !== undefined && Object.keys(toRecord(delta)).length === 0 && textOf(reason) === undefined;
+  return delta !== undefined && Object.keys(toRecord(delta)).length === 0 && asText(reason) === undefined;
 }

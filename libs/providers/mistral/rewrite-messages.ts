@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { textOf, toRecord, toRecords } from '../chat/json-value.ts';
+import { asText, toRecord, toRecords } from '../chat/json-value.ts';
 
 /**
  * Converts the `content_blocks` of earlier answers to Mistral's format: thoughts before the text, both in `content`. Mistral
@@ -12,7 +12,7 @@ export function thoughtsToContent(messages: string): string {
     const { content_blocks: blocks, ...rest } = toRecord(message);
     if (blocks === undefined) return message;
     const thoughts = toRecords(blocks).flatMap(({ type, thinking }) =>
-      type === 'thinking' ? [{ type, thinking: [{ type: 'text', text: textOf(thinking) ?? '' }] }] : [],
+      type === 'thinking' ? [{ type, thinking: [{ type: 'text', text: asText(thinking) ?? '' }] }] : [],
     );
     const { content } = rest;
     if (thoughts.length === 0) return rest;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { upstreamAt } from '#test/translation-call.ts';
-import { addressOf, locationOf, vertexModelOf } from './address.ts';
+import { getRegionAddress, getTargetLocation, parseVertexModel } from './address.ts';
 
 const refused = (param: string, code = 'invalid_value') =>
   expect.objectContaining({ kind: 'invalid_request', code, param });
@@ -13,27 +13,29 @@ describe('the region', () => {
     ['global', 'aiplatform.googleapis.com'],
     ['eu', 'aiplatform.eu.rep.googleapis.com'],
   ])('%s is at %s', (vertex_region, host) => {
-    expect(addressOf({ vertex_region })?.href).toBe(`https://${host}/v1`);
+    expect(getRegionAddress({ vertex_region })?.href).toBe(`https://${host}/v1`);
   });
 
   test('is needed for an address', () => {
-    expect(addressOf({})).toBeNull();
-    expect(addressOf({ vertex_region: '' })).toBeNull();
+    expect(getRegionAddress({})).toBeNull();
+    expect(getRegionAddress({ vertex_region: '' })).toBeNull();
   });
 
   test.each([...hostile, 'us.evil.test', 'us-central1.evil.test', 'US-CENTRAL1', 'evil.test:443'])(
     'is never %j',
     (vertex_region) => {
-      expect(() => addressOf({ vertex_region })).toThrow(refused('vertex_region'));
+      expect(() => getRegionAddress({ vertex_region })).toThrow(refused('vertex_region'));
       const settings = { vertex_region, vertex_project_id: 'p1' };
-      expect(() => locationOf(upstreamAt('http://127.0.0.1/v1', { settings }))).toThrow(refused('vertex_region'));
+      expect(() => getTargetLocation(upstreamAt('http://127.0.0.1/v1', { settings }))).toThrow(
+        refused('vertex_region'),
+      );
     },
   );
 });
 
 describe('the project', () => {
   const at = (settings: Record<string, string>) =>
-    locationOf(upstreamAt('http://127.0.0.1:9/v1/', { settings: { vertex_region: 'eu', ...settings } }));
+    getTargetLocation(upstreamAt('http://127.0.0.1:9/v1/', { settings: { vertex_region: 'eu', ...settings } }));
 
   test('and the region stand behind the folder of the address', () => {
     const origin = 'http://127.0.0.1:9';
@@ -68,7 +70,7 @@ describe('the model', () => {
     ['meta/llama-4-maverick-17b-128e-instruct-maas', 'openapi', '/endpoints/openapi'],
     ['mistralai/mistral-small-2503', 'openapi', '/endpoints/openapi'],
   ])('%s is of %s', (name, publisher, path) => {
-    expect(vertexModelOf(name)).toEqual({ publisher, path });
+    expect(parseVertexModel(name)).toEqual({ publisher, path });
   });
 
   test.each([
@@ -85,6 +87,6 @@ describe('the model', () => {
     'llama-4',
     undefined,
   ])('is never %j', (name) => {
-    expect(() => vertexModelOf(name)).toThrow(refused('model'));
+    expect(() => parseVertexModel(name)).toThrow(refused('model'));
   });
 });

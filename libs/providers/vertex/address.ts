@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
-import { serviceAccountOf } from './service-account.ts';
+import { getServiceAccount } from './service-account.ts';
 
 // All of these become part of a URL. Their forms allow no characters that could change its destination (SEC-3).
 const regionForm = /^[a-z]{2,20}(-[a-z]{2,20}\d{1,3})?$/;
@@ -11,7 +11,7 @@ const projectForm = /^(?:[a-z0-9][a-z0-9-]{0,60}(?:\.[a-z0-9-]{1,60}){1,5}:)?[a-
 const modelForm = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,120}(?:@[A-Za-z0-9]{1,20})?$/;
 
 /** The region's base URL; null without `vertex_region`. Throws invalid_request for an invalid region. */
-export const addressOf = addressFrom('vertex_region', (region) => {
+export const getRegionAddress = addressFrom('vertex_region', (region) => {
   checkForm(region, regionForm, 'vertex_region', 'a region such as us-central1, or global');
   return `https://${hostOf(region)}/v1`;
 });
@@ -27,11 +27,11 @@ function hostOf(region: string): string {
  * `{folder}/projects/{project}/locations/{region}` of a target; the project is `vertex_project_id`, or the one that the
  * service account belongs to. Throws invalid_request for a missing or invalid setting.
  */
-export function locationOf(upstream: Upstream): { origin: string; path: string } {
+export function getTargetLocation(upstream: Upstream): { origin: string; path: string } {
   const { settings, baseUrl } = upstream;
   const region = settings['vertex_region'] || missing('vertex_region');
   const project =
-    settings['vertex_project_id'] || serviceAccountOf(upstream)?.projectId || missing('vertex_project_id');
+    settings['vertex_project_id'] || getServiceAccount(upstream)?.projectId || missing('vertex_project_id');
   checkForm(region, regionForm, 'vertex_region', 'a region such as us-central1, or global');
   checkForm(project, projectForm, 'vertex_project_id', 'a project ID such as my-project-123');
   const { origin, folder } = partsOf(baseUrl);
@@ -45,7 +45,7 @@ export type VertexModel = { publisher: 'google' | 'anthropic' | 'openapi'; path:
  * Determines from its name where a model runs: `gemini-…` (or `google/…`), `claude-…` (or `anthropic/…`), `endpoints/123`
  * (a tuned Gemini), and `publisher/model` for all others. Throws invalid_request for any other name.
  */
-export function vertexModelOf(name: unknown): VertexModel {
+export function parseVertexModel(name: unknown): VertexModel {
   const model = String(name);
   const [, publisher, rest] = /^(google|anthropic)[./](.+)$/.exec(model) ?? [];
   if (model.startsWith('endpoints/')) {

@@ -1,9 +1,9 @@
-import { decodeClaudeMessage, detailsOfClaude } from '../anthropic/decode.ts';
+import { decodeClaudeMessage, readClaudeDetails } from '../anthropic/decode.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
 import { openClaudeStream } from '../anthropic/stream.ts';
 import { mediaUrls, readChatMessages } from '../chat/chat-messages.ts';
-import { decodeGeminiChat, detailsOfGemini } from '../gemini/decode.ts';
+import { decodeGeminiChat, readGeminiDetails } from '../gemini/decode.ts';
 import { encodeGeminiBody } from '../gemini/encode.ts';
 import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
@@ -12,17 +12,17 @@ import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
 import { toRecord } from '../chat/json-value.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
-import { locationOf, vertexModelOf, type VertexModel } from './address.ts';
+import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
 
 const claudeVersion = 'vertex-2023-10-16';
 const openApi = openAiCompatible({ id: 'vertex-openapi', operations: ['chat'] }).operations.chat;
 
-const publisherOf = (call: Call): VertexModel['publisher'] => vertexModelOf(call.json()['model']).publisher;
+const publisherOf = (call: Call): VertexModel['publisher'] => parseVertexModel(call.json()['model']).publisher;
 
 /** Chat with the models of Vertex AI. Each has its vendor's API, which its name determines. */
 export const vertexChat: Translation = {
   encode: (call, upstream) => {
-    const model = vertexModelOf(call.json()['model']);
+    const model = parseVertexModel(call.json()['model']);
     switch (model.publisher) {
       case 'google':
         return encodeGemini(call, upstream, model);
@@ -55,7 +55,9 @@ export const vertexChat: Translation = {
   },
   detailsOf: (body) => {
     const answer = toRecord(body);
-    return answer['usageMetadata'] === undefined ? detailsOfClaude(toRecord(answer['usage'])) : detailsOfGemini(answer);
+    return answer['usageMetadata'] === undefined
+      ? readClaudeDetails(toRecord(answer['usage']))
+      : readGeminiDetails(answer);
   },
   openStream: (call) => {
     switch (publisherOf(call)) {
@@ -103,7 +105,7 @@ function encodeClaude(call: Call, upstream: Upstream, model: VertexModel): Outbo
 
 /** Sends the client's own bytes to the OpenAI-compatible endpoint. */
 function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
-  const { origin, path } = locationOf(upstream);
+  const { origin, path } = getTargetLocation(upstream);
   const baseUrl = new URL(origin + path + model.path);
   if (!openApi) throw new Error('an OpenAI-compatible provider has no chat');
   return openApi.encode({ ...call, headers: {} }, { ...upstream, baseUrl, apiKey: null });
@@ -111,7 +113,7 @@ function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): Outb
 
 /** A POST of JSON below the target's project and region; `authorize` adds the token. */
 export function toVertexRequest(upstream: Upstream, method: string, body: object, stream: boolean): OutboundRequest {
-  const { origin, path } = locationOf(upstream);
+  const { origin, path } = getTargetLocation(upstream);
   return {
     method: 'POST',
     origin,

@@ -1,6 +1,6 @@
 import { droppedParams } from '../chat/chat-request.ts';
 import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
-import { compact, countOf, numberOf, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { compact, asCount, asNumber, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { ofPublisher } from './address.ts';
 import { toVertexRequest } from './chat.ts';
@@ -13,7 +13,7 @@ export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundR
   const { path } = ofPublisher('google', String(body['model']).replace(/^google[./]/, ''));
   const [taskType, title] = embeddingNative.map((name) => body[name] ?? body[name === 'task_type' ? 'taskType' : name]);
   const parameters = compact({
-    outputDimensionality: numberOf(body['dimensions']),
+    outputDimensionality: asNumber(body['dimensions']),
     autoTruncate: body['auto_truncate'] ?? body['autoTruncate'] ?? undefined,
   });
   const sent = {
@@ -28,7 +28,7 @@ export function decodeVertexEmbedding(body: unknown, call: Call): unknown {
   const { predictions } = toRecord(body);
   if (!Array.isArray(predictions)) return body; // The answer has no embeddings, which the core reports.
   const found = toRecords(predictions).map((prediction) => toRecord(prediction['embeddings']));
-  const tokens = ({ statistics }: Json): number => countOf(toRecord(statistics)['token_count']);
+  const tokens = ({ statistics }: Json): number => asCount(toRecord(statistics)['token_count']);
   return toEmbeddingList(
     found.map(({ values }) => values),
     call,

@@ -2,9 +2,9 @@ import { SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { numberOf, textOf, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
-import { invalidCredential, tokenUrlOf, type ServiceAccount } from './service-account.ts';
+import { invalidCredential, getTokenUrl, type ServiceAccount } from './service-account.ts';
 
 type Token = { text: string; staleAt: number };
 
@@ -52,7 +52,7 @@ export function createTokens() {
 }
 
 async function fetchToken(account: ServiceAccount, upstream: Upstream, tools: AuthorizeTools): Promise<Token> {
-  const url = tokenUrlOf(account, upstream);
+  const url = getTokenUrl(account, upstream);
   const issuedAt = Math.floor(tools.now / 1_000);
   const assertion = await new SignJWT({ scope })
     .setProtectedHeader({ alg: 'RS256', typ: 'JWT', ...(account.keyId === undefined ? {} : { kid: account.keyId }) })
@@ -83,11 +83,11 @@ function readToken(status: number, body: Buffer, now: number): Token {
   }
   const { access_token: text, expires_in: seconds, error, error_description: description } = toRecord(parsed);
   if (status === 200 && typeof text === 'string' && /^[\x21-\x7e]{1,8192}$/.test(text)) {
-    const lifetimeMs = Math.max(0, numberOf(seconds) ?? lifetimeSeconds) * 1_000;
+    const lifetimeMs = Math.max(0, asNumber(seconds) ?? lifetimeSeconds) * 1_000;
     return { text, staleAt: now + lifetimeMs - Math.min(marginMs, lifetimeMs / 2) };
   }
   if (status >= 400 && status < 500 && status !== 429) {
-    const reason = [textOf(error), textOf(description)].filter(Boolean).join(': ');
+    const reason = [asText(error), asText(description)].filter(Boolean).join(': ');
     throw invalidCredential(`Google returned status ${status}${reason === '' ? '' : ` (${scrub(reason, [], 300)})`}`);
   }
   throw new GatewayError(

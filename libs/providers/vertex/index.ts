@@ -1,11 +1,11 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { anthropic } from '../anthropic/index.ts';
 import { unused, type Provider } from '../provider.ts';
-import { addressOf } from './address.ts';
+import { getRegionAddress } from './address.ts';
 import { decodeVertexError, vertexChat } from './chat.ts';
 import { decodeVertexEmbedding, encodeVertexEmbedding } from './embeddings.ts';
 import { createTokens } from './fetch-token.ts';
-import { serviceAccountOf } from './service-account.ts';
+import { getServiceAccount } from './service-account.ts';
 
 /**
  * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAI-compatible endpoint. A target has a service
@@ -29,7 +29,7 @@ export function createVertex(): Provider {
       ...unused(anthropic.settings),
     },
     address: 'https://{vertex_region}-aiplatform.googleapis.com/v1',
-    baseUrlOf: addressOf,
+    baseUrlOf: getRegionAddress,
     needsCredential: true,
     clientHeaders: ['anthropic-beta'],
     requestIdHeaders: ['x-request-id', 'request-id'],
@@ -46,7 +46,7 @@ export function createVertex(): Provider {
       },
     },
     authorize: async (request, upstream, tools) => {
-      const account = serviceAccountOf(upstream);
+      const account = getServiceAccount(upstream);
       const token = account ? await tokenOf(account, upstream, tools) : upstream.apiKey?.reveal();
       if (token === undefined) throw missingCredential();
       if (account) tools.keepSecret(token);

@@ -1,7 +1,7 @@
 import { createHash, createPrivateKey, type KeyObject } from 'node:crypto';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
-import { textOf, toRecord } from '../chat/json-value.ts';
+import { asText, toRecord } from '../chat/json-value.ts';
 import type { Upstream } from '../provider.ts';
 
 /** The parsed key file of a service account. */
@@ -25,7 +25,7 @@ const read = new WeakMap<Secret, ServiceAccount>();
  * The service account of a target; undefined if it has none. Throws invalid_request / `invalid_credential` for an unusable
  * one, without quoting the file.
  */
-export function serviceAccountOf({ secrets }: Pick<Upstream, 'secrets'>): ServiceAccount | undefined {
+export function getServiceAccount({ secrets }: Pick<Upstream, 'secrets'>): ServiceAccount | undefined {
   const secret = secrets['vertex_service_account_json'];
   if (secret === undefined) return undefined;
   let account = read.get(secret);
@@ -44,15 +44,15 @@ function readServiceAccount(text: string): ServiceAccount {
     throw invalidCredential('it is not valid JSON');
   }
   const file = toRecord(parsed);
-  const clientEmail = textOf(file['client_email']) ?? '';
-  const pem = textOf(file['private_key']) ?? '';
+  const clientEmail = asText(file['client_email']) ?? '';
+  const pem = asText(file['private_key']) ?? '';
   if (clientEmail === '' || pem === '') throw invalidCredential('client_email or private_key is missing');
-  const keyId = textOf(file['private_key_id']);
-  const tokenUri = textOf(file['token_uri']) ?? googleTokenUri;
+  const keyId = asText(file['private_key_id']);
+  const tokenUri = asText(file['token_uri']) ?? googleTokenUri;
   const digest = createHash('sha256')
     .update(JSON.stringify([clientEmail, keyId, pem, tokenUri]))
     .digest('base64url');
-  return { clientEmail, keyId, projectId: textOf(file['project_id']), tokenUri, key: readKey(pem), digest };
+  return { clientEmail, keyId, projectId: asText(file['project_id']), tokenUri, key: readKey(pem), digest };
 }
 
 function readKey(pem: string): KeyObject {
@@ -78,7 +78,7 @@ export const invalidCredential = (why: string, cause?: unknown): GatewayError =>
  * The URL at which tokens are fetched: Google's token endpoint, or one at the target's own origin (the simulator).
  * Otherwise a key file could make the gateway send requests to any server.
  */
-export function tokenUrlOf({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstream, 'baseUrl'>): URL {
+export function getTokenUrl({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstream, 'baseUrl'>): URL {
   if (tokenUri === googleTokenUri) return new URL(googleTokenUri);
   const url = URL.canParse(tokenUri) ? new URL(tokenUri) : null;
   if (url?.origin === baseUrl.origin && url.username === '' && url.password === '') return url;

@@ -18,10 +18,10 @@ export type Portkey = {
 };
 
 /** The answer about one record. */
-export const answerOf = ({ data }: Portkey, view: object): object =>
+export const toCachedAnswer = ({ data }: Portkey, view: object): object =>
   data ? { ...view, success: true, data: data(view as Record<string, unknown>) } : view;
 
-/** The schema of `answerOf`. */
+/** The schema of `toCachedAnswer`. */
 export const answerSchemaOf = ({ data }: Portkey, view: z.ZodObject): z.ZodObject =>
   data ? view.extend({ success: z.literal(true), data: anyObject() }) : view;
 

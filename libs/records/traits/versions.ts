@@ -4,11 +4,11 @@ import { ResourceListQuery } from '#libs/contracts/lists.ts';
 import { integer, text } from '#libs/contracts/scalars.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { withInput, withTexts, type Route, type RouteText } from '#libs/http/route.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import {
   article,
-  baseOf,
+  findBaseModel,
   objectOf,
   operationName,
   type KindRoutes,
@@ -34,7 +34,7 @@ export type Versions<Data, Deps> = Pick<Portkey, 'listsBare'> & {
    */
   view?(row: ResourceRow<Data>, version: ResourceVersionRow<Data>, place: 'list' | 'alone'): object;
   /** The number that a name stands for, beside numbers and `latest`, such as `production`. */
-  numberOf?(row: ResourceRow<Data>, name: string, deps: Deps): Promise<number | null>;
+  asNumber?(row: ResourceRow<Data>, name: string, deps: Deps): Promise<number | null>;
 };
 
 type Row = ResourceRow<Record<string, unknown>>;
@@ -92,10 +92,10 @@ export function versionRoutes(
   };
 
   /** `latest`, a number, or what else the kind names versions by. Throws not_found. */
-  const numberOf = async (row: Row, wanted: string): Promise<number> => {
+  const asNumber = async (row: Row, wanted: string): Promise<number> => {
     if (wanted === 'latest') return row.last_version ?? 1;
     if (/^\d{1,9}$/.test(wanted)) return Number(wanted);
-    const number = await versions.numberOf?.(row, wanted, deps);
+    const number = await versions.asNumber?.(row, wanted, deps);
     if (number !== null && number !== undefined) return number;
     throw noSuchVersion(kind, row, wanted, name);
   };
@@ -140,7 +140,7 @@ export function versionRoutes(
     ...withInput(
       { params, query: place, body: z.strictObject({ version: integer({ min: 1 }) }) },
       async ({ query, body }, request, response) => {
-        const row = await store.publish(await recordOf(request, query), eventMetadataOf(request), body.version);
+        const row = await store.publish(await recordOf(request, query), toEventMetadata(request), body.version);
         response.json((await viewsOf([row]))[0]);
       },
     ),
@@ -158,7 +158,7 @@ export function versionRoutes(
     }),
     ...(versionedOnRequest(kind) ? [withTexts(publish, kind.texts?.publish, { errors: missing })] : []),
   ];
-  return { routes: kind.versions ? routes : [], viewOf, numberOf };
+  return { routes: kind.versions ? routes : [], viewOf, asNumber };
 }
 
 /** Path parameters of a version, whose record is named by `name`. */
@@ -175,7 +175,7 @@ export function versionViewOf(
   row: ResourceVersionRow,
   place: 'list' | 'alone',
 ): object {
-  if (kind.versions?.view) return { ...baseOf(kind, head), ...kind.versions.view(head, row, place) };
+  if (kind.versions?.view) return { ...findBaseModel(kind, head), ...kind.versions.view(head, row, place) };
   return {
     id: row.id,
     object: `${objectOf(kind)}.version`,

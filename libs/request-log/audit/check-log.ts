@@ -2,16 +2,16 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import {
   findGaps,
-  judgeProcess,
+  assessProcess,
   type DayTally,
-  type JudgedProcess,
+  type ProcessAssessment,
   type KnownProcess,
   type SequenceRange,
-} from './judge-process.ts';
+} from './assess-process.ts';
 import { listLogDays } from '../write/log-partitions.ts';
 import { defaultHeartbeatMs } from '../write/process-record.ts';
 
-export type CheckedProcess = JudgedProcess & {
+export type CheckedProcess = ProcessAssessment & {
   /** The first `gapsMax` places where rows are missing. */
   gaps: SequenceRange[];
 };
@@ -78,7 +78,7 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
     }
     const known = await readProcesses(tx, { firstDay, silentAfterMs, withRows: [...tallies.keys()] });
     const judged = [...new Set([...known.keys(), ...tallies.keys()])].map((processId) =>
-      judgeProcess(processId, known.get(processId), tallies.get(processId) ?? [], firstDay),
+      assessProcess(processId, known.get(processId), tallies.get(processId) ?? [], firstDay),
     );
     const listed = judged.filter((process) => !isIdle(process));
     const gaps = await locateGaps(tx, days, listed, tallies);
@@ -94,7 +94,7 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
   });
 }
 
-const isIdle = ({ state, said, rows }: JudgedProcess): boolean =>
+const isIdle = ({ state, said, rows }: ProcessAssessment): boolean =>
   state === 'ended' && rows === 0 && said?.last_sequence === 0;
 
 async function tallyDay(tx: Snapshot, partition: string): Promise<(Omit<DayTally, 'day'> & { processId: string })[]> {
@@ -125,7 +125,7 @@ type Hole = { processId: string; day: string; first: number; last: number };
 async function locateGaps(
   tx: Snapshot,
   days: readonly { day: string; partition: string }[],
-  processes: readonly JudgedProcess[],
+  processes: readonly ProcessAssessment[],
   tallies: ReadonlyMap<string, DayTally[]>,
 ): Promise<Map<string, SequenceRange[]>> {
   const damaged = processes.filter((process) => process.missing > 0);

@@ -20,7 +20,7 @@ export const hasContent = (between: string): boolean => /[^\s:]/.test(between);
  * Divides a valid JSON text into tokens, which can be joined to the text again. Any depth is allowed, and no member is
  * lost.
  */
-export function* tokensOf(json: string): Generator<JsonToken> {
+export function* tokenizeJson(json: string): Generator<JsonToken> {
   /** The open objects and arrays: the current name of an object, null for an array. */
   const path: (string | null)[] = [];
   let at = 0;

@@ -1,7 +1,7 @@
 import { RE2JS } from 're2js';
 import { hasCredentialName, looksRandom } from '#libs/kernel/logging/credential-shapes.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { hasContent, isJson, tokensOf, type JsonToken } from './json-tokens.ts';
+import { hasContent, isJson, tokenizeJson, type JsonToken } from './json-tokens.ts';
 
 const redacted = '[redacted]';
 /**
@@ -54,7 +54,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
   const cleanJson = (json: string, depth: number, search: Search): string => {
     let result = '';
     let name: string | null = null;
-    for (const token of tokensOf(json)) {
+    for (const token of tokenizeJson(json)) {
       if (token.value === null) {
         result += search.rules.length === 0 ? token.text : cleanNumbers(token.text, search);
         if (hasContent(token.text)) name = null;
@@ -88,7 +88,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
   /** The text of a stream arrives in pieces. The pieces of one member are also searched together. */
   const cleanEvents = (body: string): string => {
     const events = eventsOf(body);
-    const parsed = events.map(({ data }) => (data !== null && isJson(data) ? [...tokensOf(data)] : null));
+    const parsed = events.map(({ data }) => (data !== null && isJson(data) ? [...tokenizeJson(data)] : null));
     const members = new Map<string, JsonToken[]>();
     for (const [index, tokens] of parsed.entries()) {
       const identity = [...(events[index]?.data ?? '').matchAll(identityMembers)].join(' ');
@@ -157,7 +157,7 @@ const cleanNumbers = (text: string, { rules }: Search): string =>
 /** Everything in a JSON text that is searched, in decoded form. */
 function textsIn(json: string): string {
   const texts: string[] = [];
-  for (const { text, value } of tokensOf(json)) texts.push(value ?? text);
+  for (const { text, value } of tokenizeJson(json)) texts.push(value ?? text);
   return texts.join('\n');
 }
 

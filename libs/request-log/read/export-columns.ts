@@ -1,10 +1,10 @@
 import type { ComputedField, ExportField } from '#libs/contracts/logs/log-exports.ts';
 import { columnList, type Column } from '../columns.ts';
-import { outcomeOf } from '../row/call-outcome.ts';
-import { timeOfLogUuid, toLogId } from '../row/log-id.ts';
+import { classifyCallOutcome } from '../row/call-outcome.ts';
+import { getLogUuidTime, toLogId } from '../row/log-id.ts';
 import type { LogListRow } from './read-log.ts';
 import type { RecordedTexts } from '../bodies/recorded-bodies.ts';
-import { bodyOf } from './to-log-details.ts';
+import { toBodyObject } from './to-log-details.ts';
 
 /** A record with its bodies, if they were recorded and a column asks for them. */
 export type ExportedRow = LogListRow & { bodies?: RecordedTexts | null };
@@ -17,13 +17,16 @@ type ExportColumn = {
 
 const computed: Readonly<Record<ComputedField, ExportColumn>> = {
   id: { type: 'STRING', read: ({ id }) => toLogId(id) },
-  created_at: { type: 'STRING', read: ({ id }) => new Date(timeOfLogUuid(id)).toISOString() },
-  request: { type: 'JSON', read: ({ method, path, bodies }) => ({ method, url: path, body: bodyOf(bodies?.request) }) },
+  created_at: { type: 'STRING', read: ({ id }) => new Date(getLogUuidTime(id)).toISOString() },
+  request: {
+    type: 'JSON',
+    read: ({ method, path, bodies }) => ({ method, url: path, body: toBodyObject(bodies?.request) }),
+  },
   response: {
     type: 'JSON',
-    read: ({ status, error_code, bodies }) => ({ status, error_code, body: bodyOf(bodies?.response) }),
+    read: ({ status, error_code, bodies }) => ({ status, error_code, body: toBodyObject(bodies?.response) }),
   },
-  is_success: { type: 'BOOLEAN', read: (row) => outcomeOf(row) === 'succeeded' },
+  is_success: { type: 'BOOLEAN', read: (row) => classifyCallOutcome(row) === 'succeeded' },
   ai_model: { type: 'STRING', read: ({ response_model, model }) => response_model ?? model },
   total_units: {
     type: 'DOUBLE',

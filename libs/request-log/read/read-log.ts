@@ -1,12 +1,12 @@
 import { sql, type Kysely, type SelectQueryBuilder } from 'kysely';
-import { sqlStateOf } from '#libs/database/database-error.ts';
+import { getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { ExactFilterName, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { columnList, type RequestLogTable } from '../columns.ts';
 import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';
 import { logConditions, rollupConditions } from './call-conditions.ts';
-import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from '../row/log-id.ts';
+import { fromLogId, lowestLogUuid, getLogUuidTime, toLogId, utcDay } from '../row/log-id.ts';
 
 export type LogListRow = RequestLogTable;
 type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
@@ -53,7 +53,7 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
   return await db
     .selectFrom('request_log')
     .selectAll()
-    .where('recorded_on', '=', utcDay(timeOfLogUuid(uuid)))
+    .where('recorded_on', '=', utcDay(getLogUuidTime(uuid)))
     .where('id', '=', uuid)
     .where('workspace_id', '=', workspaceId)
     .executeTakeFirst();
@@ -109,7 +109,7 @@ export function pageStatements(db: Kysely<Database>, workspaceId: string, query:
   page = withinTime(page, query).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
   if (query.after === undefined) return [page];
   const uuid = uuidOfCursor(query.after);
-  const day = utcDay(timeOfLogUuid(uuid));
+  const day = utcDay(getLogUuidTime(uuid));
   return [page.where('recorded_on', '=', day).where('id', '<', uuid), page.where('recorded_on', '<', day)];
 }
 
@@ -172,7 +172,7 @@ async function selectInTime<Found>(
       return await select(tx);
     });
   } catch (error) {
-    if (sqlStateOf(error) !== '57014') throw error;
+    if (getSqlState(error) !== '57014') throw error;
     throw new GatewayError(
       'invalid_request',
       'search_too_broad',

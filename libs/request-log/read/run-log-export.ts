@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { LogExportFilters } from '#libs/contracts/logs/log-exports.ts';
-import { isDatabaseTrouble, sqlStateOf } from '#libs/database/database-error.ts';
+import { isDatabaseTrouble, getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -50,9 +50,9 @@ type Progress = { part: number; lastId: string | null; skipped: number; written:
 /**
  * Returns a message for the owner if the error ends an export as failed; null for any other error, which is retried.
  */
-function failureOf(error: unknown): string | null {
+function toFailure(error: unknown): string | null {
   if (error instanceof GatewayError) return error.message;
-  if (sqlStateOf(error) === '57014')
+  if (getSqlState(error) === '57014')
     return 'Reading the log took too long because few records match. Choose a shorter period, or fewer filters.';
   return null;
 }
@@ -66,7 +66,7 @@ export async function runLogExport(deps: Deps, exportId: string, signal: AbortSi
   try {
     if (await writeFile(deps, row, signal)) await end(deps, row, { type: 'log_export.succeeded', status: 'success' });
   } catch (error) {
-    const message = failureOf(error);
+    const message = toFailure(error);
     if (message === null || signal.aborted) throw error;
     deps.logger.warn({ err: error, export_id: exportId }, 'an export of the request log failed');
     await end(deps, row, { type: 'log_export.failed', status: 'failed', error: message });
@@ -283,7 +283,7 @@ export async function countForExport(
       return total > max ? null : total;
     });
   } catch (error) {
-    if (sqlStateOf(error) === '57014') return null;
+    if (getSqlState(error) === '57014') return null;
     throw error;
   }
 }

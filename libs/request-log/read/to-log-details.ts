@@ -41,13 +41,13 @@ export function toLogDetails(
       url,
       method: row.method,
       headers: {},
-      body: bodyOf(bodies?.request),
+      body: toBodyObject(bodies?.request),
       gatewayHeaders: gatewayHeadersOf(row),
     },
     response: {
       status: row.status ?? 0,
       headers: {},
-      body: bodyOf(bodies?.response),
+      body: toBodyObject(bodies?.response),
       responseTime: Math.round(row.duration_ms),
       lastUsedOptionJsonPath: row.last_used_option ?? '',
     },
@@ -117,7 +117,7 @@ function optionIndex(option: string | null): number | null {
 }
 
 /** A recorded body as an object; `{ text }` if it is not a JSON object, or no longer one because of redactions. */
-export function bodyOf(text: string | null | undefined): Record<string, unknown> | null {
+export function toBodyObject(text: string | null | undefined): Record<string, unknown> | null {
   if (text == null) return null;
   try {
     const value: unknown = JSON.parse(text);

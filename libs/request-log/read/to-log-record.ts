@@ -1,9 +1,9 @@
 import type { ColumnMembers, LogRecord } from '#libs/contracts/logs/logs.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
 import { columnList } from '../columns.ts';
-import { pathnameOf } from '../record/imported-call.ts';
-import { outcomeOf } from '../row/call-outcome.ts';
-import { timeOfLogUuid, toLogId } from '../row/log-id.ts';
+import { getVersionedPath } from '../record/imported-call.ts';
+import { classifyCallOutcome } from '../row/call-outcome.ts';
+import { getLogUuidTime, toLogId } from '../row/log-id.ts';
 import type { LogListRow } from './read-log.ts';
 
 /** A row of the log as the API shows it. */
@@ -13,11 +13,11 @@ export function toLogRecord(row: LogListRow): LogRecord {
   return {
     id: toLogId(row.id),
     object: 'log',
-    created_at: new Date(timeOfLogUuid(row.id)).toISOString(),
+    created_at: new Date(getLogUuidTime(row.id)).toISOString(),
     ...toMembers(row, 'record'),
     path: pathOf(row),
     config: config_id === null ? null : { id: config_id, slug: row.config, version: row.config_version },
-    outcome: outcomeOf(row),
+    outcome: classifyCallOutcome(row),
     gateway_ms: Math.max(0, duration_ms - upstream_ms),
     usage: Object.values(usage).every((value) => value === null) ? null : usage,
   };
@@ -35,4 +35,4 @@ function toMembers<Place extends keyof ColumnMembers>(row: LogListRow, place: Pl
 
 /** Of a call that was made elsewhere, the path of its URL. */
 const pathOf = ({ kind, path }: LogListRow): string =>
-  kind === 'imported' && URL.canParse(path) ? pathnameOf(new URL(path)) : path;
+  kind === 'imported' && URL.canParse(path) ? getVersionedPath(new URL(path)) : path;

@@ -1,5 +1,5 @@
 import type { Big } from 'big.js';
-import { baseOf } from '#libs/calls/allowed-models.ts';
+import { findBaseModel } from '#libs/calls/allowed-models.ts';
 import type { Attempt, Target } from '#libs/calls/call.ts';
 import type { Price } from '#libs/prices/price-usage.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
@@ -34,7 +34,7 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
           { workspaceId, integration: bought.target.integration ?? null },
           {
             provider: bought.target.provider,
-            models: [bought.responseModel, bought.model, baseOf(bought.target, bought.model)],
+            models: [bought.responseModel, bought.model, findBaseModel(bought.target, bought.model)],
             usage: bought.usage,
             units: bought.units,
           },

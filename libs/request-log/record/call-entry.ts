@@ -1,17 +1,17 @@
-import { attemptsOf } from '#libs/calls/planned-call.ts';
+import { listAttempts } from '#libs/calls/planned-call.ts';
 import { columnList, type CallFacts } from '../columns.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 import type { CallCosts } from './call-costs.ts';
-import { stepsOf } from './call-steps.ts';
+import { selectSteps } from './call-steps.ts';
 import type { CallEnd, LoggedCall } from './logged-call.ts';
-import { unitsOfRequest } from './request-units.ts';
+import { countRequestUnits } from './request-units.ts';
 
 /** The row of a call in the request log: the only place where one is made, for live, pass-through and batch calls alike. */
 export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntry {
   const { call, end } = logged;
-  const units = end.units ?? (isMade(end) ? unitsOfRequest(logged) : null);
+  const units = end.units ?? (isMade(end) ? countRequestUnits(logged) : null);
   const cost = costs.of({ ...logged, end: units === null ? end : { ...end, units } });
-  const steps = stepsOf(logged.startedAtMs, attemptsOf(call, end), call.guardrailRuns);
+  const steps = selectSteps(logged.startedAtMs, listAttempts(call, end), call.guardrailRuns);
   return readColumns({ ended: logged, units, cost, steps });
 }
 

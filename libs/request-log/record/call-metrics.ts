@@ -1,6 +1,6 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import { findProvider } from '#libs/providers/registry.ts';
-import { outcomeOf, type CallOutcome } from '../row/call-outcome.ts';
+import { classifyCallOutcome, type CallOutcome } from '../row/call-outcome.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 
 export type CallMetrics = {
@@ -116,7 +116,7 @@ export function createCallMetrics(): CallMetrics {
   /** Whether the model has a separate label, or gets one now. */
   function isNamed(known: ReadonlyMap<string, unknown>, model: string, entry: RequestLogEntry): boolean {
     if (known.has(model)) return true;
-    if (outcomeOf(entry) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
+    if (classifyCallOutcome(entry) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
     const own = modelsOfWorkspace.get(entry.workspace_id) ?? 0;
     if (own >= modelsOfWorkspaceMax) return false;
     modelsOfWorkspace.set(entry.workspace_id, own + 1);
@@ -159,7 +159,7 @@ export function createCallMetrics(): CallMetrics {
       const provider = entry.provider === null ? 'none' : (findProvider(entry.provider)?.id ?? 'other');
       const counts = findCounts(provider, kind, entry);
       const { labels, tokens: sums } = counts;
-      counts.outcomes[outcomeOf(entry)] += 1;
+      counts.outcomes[classifyCallOutcome(entry)] += 1;
       if (entry.duration_ms >= 0) durations.observe(labels, entry.duration_ms / 1_000);
       if (entry.first_event_ms !== null && entry.first_event_ms >= 0)
         firstEvents.observe(labels, entry.first_event_ms / 1_000);

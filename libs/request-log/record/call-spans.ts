@@ -1,8 +1,8 @@
 import type { Attempt } from '#libs/calls/call.ts';
-import { attemptsOf } from '#libs/calls/planned-call.ts';
+import { listAttempts } from '#libs/calls/planned-call.ts';
 import { attemptSpanId, callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { errorOf } from '../row/call-outcome.ts';
+import { getFailureCode } from '../row/call-outcome.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 import type { LoggedCall } from './logged-call.ts';
 
@@ -44,7 +44,7 @@ const spanIdShape = /^(?!0{16})[0-9a-f]{16}$/;
 export type SpanTrace = { traceId: string; parentSpanId: string | null };
 
 /** The trace that a call belongs to. All lines and jobs of a batch belong to the same one. */
-export const traceOfCall = ({ trace, requestId, batch }: LoggedCall): SpanTrace =>
+export const getCallTrace = ({ trace, requestId, batch }: LoggedCall): SpanTrace =>
   w3cTrace({ traceId: trace.traceId ?? batch?.id ?? requestId, parentSpanId: trace.parentSpanId });
 
 /** The IDs in the form of W3C Trace Context. */
@@ -59,7 +59,7 @@ export const w3cTrace = ({ traceId, parentSpanId }: SpanTrace): SpanTrace => ({
  */
 export function toCallSpans({ call, requestId, end }: LoggedCall, entry: RequestLogEntry): CallSpans {
   const startMs = entry.started_at.getTime();
-  const all = attemptsOf(call, end);
+  const all = listAttempts(call, end);
   const first = Math.max(0, all.length - attemptsMax);
   const operation = operationNames[entry.operation] ?? entry.operation;
   return {
@@ -70,7 +70,7 @@ export function toCallSpans({ call, requestId, end }: LoggedCall, entry: Request
       startMs,
       endMs: startMs + entry.duration_ms,
       attributes: attributesOf(entry, operation),
-      error: errorOf(entry.status, entry.error_code),
+      error: getFailureCode(entry.status, entry.error_code),
     },
     attempts: all.slice(first).map((attempt, index) => toAttemptSpan(requestId, operation, attempt, first + index)),
   };
@@ -92,7 +92,7 @@ function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes
     'gen_ai.usage.input_tokens': entry.input_tokens,
     'gen_ai.usage.output_tokens': entry.output_tokens,
     'http.response.status_code': entry.status,
-    'error.type': errorOf(entry.status, entry.error_code),
+    'error.type': getFailureCode(entry.status, entry.error_code),
     'sluice.trace_id': entry.trace_id,
     'sluice.virtual_key': entry.virtual_key,
     'sluice.config': entry.config,
@@ -111,7 +111,7 @@ export const providerName = (provider: string): string => findProvider(provider)
 
 function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, index: number): EndedSpan {
   const { startedAt, durationMs, status, errorCode, to } = attempt;
-  const error = errorOf(status, errorCode);
+  const error = getFailureCode(status, errorCode);
   return {
     spanId: attemptSpanId(requestId, index),
     name: to?.model == null ? operation : `${operation} ${to.model}`,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Attempt, GuardrailRun, Target } from '#libs/calls/call.ts';
-import { stepsOf } from './call-steps.ts';
+import { selectSteps } from './call-steps.ts';
 
 const attempt = (startedAt: number, more: Partial<Attempt> = {}): Attempt => ({
   startedAt,
@@ -18,22 +18,22 @@ const run = (kind: GuardrailRun['kind'], startedAt: number): GuardrailRun => ({
 });
 
 test('one attempt that was made at once and answered has no steps', () => {
-  expect(stepsOf(1_000, [attempt(1_001)], undefined)).toBeNull();
-  expect(stepsOf(1_000, [], undefined)).toBeNull();
+  expect(selectSteps(1_000, [attempt(1_001)], undefined)).toBeNull();
+  expect(selectSteps(1_000, [], undefined)).toBeNull();
 });
 
 test('an attempt that failed, or had to wait, has its time and place', () => {
   const place = { provider: 'openai', target: 'main', model: 'm' };
-  expect(stepsOf(1_000, [attempt(1_500)], undefined)).toEqual([
+  expect(selectSteps(1_000, [attempt(1_500)], undefined)).toEqual([
     { kind: 'attempt', at_ms: 500, duration_ms: 10.12, status: 200, ...place },
   ]);
-  expect(stepsOf(1_000, [attempt(1_000, { status: null, errorCode: 'upstream\0lost' })], undefined)).toEqual([
+  expect(selectSteps(1_000, [attempt(1_000, { status: null, errorCode: 'upstream\0lost' })], undefined)).toEqual([
     { kind: 'attempt', at_ms: 0, duration_ms: 10.12, status: null, error_code: 'upstream\u{FFFD}lost', ...place },
   ]);
 });
 
 test('guardrails and attempts are in the order in which they were', () => {
-  const steps = stepsOf(1_000, [attempt(1_003)], [run('input_guardrails', 1_000), run('output_guardrails', 1_013)]);
+  const steps = selectSteps(1_000, [attempt(1_003)], [run('input_guardrails', 1_000), run('output_guardrails', 1_013)]);
   expect(steps?.map(({ kind, at_ms }) => `${kind} ${at_ms}`)).toEqual([
     'input_guardrails 0',
     'attempt 3',
@@ -45,7 +45,7 @@ test('of a thousand attempts the first and the last are kept, with texts cut', (
   const model = 'm'.repeat(10_000);
   const to = { target: { provider: 'openai', label: 'main' } as Target, model };
   const attempts = Array.from({ length: 1_000 }, (_each, index) => attempt(1_000 + index, { status: 429, to }));
-  const steps = stepsOf(1_000, attempts, undefined) ?? [];
+  const steps = selectSteps(1_000, attempts, undefined) ?? [];
   expect(steps.map(({ at_ms }) => at_ms)).toEqual([
     ...Array.from({ length: 12 }, (_each, index) => index),
     ...Array.from({ length: 12 }, (_each, index) => 988 + index),

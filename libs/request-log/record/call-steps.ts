@@ -13,7 +13,7 @@ const noticedWaitMs = 20;
  * Returns the steps of a call, in order, or null if they add nothing to the row: one attempt, made immediately and
  * answered, without guardrails. Of very many steps, only the first and the last ones are included.
  */
-export function stepsOf(
+export function selectSteps(
   startedAtMs: number,
   attempts: readonly Attempt[],
   runs: readonly GuardrailRun[] | undefined,

@@ -20,24 +20,24 @@ export function toImportedCall({ request, response, metadata = {} }: ImportedLog
   const { status } = response;
   return {
     kind: 'imported',
-    url: addressOf(url),
+    url: getRegionAddress(url),
     operation: operationAt(url),
     method: request.method,
     requestId,
     userId,
     trace: {
-      traceId: textOf(trace_id),
-      spanId: textOf(span_id),
-      parentSpanId: textOf(parent_span_id),
-      spanName: textOf(span_name),
+      traceId: asText(trace_id),
+      spanId: asText(span_id),
+      parentSpanId: asText(parent_span_id),
+      spanName: asText(span_name),
     },
     call: {
       workspaceId,
       keyId,
       metadata: pairs.length === 0 ? null : Object.fromEntries(pairs),
-      pathname: pathnameOf(url),
+      pathname: getVersionedPath(url),
       target: targetOf(provider, request.provider, url),
-      model: textOf(request.body['model']),
+      model: asText(request.body['model']),
       earlierAttempts: [],
       request: { body: Buffer.from(JSON.stringify(request.body)) },
     },
@@ -48,17 +48,17 @@ export function toImportedCall({ request, response, metadata = {} }: ImportedLog
     durationMs: response.response_time,
     end: {
       status,
-      errorCode: status < 400 ? null : (textOf(asRecord(response.body['error'])['code']) ?? 'upstream_error'),
+      errorCode: status < 400 ? null : (asText(asRecord(response.body['error'])['code']) ?? 'upstream_error'),
       attempts: [{ startedAt: startedAtMs, durationMs: response.response_time, status, errorCode: null }],
       usage: readAnswerUsage(response.body),
-      responseModel: textOf(response.body['model']),
-      finishReason: readFinishReason(response.body['choices']) ?? textOf(response.body['stop_reason']),
-      providerRequestId: textOf(response.body['id']),
+      responseModel: asText(response.body['model']),
+      finishReason: readFinishReason(response.body['choices']) ?? asText(response.body['stop_reason']),
+      providerRequestId: asText(response.body['id']),
     },
   };
 }
 
-const textOf = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+const asText = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
 
 /** Only providers that have a fixed address. */
 const providerByHost = new Map(
@@ -79,13 +79,13 @@ function targetOf(provider: string | null, named: string | undefined, url: URL):
 /**
  * The address that was called. Queries and user names are left out, because they can contain keys (Gemini's `?key=…`).
  */
-const addressOf = ({ origin, pathname }: URL): string => `${origin}${pathname}`;
+const getRegionAddress = ({ origin, pathname }: URL): string => `${origin}${pathname}`;
 
 /**
  * The part from the version on, like the recorded paths of calls through this gateway. The part before it is specific
  * to the provider.
  */
-export function pathnameOf({ pathname }: URL): string {
+export function getVersionedPath({ pathname }: URL): string {
   const at = pathname.search(/\/v\d+(?:beta)?\//);
   return at === -1 ? pathname : pathname.slice(at);
 }

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { unitsOfRequest } from './request-units.ts';
+import { countRequestUnits } from './request-units.ts';
 
 const unitsOf = (pathname: string, body: unknown) =>
-  unitsOfRequest({
+  countRequestUnits({
     call: { pathname, request: { body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)) } } as never,
   });
 

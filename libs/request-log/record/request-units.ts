@@ -6,7 +6,7 @@ import type { LoggedCall } from './logged-call.ts';
  * Counts the items in a request that are charged per unit, so that the answer need not be read: images, and text to be
  * spoken. null: there are none, or the request is not valid JSON.
  */
-export function unitsOfRequest({ call }: Pick<LoggedCall, 'call'>): Units | null {
+export function countRequestUnits({ call }: Pick<LoggedCall, 'call'>): Units | null {
   const body = call.request?.body;
   if (body === undefined || body.length === 0) return null;
   switch (call.pathname) {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { outcomeOf, type CallOutcome } from './call-outcome.ts';
+import { classifyCallOutcome, type CallOutcome } from './call-outcome.ts';
 
 test.each<[string, number | null, string | null, number, CallOutcome]>([
   ['an answer', 200, null, 1, 'succeeded'],
@@ -15,5 +15,5 @@ test.each<[string, number | null, string | null, number, CallOutcome]>([
   ['no answer', null, 'upstream_unreachable', 1, 'failed'],
   ['a stream that broke off', 200, 'upstream_truncated', 1, 'failed'],
 ])('%s', (_what, status, code, attempts, outcome) => {
-  expect(outcomeOf({ status, error_code: code, attempts })).toBe(outcome);
+  expect(classifyCallOutcome({ status, error_code: code, attempts })).toBe(outcome);
 });

@@ -13,20 +13,20 @@ export type CallOutcome = 'succeeded' | 'refused' | 'failed';
 const denied = 446;
 
 /** The code of the error that a call or an attempt ended with, or otherwise its status; null if it succeeded. */
-export const errorOf = (status: number | null, code: string | null): string | null =>
+export const getFailureCode = (status: number | null, code: string | null): string | null =>
   code ?? (status === null ? 'no_answer' : status >= 400 ? String(status) : null);
 
-export function outcomeOf({
+export function classifyCallOutcome({
   status,
   error_code: code,
   attempts,
 }: Pick<RequestLogEntry, 'status' | 'error_code' | 'attempts'>): CallOutcome {
-  if (errorOf(status, code) === null) return 'succeeded';
+  if (getFailureCode(status, code) === null) return 'succeeded';
   return attempts === 0 || status === denied ? 'refused' : 'failed';
 }
 
 /**
- * The same rule as `outcomeOf`: a call did not succeed if it has the status of an error, no answer, or an error after a
+ * The same rule as `classifyCallOutcome`: a call did not succeed if it has the status of an error, no answer, or an error after a
  * successful status.
  */
 export const hasNotSucceeded: RawBuilder<boolean> = sql`(status is null or status >= 400 or error_code is not null)`;

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { fromLogId, lowestLogUuid, newLogUuid, timeOfLogUuid, toLogId, utcDay } from './log-id.ts';
+import { fromLogId, lowestLogUuid, newLogUuid, getLogUuidTime, toLogId, utcDay } from './log-id.ts';
 
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
 test('an id keeps the millisecond at which its row was recorded', () => {
-  expect(timeOfLogUuid(newLogUuid(noonMs + 7, 1))).toBe(noonMs + 7);
-  expect(timeOfLogUuid(newLogUuid(0, 1))).toBe(0);
+  expect(getLogUuidTime(newLogUuid(noonMs + 7, 1))).toBe(noonMs + 7);
+  expect(getLogUuidTime(newLogUuid(0, 1))).toBe(0);
 });
 
 test('ids sort by time and, inside a millisecond, by sequence', () => {
@@ -37,7 +37,7 @@ test.each([
 test('the lowest id of a millisecond parts the rows before it from its own', () => {
   expect(newLogUuid(noonMs - 1, 2 ** 31) < lowestLogUuid(noonMs)).toBe(true);
   expect(newLogUuid(noonMs, 0) >= lowestLogUuid(noonMs)).toBe(true);
-  expect(timeOfLogUuid(lowestLogUuid(noonMs))).toBe(noonMs);
+  expect(getLogUuidTime(lowestLogUuid(noonMs))).toBe(noonMs);
 });
 
 test('the day is the one in UTC', () => {

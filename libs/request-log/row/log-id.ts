@@ -39,7 +39,7 @@ export function utcDay(timeMs: number): string {
 }
 
 /** The time when the row with this UUID was recorded, in epoch milliseconds. */
-export function timeOfLogUuid(uuid: string): number {
+export function getLogUuidTime(uuid: string): number {
   return Number.parseInt(uuid.slice(0, 8) + uuid.slice(9, 13), 16);
 }
 
@@ -60,5 +60,5 @@ export function toLogId(uuid: string): string {
 export function fromLogId(id: string): string | undefined {
   const parts = /^log_([0-9a-f]{8})([0-9a-f]{4})(7[0-9a-f]{3})([89ab][0-9a-f]{3})([0-9a-f]{12})$/.exec(id);
   const uuid = parts?.slice(1).join('-');
-  return uuid !== undefined && timeOfLogUuid(uuid) < timeEndMs ? uuid : undefined;
+  return uuid !== undefined && getLogUuidTime(uuid) < timeEndMs ? uuid : undefined;
 }

@@ -3,7 +3,7 @@ import { isConnectionLost } from '#libs/database/database-error.ts';
 import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns } from '../row/log-entry.ts';
 import { changeOf } from './log-change.ts';
-import { copyDataOf, type SealedRows } from './sealed-rows.ts';
+import { toCopyMessages, type SealedRows } from './sealed-rows.ts';
 
 /** Writes a group of rows, all or none. With `isBehind` it writes without pauses, because more rows are waiting. */
 export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Promise<void>;
@@ -21,7 +21,7 @@ const pauseMs = 3;
 export function createCopyRows(pool: pg.Pool): CopyRows {
   const statement = `copy request_log (process_id, ${logColumns.join(', ')}) from stdin`;
   return async (group, isBehind) => {
-    const pieces = [...copyDataOf(group), copyDone];
+    const pieces = [...toCopyMessages(group), copyDone];
     const change = changeOf(group.map(({ ids }) => ids));
     const client = await acquireClient(pool);
     let isLost = false;

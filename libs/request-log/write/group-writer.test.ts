@@ -124,7 +124,7 @@ test.each([
   const writing = writer.write(sealed(rowsOf(2)), false, never);
   expect(await writing).toBe(0);
   expect(table).toHaveLength(2);
-  expect(writer.isAway()).toBe(false);
+  expect(writer.isDatabaseDown()).toBe(false);
 });
 
 test('a partition is made before the first row of its day and only then', async () => {

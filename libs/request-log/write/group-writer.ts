@@ -2,7 +2,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { CopyRows } from './copy-rows.ts';
-import { judgeInsertFailure, type WriteRows } from './insert-rows.ts';
+import { classifyInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from '../row/log-entry.ts';
 import type { SealedRows } from './sealed-rows.ts';
 
@@ -10,12 +10,12 @@ export type GroupWriter = {
   /**
    * Writes a group, however long the database is unavailable. Resolves with the number of lost rows, each of which was
    * logged. Never rejects. After `givenUp` it does not wait: it tries once, or not at all if the database is
-   * unavailable, and `isAway` reports that rows were left. `isBehind` is passed to `copyRows`.
+   * unavailable, and `isDatabaseDown` reports that rows were left. `isBehind` is passed to `copyRows`.
    */
   write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number>;
   /** Creates the partition of a day, once per process. Rejects if that fails. */
   prepareDay(day: string): Promise<void>;
-  isAway(): boolean;
+  isDatabaseDown(): boolean;
 };
 
 /** Rows, which become objects only on request, and the function for their first write. */
@@ -33,14 +33,14 @@ export function createGroupWriter(deps: {
   /** Whether the group is also on disk. If so, no row is lost when the group is given up. */
   isKept?: () => boolean;
   /** Called whenever the database has not accepted rows, which then wait. */
-  onAway?: () => void;
+  onDatabaseDown?: () => void;
   logger: Logger;
   retryDelayMs: number;
 }): GroupWriter {
-  const { copyRows, insertRows, ensurePartition, isKept, onAway, logger, retryDelayMs } = deps;
+  const { copyRows, insertRows, ensurePartition, isKept, onDatabaseDown, logger, retryDelayMs } = deps;
   const preparedDays = new Set<string>();
   const cleaned = new WeakSet<LogRow>();
-  let isAway = false;
+  let isDatabaseDown = false;
 
   async function prepareDay(day: string): Promise<void> {
     if (preparedDays.has(day)) return;
@@ -72,22 +72,22 @@ export function createGroupWriter(deps: {
 
   async function finish(work: Work, givenUp: AbortSignal): Promise<number> {
     for (let tries = 0; ; tries += 1) {
-      if (givenUp.aborted && isAway) return isKept?.() === true ? 0 : tellLost(work.rows(), logger);
+      if (givenUp.aborted && isDatabaseDown) return isKept?.() === true ? 0 : logLostRows(work.rows(), logger);
       try {
         await unlessGivenUp(writeOnce(work, tries === 0), givenUp);
-        if (isAway) logger.info('the request log can be written again');
-        isAway = false;
+        if (isDatabaseDown) logger.info('the request log can be written again');
+        isDatabaseDown = false;
         return 0;
       } catch (error) {
-        const failure = judgeInsertFailure(error);
+        const failure = classifyInsertFailure(error);
         if (failure === 'bad_row') return await writeApart(work.rows(), error, givenUp);
         // The partition was deleted after this process had seen it. Retry immediately, unless that is not the cause.
         if (failure === 'no_partition' && preparedDays.size > 0) {
           preparedDays.clear();
           continue;
         }
-        isAway = true;
-        onAway?.();
+        isDatabaseDown = true;
+        onDatabaseDown?.();
         logger.warn(
           { err: error, rows: work.rows().length, tries: tries + 1 },
           'the request log is waiting for the database',
@@ -119,7 +119,7 @@ export function createGroupWriter(deps: {
     return await insert([clean], givenUp);
   }
 
-  return { write, prepareDay, isAway: () => isAway };
+  return { write, prepareDay, isDatabaseDown: () => isDatabaseDown };
 }
 
 /** The data for finding the call elsewhere, without any text that a provider or caller chose. */
@@ -152,7 +152,7 @@ async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise
 }
 
 /** Logs the lost rows, and returns their number. */
-export function tellLost(rows: readonly LogRow[], logger: Logger): number {
+export function logLostRows(rows: readonly LogRow[], logger: Logger): number {
   const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
   const ids = rows.map((row) => row.request_id);
   logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request-log rows lost during shutdown');

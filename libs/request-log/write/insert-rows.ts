@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
-import { isPartitionMissing, sqlStateOf } from '#libs/database/database-error.ts';
+import { isPartitionMissing, getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { changeOf, idRangeOf } from './log-change.ts';
+import { changeOf, getIdRange } from './log-change.ts';
 import { logColumns, type LogRow } from '../row/log-entry.ts';
 
 /** Writes rows, all or none. */
@@ -17,7 +17,7 @@ export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
 export function createInsertRows(db: Kysely<Database>, processId: string): WriteRows {
   const list = sql.join(logColumns.map((column) => sql.ref(column)));
   return async (rows) => {
-    const change = changeOf(rows.length === 0 ? [] : [idRangeOf(rows)]);
+    const change = changeOf(rows.length === 0 ? [] : [getIdRange(rows)]);
     if (change === null) return;
     await sql`
       with change as (${sql.raw(change)})
@@ -49,9 +49,9 @@ export type InsertFailure = 'no_partition' | 'bad_row' | 'away';
  * before any byte was sent, are a row's fault. After a full disk, a locked table or a server that is being moved, the
  * writer waits.
  */
-export function judgeInsertFailure(error: unknown): InsertFailure {
+export function classifyInsertFailure(error: unknown): InsertFailure {
   if (isPartitionMissing(error)) return 'no_partition';
-  const state = sqlStateOf(error);
+  const state = getSqlState(error);
   if (state !== undefined) return /^(?:22|23|54)/.test(state) ? 'bad_row' : 'away';
   return error instanceof NotEncodableError ? 'bad_row' : 'away';
 }

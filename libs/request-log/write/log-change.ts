@@ -1,4 +1,4 @@
-import { timeOfLogUuid } from '../row/log-id.ts';
+import { getLogUuidTime } from '../row/log-id.ts';
 
 /** The lowest and the highest ID of the rows of a group. */
 export type IdRange = { first: string; last: string };
@@ -7,7 +7,7 @@ export type IdRange = { first: string; last: string };
  * The range of the IDs of some rows. IDs begin with the time of the record, so they sort by time, even if the clock of
  * the process was set back between them.
  */
-export function idRangeOf(rows: readonly { id: string }[]): IdRange {
+export function getIdRange(rows: readonly { id: string }[]): IdRange {
   let first = rows[0]?.id ?? '';
   let last = first;
   for (const { id } of rows) {
@@ -27,6 +27,6 @@ export function changeOf(ranges: readonly IdRange[]): string | null {
   if (head === undefined) return null;
   const first = ranges.reduce((low, range) => (range.first < low ? range.first : low), head.first);
   const last = ranges.reduce((high, range) => (range.last > high ? range.last : high), head.last);
-  const time = (id: string): string => new Date(timeOfLogUuid(id)).toISOString();
+  const time = (id: string): string => new Date(getLogUuidTime(id)).toISOString();
   return `insert into request_log_change (first_at, last_at) values ('${time(first)}', '${time(last)}')`;
 }

@@ -169,7 +169,7 @@ export async function listProcesses(db: Kysely<Database>, { ms }: { ms: number }
 }
 
 /** When any process last reported its progress; null if none ever did. */
-export async function lastHeardAt(db: Kysely<Database>): Promise<Date | null> {
+export async function lastReportAt(db: Kysely<Database>): Promise<Date | null> {
   const row = await db
     .selectFrom('request_log_process')
     .select(({ fn }) => fn.max<Date | null>('heard_at').as('at'))

@@ -190,12 +190,12 @@ describe('a database that is away', () => {
     record(10);
     answers.shift()?.reject(away());
     await vi.waitFor(() => expect(groups).toHaveLength(2));
-    expect(log.stats()).toMatchObject({ isAway: true, waitingRows: 74, writtenRows: 0 });
+    expect(log.stats()).toMatchObject({ isDatabaseDown: true, waitingRows: 74, writtenRows: 0 });
     expect(groups[1]).toEqual(groups[0]);
     await accept();
     await vi.advanceTimersByTimeAsync(250);
     expect(groups[2]?.map((row) => row.sequence)).toEqual([65, 66, 67, 68, 69, 70, 71, 72, 73, 74]);
-    expect(log.stats().isAway).toBe(false);
+    expect(log.stats().isDatabaseDown).toBe(false);
   });
 
   test('the log is full when as many rows wait as may, and keeps what is recorded all the same', async () => {

@@ -7,9 +7,9 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { adoptRows } from './adopt-rows.ts';
+import { recoverRows } from './recover-rows.ts';
 import { createCopyRows, type CopyRows } from './copy-rows.ts';
-import { createGroupWriter, tellLost } from './group-writer.ts';
+import { createGroupWriter, logLostRows } from './group-writer.ts';
 import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from '../row/log-entry.ts';
 import { newLogUuid, utcDay } from '../row/log-id.ts';
@@ -41,7 +41,7 @@ export type RequestLogStats = {
   /** Rows that Postgres rejected, or that `stop` had to give up. Each was logged. */
   lostRows: number;
   /** Whether the last attempt to write failed because of the database. */
-  isAway: boolean;
+  isDatabaseDown: boolean;
 };
 
 export type RequestLogDeps = {
@@ -126,8 +126,8 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     copyRows: deps.copyRows ?? createCopyRows(deps.pool),
     insertRows: deps.insertRows ?? createInsertRows(db, processId),
     ensurePartition,
-    isKept: () => waiting.isGroupKept(),
-    onAway: () => startKeeping(),
+    isKept: () => waiting.isGroupOnDisk(),
+    onDatabaseDown: () => startKeeping(),
     logger,
     retryDelayMs,
   });
@@ -180,7 +180,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   }
 
   /** The rows were given up, but they are on disk, from where another process will write them. */
-  const isLeft = (): boolean => givenUp.signal.aborted && writer.isAway() && waiting.isGroupKept();
+  const isLeft = (): boolean => givenUp.signal.aborted && writer.isDatabaseDown() && waiting.isGroupOnDisk();
 
   async function flush(): Promise<void> {
     const last = sequence;
@@ -192,7 +192,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
 
   /** Rows are moved to disk while the database is unavailable or behind. */
   let keeping: Promise<void> | undefined;
-  const isKeeping = (): boolean => writer.isAway() || waiting.memory().rows > queueRowsMax / 2;
+  const isKeeping = (): boolean => writer.isDatabaseDown() || waiting.memory().rows > queueRowsMax / 2;
   const startKeeping = (): void => {
     if (deps.disk === undefined) return;
     keeping ??= keep().finally(() => (keeping = undefined));
@@ -217,7 +217,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       name: 'request log adoption',
       periodMs: adoptMs,
       run: (signal) =>
-        adoptRows({ ...disk, processId, db, ensurePartition, nowMs: clock.now(), logger, givenUp: signal }),
+        recoverRows({ ...disk, processId, db, ensurePartition, nowMs: clock.now(), logger, givenUp: signal }),
       logger,
     });
 
@@ -250,7 +250,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
         await flush();
         if (isLeft()) {
           const lost = waiting.inMemory();
-          if (lost.length > 0) lostRows += tellLost(lost, logger);
+          if (lost.length > 0) lostRows += logLostRows(lost, logger);
           logger.warn(
             { rows: waiting.keptRows() },
             'request-log rows were left on the disk for the next process to write',
@@ -288,7 +288,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       waitingBytes: waiting.memory().bytes,
       writtenRows: sequence - waiting.unwrittenRows() - lostRows,
       lostRows,
-      isAway: writer.isAway(),
+      isDatabaseDown: writer.isDatabaseDown(),
     }),
   };
 }

@@ -1,5 +1,5 @@
 import { NotEncodableError } from './insert-rows.ts';
-import { idRangeOf, type IdRange } from './log-change.ts';
+import { getIdRange, type IdRange } from './log-change.ts';
 import type { Column } from '../columns.ts';
 import { logColumns, rowColumns, type LogRow } from '../row/log-entry.ts';
 
@@ -29,7 +29,7 @@ export function sealRows(rows: readonly LogRow[], processId: string, openBytes: 
     count: rows.length,
     sizeBytes: copyData?.length ?? openBytes,
     days: [...new Set(rows.map((row) => row.recorded_on))],
-    ids: idRangeOf(rows),
+    ids: getIdRange(rows),
     copyData,
     rows: () => kept ?? decodeRows(copyData?.toString('utf8', headBytes) ?? ''),
   };
@@ -43,7 +43,7 @@ export function unsealRows(copyData: Buffer): SealedRows {
     sizeBytes: copyData.length,
     // The first columns after the process.
     days: [...new Set(lines.map((line) => line.split('\t', 2)[1] ?? ''))],
-    ids: idRangeOf(lines.map((line) => ({ id: line.split('\t', 3)[2] ?? '' }))),
+    ids: getIdRange(lines.map((line) => ({ id: line.split('\t', 3)[2] ?? '' }))),
     copyData,
     rows: () => decodeRows(copyData.toString('utf8', headBytes)),
   };
@@ -121,7 +121,7 @@ function decodeField({ type, isRequired }: Column, field: string): unknown {
 }
 
 /** The CopyData messages of a group. Throws NotEncodableError. */
-export function copyDataOf(group: readonly SealedRows[]): Buffer[] {
+export function toCopyMessages(group: readonly SealedRows[]): Buffer[] {
   return group.map(({ copyData }) => {
     if (copyData === null) throw new NotEncodableError('a request-log row cannot be serialised');
     return copyData;

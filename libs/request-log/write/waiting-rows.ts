@@ -22,7 +22,7 @@ export type WaitingRows = {
   /** Leaves the rows on disk to another process. */
   leave(): Promise<void>;
   /** Whether the group being written is on disk. */
-  isGroupKept(): boolean;
+  isGroupOnDisk(): boolean;
   /** Rows that belong to no group, in memory or on disk. */
   waitingRows(): number;
   /** All rows that have not been written. */
@@ -161,7 +161,7 @@ export function createWaitingRows(options: {
         await file.touch();
       }),
     leave: () => inTurn(async () => await file?.close()),
-    isGroupKept: () => group?.isOnDisk === true,
+    isGroupOnDisk: () => group?.isOnDisk === true,
     waitingRows: () => memoryRows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
     unwrittenRows: () => memoryRows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
     keptRows: () => file?.rows() ?? 0,

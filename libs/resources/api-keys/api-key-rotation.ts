@@ -3,7 +3,7 @@ import { RotateApiKeyRequest, RotatedApiKey } from '#libs/contracts/people/api-k
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import { refuseLongerLife, refuseMoreRights, refuseStronger } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
@@ -81,7 +81,7 @@ function rotate(
   }
   const period = policy?.rotation_period ?? null;
   const rotated = {
-    digest: digestOf(key.reveal()),
+    digest: hashKey(key.reveal()),
     last_four: key.lastFour(),
     first_digest: data.first_digest ?? data.digest,
     previous,

@@ -4,10 +4,10 @@ import type { z } from 'zod';
 import type { apiKeyFields } from '#libs/contracts/people/api-keys.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import {
   inheritedNetworks,
-  refuseKeyOfOther,
+  refuseForeignKey,
   refuseLongerLife,
   refuseMoreRights,
   refuseStronger,
@@ -48,7 +48,7 @@ async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promis
   return {
     data: {
       name: input.name ?? '',
-      digest: digestOf(key.reveal()),
+      digest: hashKey(key.reveal()),
       last_four: key.lastFour(),
       scopes,
       defaults,
@@ -160,7 +160,7 @@ async function readUser(
   const userId = given ?? (caller.principal.type === 'user' ? caller.principal.id : undefined);
   if (userId === undefined)
     throw refuse("Missing 'user_id': a key of the type workspace-user belongs to a user. Send the ID of the user.");
-  refuseKeyOfOther(caller, userId);
+  refuseForeignKey(caller, userId);
   // Owners and admins of the organisation are at home in every workspace.
   const find = sql`
     select from resource where kind = 'user' and id = ${userId} and deleted_at is null

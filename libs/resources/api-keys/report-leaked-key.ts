@@ -1,11 +1,11 @@
 import { sql } from 'kysely';
 import type { Request } from 'express';
 import { LeakedKeyReport, LeakedKeyRequest } from '#libs/contracts/people/api-keys.ts';
-import { clientAddressOf } from '#libs/http/client-address.ts';
-import { contextOf } from '#libs/http/request-context.ts';
+import { getClientAddress } from '#libs/http/client-address.ts';
+import { getContext } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { digestOf, isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
+import { hashKey, isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
 import type { ApiKeyData } from './api-key-data.ts';
@@ -41,7 +41,7 @@ export const reportLeakedKeyRoute = (deps: KindDeps, model: () => Model): Route 
       throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'key' });
     }
     const forgive = deps.people.slowGuesses(request);
-    const digest = digestOf(body.key);
+    const digest = hashKey(body.key);
     const { rows } = await sql<Found>`
       select id, workspace_id as "workspaceId" from resource
       where kind = 'api_key' and lookup = ${digest} and deleted_at is null`.execute(deps.db);
@@ -63,8 +63,8 @@ async function revoke(
   { id, workspaceId }: Found,
   { digest, url, request }: { digest: string; url: string | undefined; request: Request },
 ): Promise<void> {
-  const { requestId, traceId } = contextOf(request);
-  const address = clientAddressOf(request);
+  const { requestId, traceId } = getContext(request);
+  const address = getClientAddress(request);
   const metadata = {
     actor: { type: 'system' as const, id: 'leak_report' },
     request_id: requestId,

@@ -2,8 +2,8 @@ import type { Kysely } from 'kysely';
 import type { RateLimit, UsageLimit } from '#libs/contracts/people/limits.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { findExhausted } from '#libs/limits/counter-store.ts';
-import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
-import { periodAt, resetOf } from '#libs/limits/period.ts';
+import { makeRecordRules, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { periodAt, toReset } from '#libs/limits/period.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
 /** The ids of the records that have a budget of which nothing is left. Rates do not count: there is soon more of them. */
@@ -28,7 +28,7 @@ export const rulesOfRow = (
   { id, workspace_id: workspaceId, data, created_at: createdAt }: ResourceRow<LimitedData>,
   { noun, label, of }: { noun: string; label: string; of: 'api_key' | 'credential' },
 ): LimitRule[] =>
-  rulesOfRecord(
+  makeRecordRules(
     {
       id,
       noun,
@@ -53,7 +53,7 @@ export function shownLimits<Limits extends Budgets>(
 export function shownLimits(limits: Budgets | null | undefined, createdAt: Date, nowMs: number): Budgets | null {
   if (limits === null || limits === undefined) return null;
   if (isList(limits)) return limits.map((limit) => shownLimits(limit, createdAt, nowMs));
-  const { endMs } = periodAt(resetOf(limits, createdAt.getTime()), nowMs);
+  const { endMs } = periodAt(toReset(limits, createdAt.getTime()), nowMs);
   return { ...limits, next_usage_reset_at: endMs === Number.POSITIVE_INFINITY ? null : new Date(endMs).toISOString() };
 }
 

@@ -4,7 +4,7 @@ import type { UsageLimit } from '#libs/contracts/people/limits.ts';
 import { optionalInteger } from '#libs/contracts/lists.ts';
 import { PolicyEntityObject, usageLimitPolicyFields, UsageLimitPolicyObject } from '#libs/contracts/people/policies.ts';
 import { text } from '#libs/contracts/scalars.ts';
-import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { withInput } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { listCounters, resetCounter, type CounterQuery, type CounterUse } from '#libs/limits/counter-store.ts';
@@ -197,7 +197,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
         },
         async ({ params, query }, request, response) => {
           const name = await kit.recordOf(request, query);
-          const row = await store.change(name, eventMetadataOf(request), async (unit, { id }) => {
+          const row = await store.change(name, toEventMetadata(request), async (unit, { id }) => {
             const valueKey = await requireReset(unit.tx, id, params.entityId, 'entityId');
             const data = { entity_id: params.entityId, value_key: valueKey };
             return [{ type: `${usageLimitPolicyNoun}.usage_reset`, data }];

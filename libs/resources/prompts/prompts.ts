@@ -143,7 +143,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
       prompt_description: data.version_description ?? null,
       created_at: created_at.toISOString(),
     }),
-    async numberOf(row, name, { db }) {
+    async asNumber(row, name, { db }) {
       const label = await findLabel(db, row.workspace_id, name);
       return label === null ? null : (row.data.labels?.[label] ?? null);
     },

@@ -8,7 +8,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { refuseUnmappable } from '#libs/credentials/provider-settings.ts';
-import { mayTakeMember, memberNotAllowed } from '#libs/credentials/mapped-secrets.ts';
+import { canUseMember, memberNotAllowed } from '#libs/credentials/mapped-secrets.ts';
 import { isReferenceFor } from './secret-reference-data.ts';
 
 type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key' | 'allowedKeys'>;
@@ -39,7 +39,7 @@ export async function checkMappings(
     const reference = await findReference(tx, ownerId, secret_reference_id);
     if (reference === null) throw noSuchReference(secret_reference_id, `${place}.secret_reference_id`);
     const secretKey = secret_key ?? reference.key;
-    if (!mayTakeMember(reference, ownerId, secretKey)) {
+    if (!canUseMember(reference, ownerId, secretKey)) {
       throw memberNotAllowed(reference, secretKey, `${place}.secret_key`);
     }
     mappings.push({

@@ -142,7 +142,7 @@ test.each(Object.keys(schemas) as Endpoint[])(
   },
 );
 
-const refusalOf = (check: () => unknown): unknown => {
+const readRefusal = (check: () => unknown): unknown => {
   try {
     check();
     return null;
@@ -161,8 +161,8 @@ test.each(Object.keys(schemas) as Endpoint[])(
     fc.assert(
       fc.property(fc.oneof({ weight: 9, arbitrary: body(endpoint) }, odd), (value) => {
         const parsed: unknown = JSON.parse(JSON.stringify(value));
-        const refusal = refusalOf(() => parseWith(schemas[endpoint], parsed));
-        expect(refusalOf(() => check(parsed))).toEqual(refusal);
+        const refusal = readRefusal(() => parseWith(schemas[endpoint], parsed));
+        expect(readRefusal(() => check(parsed))).toEqual(refusal);
         seen[refusal === null ? 'good' : 'bad'] += 1;
       }),
       { numRuns: 1_000 },

@@ -29,7 +29,11 @@ export function createScene(options: Options): RunningScene {
 
   const tally = (outcome: string): void => void counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
 
-  async function endOf({ method = 'POST', path: at = '/v1/chat/completions', ...call }: AttackCall): Promise<string> {
+  async function toCallEnd({
+    method = 'POST',
+    path: at = '/v1/chat/completions',
+    ...call
+  }: AttackCall): Promise<string> {
     const patience = AbortSignal.timeout(call.patienceMs ?? 600_000);
     const left = AbortSignal.any([signal, patience]);
     let status = 0;
@@ -76,7 +80,7 @@ export function createScene(options: Options): RunningScene {
     ...options,
     tally,
     async call(call) {
-      const outcome = await endOf(call);
+      const outcome = await toCallEnd(call);
       tally(outcome);
       return outcome;
     },
@@ -91,7 +95,7 @@ export function createScene(options: Options): RunningScene {
         await pipeline(Readable.from(lines), createWriteStream(file));
         return await client.upload(file, (await stat(file)).size);
       } catch (error) {
-        tally(refusalOf(error));
+        tally(readRefusal(error));
         return null;
       } finally {
         await rm(file, { force: true });
@@ -102,7 +106,7 @@ export function createScene(options: Options): RunningScene {
       try {
         batches.push((await client.createBatch(inputFileId, endpoint)).id);
       } catch (error) {
-        tally(refusalOf(error));
+        tally(readRefusal(error));
       }
     },
     async outcome() {
@@ -126,7 +130,7 @@ function codeOf(text: string): string {
 }
 
 /** The description of a batch that was refused. Throws for a mistake in the attack, which would then do no harm. */
-function refusalOf(error: unknown): string {
+function readRefusal(error: unknown): string {
   const problem = error instanceof Error ? error.message : String(error);
   if (/: 40[0-9] /.test(problem)) throw error;
   return `no batch: ${problem.slice(0, 120)}`;

@@ -106,7 +106,7 @@ export async function startProduct(options: Options): Promise<Product> {
   try {
     // This also shows that the worker is connected to the queue.
     const isReady = (text: string): boolean => text.includes('"workers":"connected"');
-    await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
+    await eventually(() => asText(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
     const victimKey = await createWorkspace({ baseUrl: `${url}/v1`, adminKey: attackerKey });
     const moveVictim = (customHost: string) => moveSimulatorKey(url, victimKey, customHost);
     const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];
@@ -165,11 +165,11 @@ async function cpuSecondsOf(pid: number | undefined): Promise<number> {
 
 /** The p99 of the API's event loop turns since the last call. An idle loop has about 10 ms. NaN without an answer. */
 async function takeLoopP99Ms(url: string): Promise<number> {
-  const lag = /^nodejs_eventloop_lag_p99_seconds(?:\{[^}]*\})? (\S+)$/m.exec(await textOf(`${url}/metrics`))?.[1];
+  const lag = /^nodejs_eventloop_lag_p99_seconds(?:\{[^}]*\})? (\S+)$/m.exec(await asText(`${url}/metrics`))?.[1];
   return Number(lag) * 1_000;
 }
 
-async function textOf(url: string): Promise<string> {
+async function asText(url: string): Promise<string> {
   try {
     return await (await fetch(url, { signal: AbortSignal.timeout(2_000) })).text();
   } catch {

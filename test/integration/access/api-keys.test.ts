@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
-import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { createGatewayKey, hashKey } from '#libs/identity/gateway-key.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
@@ -65,16 +65,16 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     scopes: new Set(['chat.write', 'batches.read']),
     defaults: { configId: null, allowsConfigOverride: true, metadata: { team: 'search' } },
     expiresAtMs: 4_000_000_000_000,
-    keyDigest: digestOf(token),
+    keyDigest: hashKey(token),
   });
-  expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ data: { digest: digestOf(token) } });
+  expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ data: { digest: hashKey(token) } });
 });
 
 test('a stored key with a scope that no route has any more keeps working', async () => {
   const key = createGatewayKey();
   const data = {
     name: 'old',
-    digest: digestOf(key.reveal()),
+    digest: hashKey(key.reveal()),
     last_four: key.lastFour(),
     defaults: {},
     expires_at: null,
@@ -161,7 +161,7 @@ test("another workspace's keys cannot be read, revoked or listed", async () => {
 
 test('a digest is never taken for the key', async () => {
   const { key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'd' });
-  await expect((async () => access.authenticate(bearer(digestOf(key.reveal()))))()).rejects.toMatchObject({
+  await expect((async () => access.authenticate(bearer(hashKey(key.reveal()))))()).rejects.toMatchObject({
     code: 'invalid_api_key',
   });
 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
-import { credentialsOf, type RequestedCredential } from '#libs/credentials/requested.ts';
+import { readCredentials, type RequestedCredential } from '#libs/credentials/requested.ts';
 import type { BatchTarget } from '#libs/database/schema.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -51,7 +51,7 @@ const release = (target: BatchTarget) =>
     access.batchTargets.release(unit, target),
   );
 
-const ownKey = credentialsOf({
+const ownKey = readCredentials({
   'x-gateway-api-key': 'g',
   authorization: `Bearer ${canary}`,
   'x-gateway-provider': 'openai',
@@ -60,7 +60,7 @@ const ownKey = credentialsOf({
 
 test('a batch keeps the id of its virtual key; each attempt gets the key of the moment', async () => {
   const { record } = await createVirtualKey('rotated');
-  const target = await store(credentialsOf({ 'x-gateway-virtual-key': 'rotated' }));
+  const target = await store(readCredentials({ 'x-gateway-virtual-key': 'rotated' }));
   expect(target).toEqual({ type: 'virtual_key', virtual_key_id: record.id });
   expect(await resolve(target)).toEqual({ key: 'sk-one-1', label: 'rotated', model: 'gpt-5-mini' });
   await access.virtualKeys.update(workspaceId, 'rotated', metadata, { key: 'sk-two-2' });
@@ -70,7 +70,7 @@ test('a batch keeps the id of its virtual key; each attempt gets the key of the 
 
 test('a deleted virtual key is an error of the line, and not one query for each of a million lines', async () => {
   await createVirtualKey('deleted');
-  const target = await store(credentialsOf({ 'x-gateway-virtual-key': 'deleted' }));
+  const target = await store(readCredentials({ 'x-gateway-virtual-key': 'deleted' }));
   await access.virtualKeys.remove(workspaceId, 'deleted', metadata);
   await worker.snapshot.refresh();
   await expect(resolve(target)).rejects.toMatchObject({ kind: 'invalid_request', code: 'virtual_key_deleted' });
@@ -81,7 +81,7 @@ test('a deleted virtual key is an error of the line, and not one query for each 
 
 test('an expired virtual key is an error of the line', async () => {
   await createVirtualKey('expiring');
-  const target = await store(credentialsOf({ 'x-gateway-virtual-key': 'expiring' }));
+  const target = await store(readCredentials({ 'x-gateway-virtual-key': 'expiring' }));
   await access.virtualKeys.update(workspaceId, 'expiring', metadata, { expires_at: 1 });
   await worker.snapshot.refresh();
   await expect(resolve(target)).rejects.toMatchObject({ code: 'virtual_key_expired' });
@@ -115,7 +115,7 @@ test("a caller's own key is stored for this batch, encrypted and bound to its ho
 test("one workspace cannot use another's target", async () => {
   const other = await addWorkspace(access);
   await createVirtualKey('guarded');
-  const byKey = await store(credentialsOf({ 'x-gateway-virtual-key': 'guarded' }));
+  const byKey = await store(readCredentials({ 'x-gateway-virtual-key': 'guarded' }));
   await expect(resolve(byKey, 'm', other)).rejects.toMatchObject({ code: 'virtual_key_deleted' });
   const byProvider = await store(ownKey);
   expect(await resolve(byProvider)).toMatchObject({ key: canary }); // now it is in the cache
@@ -124,7 +124,7 @@ test("one workspace cannot use another's target", async () => {
 
 test('without a target of its own a batch takes what its lines name, and a line wins over the target', async () => {
   await createVirtualKey('of-line');
-  const none = await store(credentialsOf({}));
+  const none = await store(readCredentials({}));
   expect(none).toEqual({ type: 'none' });
   expect(await resolve(none, '@of-line/gpt-5')).toEqual({ key: 'sk-one-1', label: 'of-line', model: 'gpt-5' });
   await expect(resolve(none, 'gpt-5')).rejects.toMatchObject({ code: 'missing_credentials' });

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/people/bootstrap.ts';
-import { credentialsOf } from '#libs/credentials/requested.ts';
+import { readCredentials } from '#libs/credentials/requested.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -26,7 +26,7 @@ const createVirtualKey = async (slug: string, key: string) => {
 };
 
 const resolve = (slug: string) => {
-  const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
+  const credentials = readCredentials({ 'x-gateway-virtual-key': slug });
   return access.routing.targetOf({
     workspaceId,
     credentials,
@@ -40,7 +40,7 @@ async function resolveAfterRestart(slug: string) {
   const late = createProcess(database, { pollMs: 600_000, listenConnectionString: null });
   await late.snapshot.start?.();
   await late.snapshot.stop?.();
-  const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
+  const credentials = readCredentials({ 'x-gateway-virtual-key': slug });
   return (
     await late.routing.targetOf({
       workspaceId,
@@ -102,7 +102,7 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
       'x-gateway-provider': 'openai',
       authorization: `Bearer ${providerKey}`,
     };
-    const credentials = credentialsOf(config === undefined ? headers : { ...headers, 'x-gateway-config': config });
+    const credentials = readCredentials(config === undefined ? headers : { ...headers, 'x-gateway-config': config });
     const chosen = await access.batchTargets.choose({
       workspaceId,
       credentials,

@@ -2,7 +2,7 @@ import { Big } from 'big.js';
 import { sql, type RawBuilder } from 'kysely';
 import { beforeAll, expect, test } from 'vitest';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
-import { segmentsOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
+import { divideIntoSegments, chooseStep, type Kept } from '#libs/analytics/choose-buckets.ts';
 import {
   readFeedbackModels,
   readFeedbackPoints,
@@ -176,10 +176,10 @@ test('every total of random times and filters is that of the log', async () => {
       workspaceId,
       range,
       kept: { ...kept, keys: known },
-      stepMs: stepOf(range, kept),
+      stepMs: chooseStep(range, kept),
     };
     for (const options of [{ stepMs: wanted.stepMs }, { stepMs: wanted.stepMs, hasTens: true }, {}]) {
-      for (const { source } of segmentsOf(range, kept, options)) used.add(source);
+      for (const { source } of divideIntoSegments(range, kept, options)) used.add(source);
     }
     const where = sql`workspace_id = ${workspaceId} and ${recordedMs} >= ${range.from} and ${recordedMs} < ${range.to}
       and ${sql.join([sql`true`, ...conditions.map((each) => each.where)], sql` and `)}`;

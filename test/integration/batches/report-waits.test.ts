@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { chunkQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { writeReport } from '#libs/batches/lines/report-waits.ts';
-import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
+import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 
@@ -32,7 +32,7 @@ test('the waits of all workers are added up, each report replaces the one before
   const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 3 });
   const other = await createRunningBatch(database, engine, { lines: 3 });
-  const shown = async () => await waitsOfBatch(db, await readBatch(database, id));
+  const shown = async () => await findBatchWaits(db, await readBatch(database, id));
   await writeReport(db, 'process_1', [{ batchId: id, waits: [limited] }]);
   await writeReport(db, 'process_2', [
     { batchId: id, waits: [{ ...limited, lines: 3, until_ms: 70_000 }, busy] },
@@ -78,7 +78,7 @@ test.each([
   const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 3 });
   await writeReport(db, 'process_1', [{ batchId: id, waits }]);
-  const shown = await waitsOfBatch(db, await readBatch(database, id));
+  const shown = await findBatchWaits(db, await readBatch(database, id));
   expect(shown.map(({ message }) => message)).toEqual(sentences);
 });
 
@@ -110,8 +110,8 @@ test('what a batch waits for is found without reading the jobs of others', async
       return rows[0]?.rows ?? 0;
     };
     const before = await rowsRead();
-    expect(await waitsOfBatch(tx, batch)).toMatchObject([{ reason: 'queued' }]);
-    expect(await waitsOfBatch(tx, { ...batch, status: 'validating' })).toMatchObject([{ reason: 'queued' }]);
+    expect(await findBatchWaits(tx, batch)).toMatchObject([{ reason: 'queued' }]);
+    expect(await findBatchWaits(tx, { ...batch, status: 'validating' })).toMatchObject([{ reason: 'queued' }]);
     return (await rowsRead()) - before;
   });
   expect(read).toBeLessThanOrEqual(10);

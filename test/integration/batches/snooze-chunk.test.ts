@@ -3,8 +3,8 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { chunkJobId, enqueueChunks } from '#libs/batches/chunks/dispatch-chunks.ts';
 import { resetLostChunks } from '#libs/batches/chunks/lost-jobs.ts';
-import { snoozeChunk, wakeSnoozedChunks, wakeSnoozedChunksOf } from '#libs/batches/chunks/snooze-chunk.ts';
-import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
+import { snoozeChunk, wakeSnoozedChunks, wakeWorkspaceChunks } from '#libs/batches/chunks/snooze-chunk.ts';
+import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
 import { isRedelivered, resumeRedelivered, type ChunkRow } from '#libs/batches/chunks/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
@@ -46,7 +46,7 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', generation: 1, handed_back: true }]);
-  const [wait, ...others] = await waitsOfBatch(database.db, await readBatch(database, id));
+  const [wait, ...others] = await findBatchWaits(database.db, await readBatch(database, id));
   expect([wait, others]).toMatchObject([{ reason: 'snoozed', until: expect.any(Number) }, []]);
   // It is neither reset as lost nor enqueued again.
   await resetLostChunks(database.db, engine.queue, silent);
@@ -91,9 +91,9 @@ test('a snoozed chunk of a batch that was cancelled meanwhile is due at once, to
 test('the snoozed chunks of a workspace are due at once when one of its credentials changes', async () => {
   const { id, claim } = await createClaimed();
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
-  await wakeSnoozedChunksOf(database.db, ['ws_2']);
+  await wakeWorkspaceChunks(database.db, ['ws_2']);
   expect(await jobsOf(id)).toMatchObject([{ isDue: false }]);
-  await wakeSnoozedChunksOf(database.db, ['ws_1']);
+  await wakeWorkspaceChunks(database.db, ['ws_1']);
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 });
 

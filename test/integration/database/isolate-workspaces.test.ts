@@ -1,6 +1,6 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import { beforeAll, expect, test } from 'vitest';
-import { isolateWorkspaces, mayTakeRole, sharedKinds, tenantRole } from '#libs/database/isolate-workspaces.ts';
+import { isolateWorkspaces, canAssumeTenantRole, sharedKinds, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
@@ -235,7 +235,7 @@ test('a table of a later migration is isolated at the next start, and rights tha
   await sql`create table later (id text, workspace_id text not null)`.execute(database.db);
   await sql`insert into later values ('a', 'ws_a'), ('b', 'ws_b')`.execute(database.db);
   await sql`revoke all on file from ${sql.raw(tenantRole)}`.execute(database.db);
-  expect(await mayTakeRole(database.db)).toBe(true);
+  expect(await canAssumeTenantRole(database.db)).toBe(true);
   await isolateWorkspaces(database.db, logger);
   expect(await onlyOwn('later')).toEqual(['ws_a']);
   expect(await onlyOwn('file')).toEqual(['ws_a']);

@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { expect, onTestFinished, test } from 'vitest';
-import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
+import { canAssumeTenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { query, start, usedDataDir } from './embedded-harness.ts';
@@ -16,12 +16,12 @@ test('a server on which Sluice may make no role is migrated without isolation, a
   onTestFinished(() => pool.end());
   const db = createDatabase(pool);
   expect((await migrate({ connectionString, logger })).length).toBeGreaterThan(0);
-  expect(await mayTakeRole(db)).toBe(false);
+  expect(await canAssumeTenantRole(db)).toBe(false);
 
   // The statements of docs/deploy.md.
   await query(adminConnectionString, 'create role sluice_tenant nologin; grant sluice_tenant to sluice');
   await migrate({ connectionString, logger });
-  expect(await mayTakeRole(db)).toBe(true);
+  expect(await canAssumeTenantRole(db)).toBe(true);
   const rights = `select has_table_privilege('sluice_tenant', 'batch', 'select') as reads`;
   expect(await query(connectionString, rights)).toEqual([{ reads: true }]);
 });

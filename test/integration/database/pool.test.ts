@@ -7,7 +7,7 @@ import {
   isLockTimeout,
   CommitOutcomeUnknownError,
   isTransient,
-  sqlStateOf,
+  getSqlState,
 } from '#libs/database/database-error.ts';
 import { acquireClient, createDatabase, createPool, type PoolOptions } from '#libs/database/pool.ts';
 import { createTestDatabase, useTestDatabase, type TestDatabase } from '#test/postgres.ts';
@@ -30,7 +30,7 @@ function poolThroughProxy(options: Partial<PoolOptions> = {}) {
   return { pool, db: createDatabase(pool) };
 }
 
-const failureOf = (work: Promise<unknown>): Promise<unknown> =>
+const toFailure = (work: Promise<unknown>): Promise<unknown> =>
   work.then(
     () => expect.fail('it succeeded'),
     (error: unknown) => error,
@@ -89,7 +89,7 @@ test('sessions run in UTC under the limits of the pool', async () => {
 
 test('a session that is terminated between two queries of a transaction does not end the process', async () => {
   const { db, pool } = poolThroughProxy({ max: 1 });
-  const error = await failureOf(
+  const error = await toFailure(
     db.transaction().execute(async (tx) => {
       const { rows } = await sql<{
         pid: number;
@@ -108,16 +108,16 @@ test('a session that is terminated between two queries of a transaction does not
 
 test('the first error of a lost transaction is told, not the failure of its rollback', async () => {
   const { db } = poolThroughProxy();
-  const error = await failureOf(
+  const error = await toFailure(
     db.transaction().execute((tx) => sql`select pg_terminate_backend(pg_backend_pid())`.execute(tx)),
   );
-  expect(sqlStateOf(error)).toBe('57P01');
+  expect(getSqlState(error)).toBe('57P01');
   expect(isTransient(error)).toBe(true);
 });
 
 test('a connection lost while COMMIT is in flight leaves the outcome unknown, here committed', async () => {
   const { db } = poolThroughProxy();
-  const error = await failureOf(
+  const error = await toFailure(
     db.transaction().execute(async (tx) => {
       await sql`insert into note values ('kept')`.execute(tx);
       proxy.setFilter((data) => {
@@ -134,7 +134,7 @@ test('a connection lost while COMMIT is in flight leaves the outcome unknown, he
 
 test('a COMMIT on a connection known to be lost was never sent, so the outcome is known', async () => {
   const { db } = poolThroughProxy();
-  const error = await failureOf(
+  const error = await toFailure(
     db.transaction().execute(async (tx) => {
       await sql`insert into note values ('lost')`.execute(tx);
       proxy.resetAll();
@@ -148,10 +148,10 @@ test('a COMMIT on a connection known to be lost was never sent, so the outcome i
 
 test('a COMMIT that the database refuses is neither transient nor of unknown outcome', async () => {
   await sql`alter table note add constraint once unique (text) deferrable initially deferred`.execute(database.db);
-  const error = await failureOf(
+  const error = await toFailure(
     database.db.transaction().execute((tx) => sql`insert into note values ('a'), ('a')`.execute(tx)),
   );
-  expect(sqlStateOf(error)).toBe('23505');
+  expect(getSqlState(error)).toBe('23505');
   expect(error).not.toBeInstanceOf(CommitOutcomeUnknownError);
   expect([isTransient(error), isConnectionLost(error)]).toEqual([false, false]);
 });
@@ -159,7 +159,7 @@ test('a COMMIT that the database refuses is neither transient nor of unknown out
 test('a caller for whom no connection becomes free in time is told unavailable', async () => {
   const { pool, db } = poolThroughProxy({ max: 1, connectionTimeoutMs: 50 });
   const holder = await acquireClient(pool);
-  const error = await failureOf(sql`select 1`.execute(db));
+  const error = await toFailure(sql`select 1`.execute(db));
   expect(error).toMatchObject({
     name: 'GatewayError',
     kind: 'unavailable',
@@ -188,7 +188,7 @@ test('a server that cannot be reached is unavailable, and its password is nowher
   await proxy.close();
   const pool = createPool({ connectionString: url.href, applicationName: 'x' }, silent);
   onTestFinished(() => pool.end());
-  const error = await failureOf(sql`select 1`.execute(createDatabase(pool)));
+  const error = await toFailure(sql`select 1`.execute(createDatabase(pool)));
   expect(error).toMatchObject({ kind: 'unavailable' });
   expect(inspect(error, { depth: 10 })).not.toContain('hunter2');
   expect(inspect(pool, { depth: 10 })).not.toContain('hunter2');
@@ -204,7 +204,7 @@ test('a query on a connection that has gone silent ends, and the connection is n
   const { db } = poolThroughProxy({ max: 1, stallTimeoutMs: 200 });
   await sql`select 1`.execute(db);
   proxy.setFilter(() => false);
-  const error = await failureOf(sql`select 2`.execute(db));
+  const error = await toFailure(sql`select 2`.execute(db));
   expect(error).toMatchObject({ code: 'ETIMEDOUT' });
   expect(isTransient(error)).toBe(true);
   proxy.setFilter(() => true);
@@ -231,19 +231,19 @@ test('a deadlock is transient, a lock timeout is not but can be told', async () 
   const both = () => ((arrived += 1), until(() => Promise.resolve(arrived === 2)));
   const results = await Promise.allSettled([update('a', 'b'), update('b', 'a')]);
   const reasons = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
-  expect(reasons.map((reason) => [sqlStateOf(reason), isTransient(reason)])).toEqual([['40P01', true]]);
+  expect(reasons.map((reason) => [getSqlState(reason), isTransient(reason)])).toEqual([['40P01', true]]);
 
   const { db } = poolThroughProxy({ lockTimeoutMs: 20 });
   await database.db.transaction().execute(async (tx) => {
     await sql`lock table note`.execute(tx);
-    const error = await failureOf(sql`select * from note`.execute(db));
+    const error = await toFailure(sql`select * from note`.execute(db));
     expect([isLockTimeout(error), isTransient(error)]).toEqual([true, false]);
   });
 });
 
 test('a forgotten transaction is ended by the server and its holder can try again', async () => {
   const { db } = poolThroughProxy({ idleInTransactionTimeoutMs: 30 });
-  const error = await failureOf(
+  const error = await toFailure(
     db.transaction().execute(async (tx) => {
       await sql`insert into note values ('forgotten')`.execute(tx);
       await until(async () => (await notesLocked()) === 0);

@@ -27,7 +27,7 @@ function connect(options: Partial<PoolOptions> = {}) {
   return { pool, db: createDatabase(pool), applicationName };
 }
 
-const failureOf = (work: Promise<unknown>): Promise<unknown> =>
+const toFailure = (work: Promise<unknown>): Promise<unknown> =>
   work.then(
     () => expect.fail('it succeeded'),
     (error: unknown) => error,
@@ -54,7 +54,7 @@ test('a query whose answer was lost fails, although the server answers others', 
     swallowed += 1;
     return false;
   });
-  const error = await failureOf(sql`select 'the answer' as text`.execute(db));
+  const error = await toFailure(sql`select 'the answer' as text`.execute(db));
   expect(swallowed).toBe(1);
   expect(error).toMatchObject({ code: 'ECONNRESET' });
   expect([isTransient(error), hasHung(error)]).toEqual([true, false]);
@@ -80,7 +80,7 @@ test('a command on a server that says nothing is not tried again by itself', asy
     swallowed += 1;
     return false;
   });
-  const error = await failureOf(
+  const error = await toFailure(
     eventLog.transact(command, async () => {
       tries += 1;
     }),
@@ -88,5 +88,5 @@ test('a command on a server that says nothing is not tried again by itself', asy
   expect([isTransient(error), hasHung(error), tries]).toEqual([true, true, 0]);
   // The transaction, and the connection that asked.
   expect(swallowed).toBeLessThanOrEqual(2);
-  expect(await failureOf(eventLog.transact(command, async () => {}))).toMatchObject({ kind: 'unavailable' });
+  expect(await toFailure(eventLog.transact(command, async () => {}))).toMatchObject({ kind: 'unavailable' });
 });

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createEventLog, type UnitOfWork } from '#libs/event-log/event-log.ts';
-import { fingerprintOf, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { fingerprintBody, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
@@ -24,7 +24,7 @@ const identity = (given: Partial<CallIdentity> = {}): CallIdentity => ({
   retryCount: 0,
   tryMsMax: 600_000,
   requestId: `req_${(requests += 1)}`,
-  fingerprint: fingerprintOf('{"a":1}'),
+  fingerprint: fingerprintBody('{"a":1}'),
   ...given,
 });
 
@@ -68,7 +68,7 @@ describe('with an Idempotency-Key', () => {
     const { call, created } = creator();
     const idempotencyKey = uniqueKey();
     await call({ idempotencyKey });
-    await expect(call({ idempotencyKey, fingerprint: fingerprintOf('{"a":2}') })).rejects.toMatchObject({
+    await expect(call({ idempotencyKey, fingerprint: fingerprintBody('{"a":2}') })).rejects.toMatchObject({
       kind: 'conflict',
       code: 'idempotency_key_reused',
       param: 'Idempotency-Key',
@@ -131,7 +131,7 @@ describe('with an Idempotency-Key', () => {
 });
 
 describe('without a key', () => {
-  const own = (): Partial<CallIdentity> => ({ fingerprint: fingerprintOf(`{"b":${(requests += 1)}}`) });
+  const own = (): Partial<CallIdentity> => ({ fingerprint: fingerprintBody(`{"b":${(requests += 1)}}`) });
 
   test('the same body twice is two calls, unless the client says that it tries again', async () => {
     const { call, created } = creator();

@@ -16,7 +16,7 @@ const providerJobOf = async (id: string): Promise<Json> => {
   const { data } = (await rig.atProvider(`/fine_tuning/jobs?metadata[sluice_job_id]=${id}`)) as { data: [Json] };
   return data[0];
 };
-const secretsOf = (id: string) =>
+const getSecrets = (id: string) =>
   rig.platform.database.db.selectFrom('secret').select('id').where('owner_id', '=', id).execute();
 
 test('a running job is cancelled at the provider, and the key that it was created with is wiped with its end', async () => {
@@ -27,7 +27,7 @@ test('a running job is cancelled at the provider, and the key that it was create
     'x-gateway-custom-host': rig.proxy.url,
   };
   const id = await rig.begin({ metadata: null }, own);
-  expect(await secretsOf(id)).toHaveLength(1);
+  expect(await getSecrets(id)).toHaveLength(1);
   await eventually(
     () => rig.events(id),
     (events) => events.length >= 2,
@@ -40,7 +40,7 @@ test('a running job is cancelled at the provider, and the key that it was create
   expect(done).toMatchObject({ finished_at: expect.any(Number), error: null, fine_tuned_model: null, metadata: null });
   expect((await messagesOf(id))[0]).toBe('Fine-tuning job cancelled');
   expect((await providerJobOf(id))['status']).toBe('cancelled');
-  expect(await secretsOf(id)).toEqual([]);
+  expect(await getSecrets(id)).toEqual([]);
   const keys = new Set(rig.proxy.calls.map(({ authorization }) => authorization));
   expect(keys).toEqual(new Set(['Bearer my-own-provider-key']));
   const log = await rig.platform.database.pool.query('select data::text from event where stream_id = $1', [id]);

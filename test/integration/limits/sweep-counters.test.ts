@@ -7,7 +7,7 @@ import {
   createCounterStore,
   resetCounter,
   sweepCounters,
-  type RenewalOf,
+  type CounterRenewal,
 } from '#libs/limits/counter-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
@@ -15,7 +15,7 @@ const database = useTestDatabase();
 const zero = new Big(0);
 const one = new Big(1);
 
-const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): RenewalOf => {
+const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): CounterRenewal => {
   const limitId = `policy_${kind}`;
   const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
   const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
@@ -43,7 +43,7 @@ test('counters whose last period ended long ago are deleted, and are made again 
 
 test('a limit never has more counters than it may, and those that it has go on', async () => {
   const { db } = database;
-  const values = (from: number, count: number): RenewalOf[] =>
+  const values = (from: number, count: number): CounterRenewal[] =>
     Array.from({ length: count }, (_value, index) => renewalOf('budget', 1, `team ${from + index}`));
   const store = createCounterStore({ db, countersPerLimitMax: 3 });
   const first = await store.renew(values(0, 5));

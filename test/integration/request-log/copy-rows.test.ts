@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { sqlStateOf } from '#libs/database/database-error.ts';
+import { getSqlState } from '#libs/database/database-error.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { createCopyRows } from '#libs/request-log/write/copy-rows.ts';
@@ -134,7 +134,7 @@ describe.each(paces)('%s', (_pace, isBehind) => {
     const processId = newProcessId();
     const entries = Array.from({ length: 400 }, (_, index) => logEntry(index === 70 ? { input_tokens: 1.5 } : {}));
     const error: unknown = await copyRows(processId, toRows(entries), isBehind).catch((thrown: unknown) => thrown);
-    expect(sqlStateOf(error)).toBe('22P02');
+    expect(getSqlState(error)).toBe('22P02');
     const rows = toRows(Array.from({ length: 400 }, () => logEntry()));
     await copyRows(processId, rows); // takes as long as the pieces that were left would have
     expect(await written(processId)).toEqual(rows);
@@ -160,7 +160,7 @@ test.each<[string, Partial<RequestLogEntry>, string]>([
   const processId = newProcessId();
   const rows = toRows([logEntry(), logEntry(bad), logEntry()]);
   const error: unknown = await copyRows(processId, rows).catch((thrown: unknown) => thrown);
-  expect(sqlStateOf(error)).toBe(state);
+  expect(getSqlState(error)).toBe(state);
   expect(await written(processId)).toEqual([]);
   await copyRows(processId, toRows([logEntry()]));
   expect(await written(processId)).toHaveLength(1);
@@ -172,7 +172,7 @@ test('a row that is there already refuses the whole group', async () => {
   const rows = toRows([logEntry(), logEntry()]);
   await copyRows(processId, rows.slice(1));
   const error: unknown = await copyRows(processId, rows).catch((thrown: unknown) => thrown);
-  expect(sqlStateOf(error)).toBe('23505');
+  expect(getSqlState(error)).toBe('23505');
   expect(await written(processId)).toEqual(rows.slice(1));
 });
 
@@ -184,7 +184,7 @@ test('a copy that cannot begin fails with the reason, and the session goes on', 
     await pool.query(`set lock_timeout = '50ms'`);
     const rows = toRows([logEntry()]);
     const error: unknown = await copyRows(newProcessId(), rows).catch((thrown: unknown) => thrown);
-    expect(sqlStateOf(error)).toBe('55P03');
+    expect(getSqlState(error)).toBe('55P03');
   } finally {
     await holder.query('rollback');
     holder.release();

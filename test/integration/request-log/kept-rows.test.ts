@@ -21,25 +21,25 @@ import { useTestDatabase } from '#test/postgres.ts';
 const database = useTestDatabase();
 const logs: RequestLog[] = [];
 let folder: string;
-let isAway: boolean;
+let isDatabaseDown: boolean;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'sluice-rows-'));
-  isAway = true;
+  isDatabaseDown = true;
 });
 afterEach(async () => {
-  isAway = false;
+  isDatabaseDown = false;
   for (const log of logs.splice(0)) await log.stop?.();
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A log whose database is away while `isAway`. */
+/** A log whose database is away while `isDatabaseDown`. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const copyRows = createCopyRows(database.pool);
   const away = (): Error => Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
   const insertRows = async (rows: readonly LogRow[]): Promise<void> => {
-    if (isAway) throw away();
+    if (isDatabaseDown) throw away();
     await createInsertRows(database.db, log.processId)(rows);
   };
   const log: RequestLog = createRequestLog({
@@ -51,7 +51,7 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
     retryDelayMs: 10,
     disk: { folder, bytesMax: 16_777_216 },
     copyRows: async (group, isBehind) => {
-      if (isAway) throw away();
+      if (isDatabaseDown) throw away();
       await copyRows(group, isBehind);
     },
     insertRows,
@@ -89,7 +89,7 @@ test('while the database is away far more rows wait than memory may hold; afterw
     expect(log.isFull()).toBe(false);
   }
   expect(log.stats()).toMatchObject({ waitingRows: 9_000, keptRows: 9_000, writtenRows: 0, lostRows: 0 });
-  isAway = false;
+  isDatabaseDown = false;
   record(50);
   await log.flush();
   expect(await sequencesOf(log.processId)).toEqual(countTo(9_050));
@@ -108,7 +108,7 @@ test('when the disk has no more room rows wait in memory, and then the log is fu
   expect(kept).toBeLessThan(900);
   record(kept + 100);
   expect(log.isFull()).toBe(true);
-  isAway = false;
+  isDatabaseDown = false;
   await log.flush();
   expect(await sequencesOf(log.processId)).toEqual(countTo(1_000 + kept));
 });
@@ -120,7 +120,7 @@ test('a disk that refuses rows is told of once, and they wait in memory', async 
     lines.filter(({ msg }) => msg === 'request-log rows cannot be buffered on the disk');
   await eventually(refusals, (found) => found.length > 0, patience);
   record(100);
-  isAway = false;
+  isDatabaseDown = false;
   await log.flush();
   expect(await sequencesOf(log.processId)).toEqual(countTo(200));
   expect(refusals()).toHaveLength(1);
@@ -139,7 +139,7 @@ test('rows of a process that is killed while the database is away are written by
   // Killed in the middle of a write, by a machine that lost its power.
   await appendFile(path.join(folder, `${processId}.rows`), Buffer.alloc(700));
 
-  isAway = false;
+  isDatabaseDown = false;
   const early = createLog().log;
   await early.start?.();
   await early.stop?.();
@@ -166,7 +166,7 @@ test('a stop without a database leaves rows on the disk; a file that was cut off
   const [name = ''] = await readdir(folder);
   const file = path.join(folder, name);
   const whole = await readFile(file);
-  isAway = false;
+  isDatabaseDown = false;
   const adopt = async (): Promise<number[]> => {
     const { log } = createLog({ clock: later });
     await log.start?.();

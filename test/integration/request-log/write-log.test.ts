@@ -145,7 +145,7 @@ describe('a database that is away', () => {
       expect(log.isFull()).toBe(false);
       for (let index = 0; index < 100; index += 1) log.record(logEntry());
       expect(log.isFull()).toBe(true);
-      await vi.waitFor(() => expect(log.stats().isAway).toBe(true), { timeout: 10_000 });
+      await vi.waitFor(() => expect(log.stats().isDatabaseDown).toBe(true), { timeout: 10_000 });
       expect(log.stats()).toMatchObject({ writtenRows: 100, lostRows: 0, waitingRows: 500 });
 
       await admin.query(`alter database ${name} allow_connections true`);
@@ -153,7 +153,7 @@ describe('a database that is away', () => {
       await log.flush();
       expect((await rowsOf(log, own.db)).map((row) => row.sequence)).toEqual(countTo(610));
       expect(log.isFull()).toBe(false);
-      expect(log.stats()).toMatchObject({ isAway: false, writtenRows: 610, lostRows: 0, waitingBytes: 0 });
+      expect(log.stats()).toMatchObject({ isDatabaseDown: false, writtenRows: 610, lostRows: 0, waitingBytes: 0 });
       await log.stop?.();
     } finally {
       await admin.end();
@@ -180,7 +180,7 @@ describe('a database that is away', () => {
         return rows;
       }, patience);
       expect(terminated).toEqual([{ done: true }]);
-      await vi.waitFor(() => expect(log.stats().isAway).toBe(true), patience);
+      await vi.waitFor(() => expect(log.stats().isDatabaseDown).toBe(true), patience);
       await holder.query('commit');
     } finally {
       holder.release();
@@ -214,7 +214,7 @@ describe('a database that is away', () => {
         'the request log can be written again',
       ]);
       expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(70));
-      expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, isAway: false });
+      expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, isDatabaseDown: false });
     } finally {
       await pool.end();
       await proxy.close();

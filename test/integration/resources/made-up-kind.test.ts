@@ -15,7 +15,7 @@ import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.
 import type { Caller } from '#libs/http/caller.ts';
 import { authenticateForTest, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
-import { scopesOfRole } from '#libs/http/roles.ts';
+import { getRoleScopes } from '#libs/http/roles.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
@@ -340,7 +340,7 @@ test('creating and deleting one may change others, or be refused, in the same tr
 
 test('keys and roles get its scopes, and the command line its commands', () => {
   expect(scopes).toEqual(expect.arrayContaining(['recipes.read', 'recipes.write', 'badges.write']));
-  const held = ['manager', 'member'].map((role) => scopesOfRole(role as 'manager') as ReadonlySet<string>);
+  const held = ['manager', 'member'].map((role) => getRoleScopes(role as 'manager') as ReadonlySet<string>);
   expect(held.map((of) => [of.has('recipes.read'), of.has('recipes.write')])).toEqual([
     [true, true],
     [true, false],

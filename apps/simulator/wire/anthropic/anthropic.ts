@@ -1,4 +1,4 @@
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import { Refusal, type Failure, type Received, type Route, type WireFormat } from '../wire-format.ts';
 import { eventFrame, messagesCall } from './messages.ts';
 import { findModel, listModels } from './models.ts';
@@ -21,18 +21,18 @@ export const anthropic: WireFormat = {
     if (!path.startsWith('/v1/models/')) return undefined;
     return { name: 'GET /v1/models/{id}', resource: () => findModel(path.slice('/v1/models/'.length)) };
   },
-  credential: (headers) => String(headers['x-api-key'] ?? bearerOf(headers)),
+  credential: (headers) => String(headers['x-api-key'] ?? readBearerToken(headers)),
   refuseCredential: (problem, shown) => ({
     status: 401,
     message: problem === 'missing' ? 'x-api-key header is required' : `invalid x-api-key ${shown}`.trimEnd(),
     type: 'authentication_error',
   }),
-  errorBody: (failure, requestId) => JSON.stringify({ ...errorOf(failure), request_id: requestId }),
+  errorBody: (failure, requestId) => JSON.stringify({ ...getFailureCode(failure), request_id: requestId }),
   form: {
     contentType: 'text/event-stream; charset=utf-8',
     errorFrame: (failure) =>
-      eventFrame(errorOf(failure.status === 503 ? { status: 529, message: 'Overloaded' } : failure)),
-    strayErrorFrame: (failure) => `data: ${JSON.stringify({ error: errorOf(failure).error })}\n\n`,
+      eventFrame(getFailureCode(failure.status === 503 ? { status: 529, message: 'Overloaded' } : failure)),
+    strayErrorFrame: (failure) => `data: ${JSON.stringify({ error: getFailureCode(failure).error })}\n\n`,
     brokenFrame: 'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{\n\n',
     idleFrame: eventFrame({ type: 'ping' }),
   },
@@ -49,7 +49,7 @@ export const anthropic: WireFormat = {
 };
 
 /** The error of a status. Vertex uses this format for Claude too. */
-function errorOf({ status, message, type }: Failure) {
+function getFailureCode({ status, message, type }: Failure) {
   const known = type !== undefined && errorTypes.has(type) ? type : typeOf(status);
   return { type: 'error', error: { type: known, message } };
 }

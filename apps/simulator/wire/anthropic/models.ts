@@ -26,7 +26,7 @@ export function listModels({ query }: Received): string {
   const rest = listed.slice(after + 1, before === -1 ? undefined : before);
   const page = rest.slice(0, limit);
   return JSON.stringify({
-    data: page.map((id) => modelOf(id)),
+    data: page.map((id) => readModel(id)),
     has_more: rest.length > page.length,
     first_id: page[0] ?? null,
     last_id: page.at(-1) ?? null,
@@ -37,10 +37,10 @@ export function listModels({ query }: Received): string {
 export function findModel(escapedId: string): string {
   const id = unescapePath(escapedId);
   if (id === '' || parseFaultName(id) === 'unknown') throw new Refusal({ status: 404, message: `model: ${id}` });
-  return JSON.stringify(modelOf(id));
+  return JSON.stringify(readModel(id));
 }
 
-function modelOf(id: string) {
+function readModel(id: string) {
   const createdAtText = new Date(createdAt(hashText(id)) * 1_000).toISOString().replace('.000Z', 'Z');
   return { type: 'model', id, display_name: id, created_at: createdAtText };
 }

@@ -1,4 +1,4 @@
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import { unescapePath } from '../unescape-path.ts';
 import type { Call, Failure, Received, WireFormat } from '../wire-format.ts';
 import { converseCall } from './converse.ts';
@@ -23,7 +23,7 @@ export const bedrock: WireFormat = {
     if (method !== 'POST') return { name: route, allow: 'POST' };
     return { name: route, reads: 'json', call: (received) => operation(received, unescapePath(id)) };
   },
-  credential: (headers) => readAuthorization(headers.authorization)?.accessKeyId ?? bearerOf(headers),
+  credential: (headers) => readAuthorization(headers.authorization)?.accessKeyId ?? readBearerToken(headers),
   refuseCredential: (problem) =>
     problem === 'missing'
       ? { status: 403, message: 'Missing Authentication Token', code: 'MissingAuthenticationTokenException' }
@@ -38,10 +38,10 @@ export const bedrock: WireFormat = {
     `${exceptionOf(failure)}:http://internal.amazon.com/coral/com.amazon.bedrock/`,
   ],
   form: eventStreamForm,
-  headers: ({ requestId }) => ['x-amzn-requestid', requestIdOf(requestId)],
+  headers: ({ requestId }) => ['x-amzn-requestid', findRequestId(requestId)],
 };
 
-function requestIdOf(requestId: string): string {
+function findRequestId(requestId: string): string {
   const digits = requestId.replace('req_', '');
   return [digits.slice(0, 8), digits.slice(8, 12), digits.slice(12, 16), digits.slice(16, 20), digits.slice(20)].join(
     '-',

@@ -23,12 +23,12 @@ export function converseCall(received: Received, model: string, stream: boolean)
     hash: ask.hash,
     user: undefined,
     stream,
-    body: (behaviour) => JSON.stringify(answerOf(ask, behaviour)),
+    body: (behaviour) => JSON.stringify(toCachedAnswer(ask, behaviour)),
     frames: (behaviour) => answerFrames(ask, behaviour),
   };
 }
 
-function answerOf(ask: GenerateRequest, behaviour: Behaviour) {
+function toCachedAnswer(ask: GenerateRequest, behaviour: Behaviour) {
   const answer = generate(ask, behaviour);
   const generation = onlyGeneration(answer);
   const { input, tokens } = usageOf(answer);

@@ -21,7 +21,7 @@ export function chatCall(received: Received): Call {
     hash: asked.ask.hash,
     user: undefined,
     stream: asked.stream,
-    body: (behaviour) => JSON.stringify(answerOf(asked, behaviour)),
+    body: (behaviour) => JSON.stringify(toCachedAnswer(asked, behaviour)),
     frames: (behaviour) => answerFrames(asked, behaviour),
   };
 }
@@ -37,7 +37,7 @@ export function uuidOf(hash: number): string {
   return [hex.slice(0, 8), hex.slice(8, 12), `4${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20)].join('-');
 }
 
-function answerOf(asked: Asked, behaviour: Behaviour) {
+function toCachedAnswer(asked: Asked, behaviour: Behaviour) {
   const answer = generate(asked.ask, behaviour);
   const generation = onlyGeneration(answer);
   const { text, thought, toolCalls } = generation;

@@ -1,10 +1,10 @@
 import { hashText } from '../../model/hash.ts';
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import { refuseUnknownModel } from './models.ts';
 import type { Failure, Route, WireFormat } from '../wire-format.ts';
 import { chatCall, eventFrame, uuidOf } from './chat.ts';
 import { embedCall } from './embed.ts';
-import { listModels, modelOf } from './models.ts';
+import { listModels, readModel } from './models.ts';
 
 const operations: Record<string, Route> = {
   '/v2/chat': { name: 'POST /v2/chat', reads: 'json', call: chatCall },
@@ -19,19 +19,19 @@ export const cohere: WireFormat = {
     if (path === '/v1/models') return { name: 'GET /v1/models', resource: listModels };
     const [, name] = /^\/v1\/models\/([^/]+)$/.exec(path) ?? [];
     if (name === undefined) return undefined;
-    return { name: 'GET /v1/models/{id}', resource: () => JSON.stringify(modelOf(refuseUnknownModel(name))) };
+    return { name: 'GET /v1/models/{id}', resource: () => JSON.stringify(readModel(refuseUnknownModel(name))) };
   },
-  credential: (headers) => bearerOf(headers),
+  credential: (headers) => readBearerToken(headers),
   refuseCredential: (problem) => ({
     status: 401,
     message: problem === 'missing' ? 'no api key supplied' : 'invalid api token',
   }),
-  errorBody: (failure, requestId) => JSON.stringify(errorOf(failure, requestId)),
+  errorBody: (failure, requestId) => JSON.stringify(getFailureCode(failure, requestId)),
   form: {
     contentType: 'text/event-stream',
     // A stream that fails ends with the reason as its finish reason.
     errorFrame: ({ message }) => eventFrame({ type: 'message-end', delta: { finish_reason: 'ERROR', error: message } }),
-    strayErrorFrame: (failure) => `data: ${JSON.stringify(errorOf(failure, 'stray'))}\n\n`,
+    strayErrorFrame: (failure) => `data: ${JSON.stringify(getFailureCode(failure, 'stray'))}\n\n`,
     brokenFrame: 'event: content-delta\ndata: {"type":"content-delta","delta":{\n\n',
     idleFrame: ': keep-alive\n\n',
   },
@@ -45,6 +45,6 @@ export const cohere: WireFormat = {
   ],
 };
 
-function errorOf({ message }: Failure, requestId: string) {
+function getFailureCode({ message }: Failure, requestId: string) {
   return { id: uuidOf(hashText(requestId)), message };
 }

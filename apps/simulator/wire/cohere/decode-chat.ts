@@ -38,7 +38,7 @@ export function decodeChat(received: Received): Asked {
     logprobs: request.logprobs === true,
     ask: {
       hash: hashText(`${model}\n${seed ?? ''}\n${JSON.stringify(messages)}`),
-      lastUserText: asked === undefined ? '' : textOf(asked),
+      lastUserText: asked === undefined ? '' : asText(asked),
       endsWithToolResult: last?.role === 'tool',
       rawBody: received.text,
       promptTokens: promptTokens(request),
@@ -79,12 +79,12 @@ function readFormat({ response_format: format, tools, documents }: ChatRequest):
 function promptTokens({ messages, tools }: ChatRequest): number {
   const counted = messages.map((message) => {
     const calls = message.tool_calls ? JSON.stringify(message.tool_calls) : '';
-    return countTokens(textOf(message)) + countTokens(calls);
+    return countTokens(asText(message)) + countTokens(calls);
   });
   return counted.reduce((sum, tokens) => sum + tokens, tools === undefined ? 0 : countTokens(JSON.stringify(tools)));
 }
 
-function textOf({ content }: Message): string {
+function asText({ content }: Message): string {
   if (typeof content === 'string') return content;
   return (content ?? []).map((part) => ('text' in part ? part.text : JSON.stringify(part))).join('\n');
 }

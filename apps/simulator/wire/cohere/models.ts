@@ -16,7 +16,7 @@ export function listModels({ query }: Received): string {
   const page = fitting.slice(from, from + size);
   const next = fitting[from + page.length];
   return JSON.stringify({
-    models: page.map((name) => modelOf(name)),
+    models: page.map((name) => readModel(name)),
     ...(next === undefined ? {} : { next_page_token: next }),
   });
 }
@@ -31,7 +31,7 @@ export function refuseUnknownModel(escapedName: string): string {
   });
 }
 
-export function modelOf(name: string) {
+export function readModel(name: string) {
   return {
     name,
     is_deprecated: false,

@@ -67,7 +67,7 @@ export function decodeGenerate(received: Received, model: string, flavour: Flavo
       hash: hashText(
         `${model}\n${config.seed ?? ''}\n${JSON.stringify([request.systemInstruction ?? null, contents])}`,
       ),
-      lastUserText: spoken === undefined ? '' : textOf(spoken),
+      lastUserText: spoken === undefined ? '' : asText(spoken),
       endsWithToolResult:
         contents.at(-1)?.parts.some(({ functionResponse }) => functionResponse !== undefined) === true,
       rawBody: received.text,
@@ -177,6 +177,6 @@ function promptTokens({ contents, systemInstruction, tools }: GenerateContentReq
   return tokens;
 }
 
-function textOf({ parts }: Content): string {
+function asText({ parts }: Content): string {
   return parts.flatMap(({ text }) => text ?? []).join('\n');
 }

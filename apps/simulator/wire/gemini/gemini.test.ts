@@ -21,7 +21,7 @@ const stream = async (fields: Json = {}, model?: string) =>
   eventsOf(await (await ask(fields, model, 'streamGenerateContent?alt=sse')).text()).map(
     ({ data }) => data,
   ) as unknown as Answer[];
-const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
+const getFailureCode = async (response: Response) => ((await response.json()) as { error: Json }).error;
 const tools = [
   {
     functionDeclarations: [
@@ -48,7 +48,7 @@ test('Gemini 3 wants the signature of its calls back, on the first of each step'
   expect((await next(parts)).status).toBe(200);
   const unsigned = parts.map(({ functionCall }) => ({ functionCall }));
   const refused = await next(unsigned);
-  expect([refused.status, (await errorOf(refused))['message']]).toEqual([
+  expect([refused.status, (await getFailureCode(refused))['message']]).toEqual([
     400,
     expect.stringContaining('missing a thought_signature'),
   ]);
@@ -96,7 +96,7 @@ test.for<[string, Json]>([
   ],
 ])('a request is refused: %s', async ([message, fields]) => {
   const response = await ask(fields);
-  expect(await errorOf(response)).toMatchObject({
+  expect(await getFailureCode(response)).toMatchObject({
     code: 400,
     status: 'INVALID_ARGUMENT',
     message: expect.stringContaining(message),
@@ -107,15 +107,18 @@ test.for<[string, Json]>([
 test('a 429 says in its body when to retry, and an invalid key has another error than none', async () => {
   const limited = await ask({}, 'sim-fault-429-after-30');
   expect([limited.status, limited.headers.get('retry-after')]).toEqual([429, null]);
-  expect(await errorOf(limited)).toMatchObject({
+  expect(await getFailureCode(limited)).toMatchObject({
     status: 'RESOURCE_EXHAUSTED',
     details: [{}, { '@type': 'type.googleapis.com/google.rpc.RetryInfo', retryDelay: '30s' }],
   });
-  expect((await errorOf(await ask({}, 'sim-fault-429-none')))['details']).toHaveLength(1);
+  expect((await getFailureCode(await ask({}, 'sim-fault-429-none')))['details']).toHaveLength(1);
   const anonymous = await post('/v1beta/models/m:generateContent', {}, { authorization: '' });
-  expect([anonymous.status, (await errorOf(anonymous))['status']]).toEqual([403, 'PERMISSION_DENIED']);
+  expect([anonymous.status, (await getFailureCode(anonymous))['status']]).toEqual([403, 'PERMISSION_DENIED']);
   const wrong = await post('/v1beta/models/m:generateContent?key=invalid', {}, { authorization: '' });
-  expect([wrong.status, await errorOf(wrong)]).toMatchObject([400, { details: [{ reason: 'API_KEY_INVALID' }] }]);
+  expect([wrong.status, await getFailureCode(wrong)]).toMatchObject([
+    400,
+    { details: [{ reason: 'API_KEY_INVALID' }] },
+  ]);
   expect((await stream({}, 'sim-fault-error-in-stream-late')).at(-1)).toMatchObject({
     error: { code: 503, status: 'UNAVAILABLE' },
   });

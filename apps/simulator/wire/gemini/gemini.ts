@@ -1,4 +1,4 @@
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import { unescapePath } from '../unescape-path.ts';
 import type { Call, Received, Route, WireFormat } from '../wire-format.ts';
 import { batchEmbedCall, embedCall } from './embed-content.ts';
@@ -29,7 +29,7 @@ export const gemini: WireFormat = {
     return { name: route, reads: 'json', call: (received) => operation(received, model) };
   },
   credential: (headers, query) =>
-    String(headers['x-goog-api-key'] ?? new URLSearchParams(query).get('key') ?? bearerOf(headers)),
+    String(headers['x-goog-api-key'] ?? new URLSearchParams(query).get('key') ?? readBearerToken(headers)),
   refuseCredential: (problem) =>
     problem === 'missing'
       ? {

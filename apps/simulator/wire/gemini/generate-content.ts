@@ -26,7 +26,7 @@ export function generateCall(received: Received, model: string, flavour: Flavour
     user: undefined,
     stream,
     contentType: googleJson,
-    body: (behaviour) => JSON.stringify(answerOf(asked, behaviour)),
+    body: (behaviour) => JSON.stringify(toCachedAnswer(asked, behaviour)),
     frames: (behaviour) => (asEvents ? eventFrames(payloads(behaviour)) : listFrames(payloads(behaviour))),
     ...(asEvents ? {} : { form: arrayForm }),
   };
@@ -45,7 +45,7 @@ function* listFrames(payloads: Iterable<object>): Generator<string> {
   yield ']';
 }
 
-function answerOf(asked: Asked, behaviour: Behaviour) {
+function toCachedAnswer(asked: Asked, behaviour: Behaviour) {
   const answer = generate(asked.ask, behaviour);
   if (isBlocked(answer)) return blockedAnswer(asked, answer, behaviour);
   const candidates = answer.generations.map((generation, index) => {

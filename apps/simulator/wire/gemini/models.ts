@@ -20,7 +20,7 @@ export function listModels({ query }: Received): string {
   const page = listed.slice(from, from + size);
   const next = listed[from + page.length];
   return JSON.stringify({
-    models: page.map((id) => modelOf(id)),
+    models: page.map((id) => readModel(id)),
     ...(next === undefined ? {} : { nextPageToken: next }),
   });
 }
@@ -30,10 +30,10 @@ export function findModel(id: string): string {
   if (parseFaultName(id) === 'unknown') {
     throw new Refusal({ status: 404, message: `models/${id} is not found for API version v1beta.` });
   }
-  return JSON.stringify(modelOf(id));
+  return JSON.stringify(readModel(id));
 }
 
-function modelOf(id: string) {
+function readModel(id: string) {
   const methods = id.includes('embedding')
     ? ['embedContent', 'batchEmbedContents']
     : ['generateContent', 'streamGenerateContent'];

@@ -23,7 +23,7 @@ const listed = [
 
 /** GET /v1/models. */
 export function listModels(): string {
-  return JSON.stringify({ object: 'list', data: listed.map((id) => modelOf(id)) });
+  return JSON.stringify({ object: 'list', data: listed.map((id) => readModel(id)) });
 }
 
 /** GET /v1/models/{id}: every name exists, except misspelt faults. Throws Refusal (404). */
@@ -38,9 +38,9 @@ export function findModel(escapedId: string): string {
       code: 'model_not_found',
     });
   }
-  return JSON.stringify(modelOf(id));
+  return JSON.stringify(readModel(id));
 }
 
-function modelOf(id: string) {
+function readModel(id: string) {
   return { id, object: 'model', created: createdAt(hashText(id)), owned_by: 'sluice-simulator' };
 }

@@ -3,7 +3,7 @@ import { embeddingsCall } from './embeddings.ts';
 import { findModel, listModels } from './models.ts';
 import { frame } from './shapes.ts';
 import { textCall } from './text-completions.ts';
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import type { Failure, Route, WireFormat } from '../wire-format.ts';
 
 const operations = new Map<string, Route>(
@@ -22,7 +22,7 @@ export const openai: WireFormat = {
     if (method === 'GET') return findModels(path);
     return undefined;
   },
-  credential: bearerOf,
+  credential: readBearerToken,
   refuseCredential(problem, shown) {
     if (problem === 'wrong') {
       return { status: 401, message: `Incorrect API key provided: ${shown}.`, code: 'invalid_api_key' };
@@ -31,11 +31,11 @@ export const openai: WireFormat = {
       "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";
     return { status: 401, message };
   },
-  errorBody: (failure) => JSON.stringify({ error: errorOf(failure) }),
+  errorBody: (failure) => JSON.stringify({ error: getFailureCode(failure) }),
   form: {
     contentType: 'text/event-stream; charset=utf-8',
-    errorFrame: (failure) => frame(JSON.stringify({ error: errorOf(failure) })),
-    strayErrorFrame: (failure) => `event: error\n${frame(JSON.stringify(errorOf(failure)))}`,
+    errorFrame: (failure) => frame(JSON.stringify({ error: getFailureCode(failure) })),
+    strayErrorFrame: (failure) => `event: error\n${frame(JSON.stringify(getFailureCode(failure)))}`,
     brokenFrame: 'data: {"id":"broken","choices":[{\n\n',
     idleFrame: ': keep-alive\n\n',
   },
@@ -86,7 +86,7 @@ const unlimited = [
   ...tokenLimit,
 ];
 
-function errorOf({ status, message, type, param, code }: Failure) {
+function getFailureCode({ status, message, type, param, code }: Failure) {
   return { message, type: type ?? typeOf(status), param: param ?? null, code: code ?? null };
 }
 

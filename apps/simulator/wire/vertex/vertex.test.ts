@@ -16,7 +16,7 @@ const claude = (fields: Json = {}, verb = 'rawPredict', model = 'claude-sonnet-4
     messages: [{ role: 'user', content: 'Hello' }],
     ...fields,
   });
-const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
+const getFailureCode = async (response: Response) => ((await response.json()) as { error: Json }).error;
 
 const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
 const grant = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
@@ -47,7 +47,10 @@ test('Gemini answers as on its own API, with what Vertex adds', async () => {
   const events = eventsOf(await (await gemini({ labels: { team: 'a' } }, 'streamGenerateContent?alt=sse')).text());
   expect(events.at(-1)?.data).toMatchObject({ candidates: [{ finishReason: 'STOP' }] });
   const noRole = await gemini({ contents: [{ parts: [{ text: 'x' }] }] });
-  expect(await errorOf(noRole)).toMatchObject({ status: 'INVALID_ARGUMENT', message: expect.stringContaining('role') });
+  expect(await getFailureCode(noRole)).toMatchObject({
+    status: 'INVALID_ARGUMENT',
+    message: expect.stringContaining('role'),
+  });
 });
 
 test('Claude answers in its own shapes, its errors too, but not Google’s', async () => {
@@ -67,7 +70,7 @@ test('Claude answers in its own shapes, its errors too, but not Google’s', asy
   }
   const late = eventsOf(await (await claude({}, 'streamRawPredict', 'sim-fault-error-in-stream-late')).text());
   expect(late.at(-1)).toMatchObject({ event: 'error', data: { error: { type: 'overloaded_error' } } });
-  expect(await errorOf(await claude({}, 'rawPredict', 'sim-fault-429'))).toMatchObject({
+  expect(await getFailureCode(await claude({}, 'rawPredict', 'sim-fault-429'))).toMatchObject({
     code: 429,
     status: 'RESOURCE_EXHAUSTED',
   });
@@ -84,7 +87,7 @@ test('a JWT of a service account is exchanged for a token that expires when it s
   expect((await gemini({}, 'generateContent', { authorization: `${authorization}x` })).status).toBe(401);
   nowMs += 2_000;
   const expired = await gemini({}, 'generateContent', { authorization });
-  expect([expired.status, (await errorOf(expired))['status']]).toEqual([401, 'UNAUTHENTICATED']);
+  expect([expired.status, (await getFailureCode(expired))['status']]).toEqual([401, 'UNAUTHENTICATED']);
 });
 
 test('a grant that is none is refused as OAuth says', async () => {

@@ -2,7 +2,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { anthropic } from '../anthropic/anthropic.ts';
 import { decodeVertexMessages } from '../anthropic/decode-messages.ts';
 import { callOf } from '../anthropic/messages.ts';
-import { bearerOf } from '../bearer.ts';
+import { readBearerToken } from '../bearer.ts';
 import { generateCall } from '../gemini/generate-content.ts';
 import { googleError } from '../gemini/google-error.ts';
 import { eventForm } from '../gemini/streams.ts';
@@ -47,7 +47,7 @@ export function createVertex({ clock }: { clock: Clock }): WireFormat {
       return { name, reads: 'json', call: (received) => operation(received, unescapePath(model)) };
     },
     credential(headers) {
-      const token = bearerOf(headers);
+      const token = readBearerToken(headers);
       const good = isTokenGood(token, clock);
       if (good === undefined) return token;
       return good ? undefined : 'invalid';

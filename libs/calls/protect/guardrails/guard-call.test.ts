@@ -19,15 +19,15 @@ import { createRetryBudget } from '#libs/calls/retry.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
 import { createAnswerTexts } from './texts/answer-texts.ts';
-import { createTextJudge } from './text-judge.ts';
+import { createTextChecker } from './text-checker.ts';
 
 const egress = createEgress({ allow: parseEgressAllow('') });
 afterAll(() => egress.stop());
 const logger = createLogger({ name: 'test', level: 'silent' });
-const textJudge = createTextJudge({ threads: 1 });
+const textChecker = createTextChecker({ threads: 1 });
 const answerTexts = createAnswerTexts({ threads: 1 });
-afterAll(() => Promise.all([textJudge.stop(), answerTexts.stop()]));
-const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger, textJudge, answerTexts });
+afterAll(() => Promise.all([textChecker.stop(), answerTexts.stop()]));
+const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger, textChecker, answerTexts });
 
 const attempt = { startedAt: 0, durationMs: 1, status: 200, errorCode: null };
 const answer = (content: string, more: Partial<JsonAnswer> = {}): JsonAnswer => ({

@@ -13,7 +13,7 @@ import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import { annotateStream, holdsStreams, holdStream, type HeldStream } from './guard-stream.ts';
+import { annotateStream, mustHoldStream, holdStream, type HeldStream } from './guard-stream.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './texts/subject.ts';
 
@@ -63,7 +63,7 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
       const sent = { ...outcome, attempts };
       const status = before.outcome === 'failed' ? guardrailStatus.failed : outcome.status;
       if (sent.kind === 'relayed' || (sent.kind === 'stream' && output.length === 0)) return { ...sent, status };
-      if (sent.kind === 'stream' && !holdsStreams(output)) {
+      if (sent.kind === 'stream' && !mustHoldStream(output)) {
         return annotateStream({ ...sent, status }, request, async (answer) =>
           annotationOf(before, await judge(answer)),
         );

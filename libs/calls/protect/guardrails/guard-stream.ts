@@ -7,7 +7,7 @@ import { StreamAnswerBuilder } from './texts/stream-answer.ts';
  * Whether a stream must be checked before any of it is sent. If one guardrail requires that, all of them check it at
  * that point.
  */
-export const holdsStreams = (output: readonly GuardrailEntry[]): boolean =>
+export const mustHoldStream = (output: readonly GuardrailEntry[]): boolean =>
   output.some((entry) => isReference(entry) || entry.streamMode === 'hold');
 
 /** A stream that has ended but has not been sent yet. */
@@ -39,12 +39,12 @@ export async function holdStream(
       batches.push(batch);
     }
   } catch (error) {
-    onLost(answerOf(stream, await stream.done, Buffer.alloc(0)));
+    onLost(toCachedAnswer(stream, await stream.done, Buffer.alloc(0)));
     throw error;
   }
   const summary = await stream.done;
   return {
-    answer: answerOf(stream, summary, builder.body(operation === 'chat')),
+    answer: toCachedAnswer(stream, summary, builder.body(operation === 'chat')),
     release: (status, more) => {
       const last = more === null ? [] : [[builder.eventWith({ ...(includeUsage ? { usage: null } : {}), ...more })]];
       return { ...stream, status, events: inTurn([...batches, ...last]), done: Promise.resolve(summary) };
@@ -71,7 +71,7 @@ export function annotateStream(
 
   const end = async (): Promise<IteratorResult<readonly string[]>> => {
     const summary = await stream.done;
-    const { members, status } = await judge(answerOf(stream, summary, builder.body(operation === 'chat')));
+    const { members, status } = await judge(toCachedAnswer(stream, summary, builder.body(operation === 'chat')));
     ended.resolve(status === null ? {} : { status });
     if (members === null) return { done: true, value: undefined };
     return { done: false, value: [builder.eventWith({ ...(includeUsage ? { usage: null } : {}), ...members })] };
@@ -114,7 +114,7 @@ function readBatch(builder: StreamAnswerBuilder, batch: readonly string[]): numb
 
 const charsOf = (batch: readonly string[]): number => batch.reduce((sum, payload) => sum + payload.length, 0);
 
-function answerOf(stream: StreamAnswer, { usage, model, finishReason }: StreamSummary, body: Buffer): JsonAnswer {
+function toCachedAnswer(stream: StreamAnswer, { usage, model, finishReason }: StreamSummary, body: Buffer): JsonAnswer {
   const { status, headers, providerRequestId, attempts } = stream;
   const contentType = 'application/json';
   return { kind: 'json', status, headers, providerRequestId, attempts, usage, model, finishReason, body, contentType };

@@ -11,15 +11,15 @@ import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrai
 import type { GuardrailSubject } from './texts/subject.ts';
 import { createAnswerTexts } from './texts/answer-texts.ts';
 import { outputTexts } from './texts/call-texts.ts';
-import { createTextJudge } from './text-judge.ts';
+import { createTextChecker } from './text-checker.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
 let upstream: Upstream;
 let egress: Egress;
 let guardrails: Guardrails;
-const textJudge = createTextJudge({ threads: 1 });
+const textChecker = createTextChecker({ threads: 1 });
 const answerTexts = createAnswerTexts({ threads: 1 });
-afterAll(() => Promise.all([textJudge.stop(), answerTexts.stop()]));
+afterAll(() => Promise.all([textChecker.stop(), answerTexts.stop()]));
 
 beforeEach(async () => {
   upstream = await startUpstream((reply) => reply.json(200, { verdict: true }));
@@ -28,7 +28,7 @@ beforeEach(async () => {
     egress,
     clock: { now: () => 0 },
     logger,
-    textJudge,
+    textChecker,
     answerTexts,
   });
 });
@@ -352,7 +352,7 @@ describe('webhooks', () => {
       egress,
       clock: { now: () => 0 },
       logger,
-      textJudge,
+      textChecker,
       answerTexts,
       webhooksMs: 50,
     });
@@ -383,7 +383,7 @@ describe('URLs that must exist', () => {
       egress: createEgress({ allow: parseEgressAllow(''), lookup }),
       clock: { now: () => 0 },
       logger,
-      textJudge,
+      textChecker,
       answerTexts,
     });
     const verdict = async (text: string, parameters: object = {}, more = {}): Promise<boolean | undefined> => {

@@ -5,14 +5,14 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { AnswerTexts } from './texts/answer-texts.ts';
 import type { CallTexts } from './texts/call-texts.ts';
-import type { Judged, TextWork } from './judge-texts.ts';
+import type { TimedFinding, TextWork } from './check-texts.ts';
 import { hostsExist } from './checks/hosts-exist.ts';
 import { createJwtCheck, prepareJwtCheck } from './checks/jwt-check.ts';
 import { inputTexts } from './texts/request-texts.ts';
 import { checkRequest } from './checks/request-checks.ts';
 import type { GuardrailSubject } from './texts/subject.ts';
 import { isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './checks/text-checks.ts';
-import type { TextJudge } from './text-judge.ts';
+import type { TextChecker } from './text-checker.ts';
 import { askWebhook, prepareWebhook, type WebhookCheck } from './webhook.ts';
 
 type CheckResult = {
@@ -90,7 +90,7 @@ type Phase = {
   subject: GuardrailSubject;
   texts: Texts;
   /** The results of the checks that read texts, in order; they are consumed one by one. */
-  judged: Judged[];
+  judged: TimedFinding[];
   /** The time that is left for all webhooks together. */
   webhooksLeftMs: number;
 };
@@ -100,14 +100,14 @@ export function createGuardrails(deps: {
   egress: Egress;
   clock: Clock;
   logger: Logger;
-  textJudge: Pick<TextJudge, 'judge'>;
+  textChecker: Pick<TextChecker, 'judge'>;
   answerTexts: Pick<AnswerTexts, 'read'>;
   /** Must not throw. Absent: feedback is only shown in results. */
   recordFeedback?: (workspaceId: string, feedback: GuardrailFeedback) => void;
   /** The maximum time that the webhooks of one phase of a call can take together. Default 60 s. */
   webhooksMs?: number;
 }): Guardrails {
-  const { egress, clock, logger, textJudge, answerTexts, webhooksMs = webhooksMsDefault } = deps;
+  const { egress, clock, logger, textChecker, answerTexts, webhooksMs = webhooksMsDefault } = deps;
   const checkJwt = createJwtCheck({ egress, clock });
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
@@ -120,7 +120,7 @@ export function createGuardrails(deps: {
       const judged = phase.judged.shift();
       if (judged === undefined) throw new Error('a text check was not evaluated');
       ({ durationMs, ...finding } = judged);
-      if (finding.hosts !== undefined) finding = await judgeHosts(check, finding, finding.hosts, phase.subject);
+      if (finding.hosts !== undefined) finding = await checkHosts(check, finding, finding.hosts, phase.subject);
     } else if (check.name === 'webhook') finding = await askWithin(check, phase);
     else if (check.name === 'jwt') finding = await checkJwt(check, phase.subject);
     else finding = checkRequest(check, phase.subject);
@@ -134,7 +134,7 @@ export function createGuardrails(deps: {
     };
   };
 
-  const judgeHosts = async (
+  const checkHosts = async (
     { parameters }: TextCheck,
     { data }: Finding,
     hosts: readonly (readonly string[])[],
@@ -189,10 +189,10 @@ export function createGuardrails(deps: {
     texts: Texts,
   ): Promise<HookResult[]> => {
     const checks = numbered.flatMap(({ guardrail }) => guardrail.checks.filter(isTextCheck));
-    let judged: Judged[] = [];
+    let judged: TimedFinding[] = [];
     if (checks.length > 0) {
       const work: TextWork = { checks, texts: texts() };
-      judged = await textJudge.judge(work, subject);
+      judged = await textChecker.judge(work, subject);
     }
     const phase: Phase = { subject, texts, judged: [...judged], webhooksLeftMs: webhooksMs };
     const results: HookResult[] = [];

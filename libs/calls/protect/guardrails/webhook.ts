@@ -1,7 +1,7 @@
 import type { GuardrailCheck } from '#libs/contracts/configs/guardrail-checks.ts';
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
 import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
-import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { GuardrailSubject } from './texts/subject.ts';
@@ -73,7 +73,7 @@ export async function askWebhook(
         ],
         body: payloadOf(subject, texts),
       },
-      { egress, timeouts, signal, workspaceId, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
+      { egress, timeouts, signal, workspaceId, faults: createLazyFaults('The webhook', []), bytesMax: answerBytesMax },
     );
     if (status < 200 || status > 299) return failed(`The webhook returned status ${status}.`);
     const { verdict, data } = asRecord(JSON.parse(body.toString()));

@@ -20,7 +20,7 @@ type Wanted = { operation: CallOperation; stream: boolean; includeUsage: boolean
  * is not used for a JSON body, and one without usage is not used for a caller who asked for it. The answer has no
  * attempts, because no provider was called.
  */
-export function answerOf(entry: CacheEntry, { operation, stream, includeUsage }: Wanted): Answer | null {
+export function toCachedAnswer(entry: CacheEntry, { operation, stream, includeUsage }: Wanted): Answer | null {
   const { kind, hasUsageChunk, contentType, model, finishReason, usage } = entry.head;
   const common = { status: 200, headers: {}, providerRequestId: null, attempts: [] };
   if (!stream) {

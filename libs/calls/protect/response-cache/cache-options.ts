@@ -20,7 +20,7 @@ const namespaceLengthMax = 128;
  * headers `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`, each of which can be written `x-portkey-…`.
  * Throws invalid_request.
  */
-export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
+export function readCacheOptions(policy: CachePolicy, headers: Headers): CacheOptions {
   const namespace = read(headers, 'cache-namespace') ?? '';
   if (namespace.length > namespaceLengthMax) {
     throw new GatewayError(

@@ -4,7 +4,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { chatRequest, chunk, completion, payloads, readStream } from '#test/forwarding-rig.ts';
 import type { CacheEntry } from './cache-entry.ts';
-import { cacheOptionsOf, type CacheOptions } from './cache-options.ts';
+import { readCacheOptions, type CacheOptions } from './cache-options.ts';
 import { createResponseCache, type ResponseCache } from './response-cache.ts';
 import type { StoredAnswers } from './stored-answers.ts';
 
@@ -292,13 +292,18 @@ describe('what a caller says about the cache', () => {
   const policy = { maxAgeSeconds: 3_600 };
 
   test('the maximum age is that of the policy, everything else comes from headers', () => {
-    expect(cacheOptionsOf(policy, {})).toEqual({ maxAgeMs: 3_600_000, namespace: '', refresh: false, disabled: false });
+    expect(readCacheOptions(policy, {})).toEqual({
+      maxAgeMs: 3_600_000,
+      namespace: '',
+      refresh: false,
+      disabled: false,
+    });
     const headers = {
       'x-portkey-cache-namespace': 'mine',
       'x-gateway-cache-force-refresh': 'true',
       'x-gateway-debug': 'false',
     };
-    expect(cacheOptionsOf(policy, headers)).toEqual({
+    expect(readCacheOptions(policy, headers)).toEqual({
       maxAgeMs: 3_600_000,
       namespace: 'mine',
       refresh: true,
@@ -307,12 +312,12 @@ describe('what a caller says about the cache', () => {
   });
 
   test.each(['false', ''])('force refresh means nothing as %j', (value) => {
-    expect(cacheOptionsOf(policy, { 'x-gateway-cache-force-refresh': value })?.refresh).toBe(false);
+    expect(readCacheOptions(policy, { 'x-gateway-cache-force-refresh': value })?.refresh).toBe(false);
   });
 
   test('a namespace that is too long is refused with its name', () => {
     const headers = { 'x-gateway-cache-namespace': 'x'.repeat(129) };
-    expect(() => cacheOptionsOf(policy, headers)).toThrow(
+    expect(() => readCacheOptions(policy, headers)).toThrow(
       expect.objectContaining({ param: 'x-gateway-cache-namespace' }),
     );
   });

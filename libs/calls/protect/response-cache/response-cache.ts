@@ -5,7 +5,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { answerOf, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';
+import { toCachedAnswer, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';
 import { cacheKey, type CacheScope } from './cache-key.ts';
 import type { CacheOptions } from './cache-options.ts';
 import { createRowWriter } from './row-writer.ts';
@@ -122,7 +122,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
       const key = cacheKey({ workspaceId, credentialId, namespace }, request, target, sent);
       const name = key.toString('base64');
       const entry = refresh ? null : await find(workspaceId, key, name, maxAgeMs);
-      const answer = entry && answerOf(entry, request);
+      const answer = entry && toCachedAnswer(entry, request);
       if (answer) {
         hits += 1;
         return withStatus(answer, 'HIT');

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { CallOperation, Relayed } from '#libs/calls/call.ts';
-import { createdObjects, objectRouteOf } from './object-route.ts';
+import { createdObjects, findObjectRoute } from './object-route.ts';
 
 const routeOf = (method: Relayed['method'], path: string, operation: CallOperation = 'assistants') =>
-  objectRouteOf({ operation, relayed: { method, path } as Relayed });
+  findObjectRoute({ operation, relayed: { method, path } as Relayed });
 
 test.each<[Relayed['method'], string, string]>([
   ['GET', '/responses/resp_1', 'resp_1'],
@@ -33,7 +33,7 @@ test.each<[Relayed['method'], string]>([
 test('operations without stored objects have no such route', () => {
   for (const path of ['/images/generations', '/audio/speech', '/moderations', '/rerank'])
     expect(routeOf('POST', path)).toBeNull();
-  expect(objectRouteOf({ operation: 'chat' })).toBeNull();
+  expect(findObjectRoute({ operation: 'chat' })).toBeNull();
 });
 
 test('lists, deletions and creations are told apart', () => {

@@ -38,7 +38,7 @@ const idPositions: ReadonlyMap<string, number> = new Map([
 ]);
 
 /** null: the call does not use stored objects, although its body can name some. */
-export function objectRouteOf({
+export function findObjectRoute({
   operation,
   relayed,
 }: Pick<ForwardRequest, 'operation' | 'relayed'>): ObjectRoute | null {

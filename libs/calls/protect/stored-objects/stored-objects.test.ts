@@ -43,7 +43,7 @@ function answer(chunks: Iterable<string> | AsyncIterable<string>, contentType = 
   return { kind: 'relayed', status: 200, headers, attempts: [], ...nothing, body, done };
 }
 
-async function textOf(outcome: Outcome): Promise<string> {
+async function asText(outcome: Outcome): Promise<string> {
   if (outcome.kind !== 'relayed') throw new Error(`not relayed: ${JSON.stringify(outcome)}`);
   return Buffer.concat((await outcome.body.toArray()) as Buffer[]).toString();
 }
@@ -61,7 +61,7 @@ test('a list is followed page by page until one has objects of the workspace', a
       return answer([JSON.stringify({ object: 'list', data, has_more: true, last_id: data.at(-1)?.id })]);
     },
   );
-  expect(JSON.parse(await textOf(outcome))).toEqual({
+  expect(JSON.parse(await asText(outcome))).toEqual({
     object: 'list',
     data: [{ id: 'asst_250' }],
     has_more: true,
@@ -103,7 +103,7 @@ test('a paid answer is sent although the object that it creates cannot be record
   const outcome = await objects.through({ holder, target: {}, model: null }, requestOf('POST', '/threads'), () =>
     Promise.resolve(answer(['{"id":"thread_1"}'])),
   );
-  expect(await textOf(outcome)).toBe('{"id":"thread_1"}');
+  expect(await asText(outcome)).toBe('{"id":"thread_1"}');
   expect(warnings).toEqual(['a stored object could not be recorded']);
 });
 

@@ -7,7 +7,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { namedObjects } from './named-objects.ts';
 import type { Holder, ObjectKind, ObjectOwners } from './object-owners.ts';
-import { createdObjects, objectRouteOf, type ObjectRoute } from './object-route.ts';
+import { createdObjects, findObjectRoute, type ObjectRoute } from './object-route.ts';
 
 type Make = (request: ForwardRequest) => Promise<Outcome>;
 
@@ -123,7 +123,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
 
   return {
     async through({ holder, target, model }, request, make) {
-      const route = objectRouteOf(request);
+      const route = findObjectRoute(request);
       try {
         const named = namedObjects(request);
         if (route !== null && route.root !== null) named.add(route.root);

@@ -6,7 +6,7 @@ import type { CallResult } from './circuit.ts';
  * 500 and above). A rate limit causes a wait and is not a failure. A call that was refused here or left by its caller
  * does not count.
  */
-export function resultOf(ended: Ended, statuses: readonly number[] | null): CallResult {
+export function classifyCall(ended: Ended, statuses: readonly number[] | null): CallResult {
   if (ended === null) return 'none';
   if ('error' in ended) {
     const { kind } = ended.error;

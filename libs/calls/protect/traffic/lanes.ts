@@ -35,7 +35,7 @@ export type Lanes = {
   /** `model` must be short. */
   of: (target: Target, model: string) => Lane;
   /** Starts the rate-limit wait of a lane if the end of a call asks for one. */
-  noteEnd: (lane: Lane, ended: Ended) => void;
+  recordEnd: (lane: Lane, ended: Ended) => void;
   /** The permit of a call that is let through during a rate-limit wait. If it succeeds, the wait is over. */
   probe: (lane: Lane, permit: Permit) => Permit;
   /** Aborts when the credential changes. */
@@ -57,7 +57,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
   const channels = new Map<string, Channel>();
 
   /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
-  const noteEnd = (lane: Lane, ended: Ended): void => {
+  const recordEnd = (lane: Lane, ended: Ended): void => {
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
     const waitMs = rateLimitWaitMs(ended, wallClock.now());
@@ -103,7 +103,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
       probed: new AbortController(),
       permit: {
         release: (ended) => {
-          noteEnd(lane, ended);
+          recordEnd(lane, ended);
           queue.release();
         },
       },
@@ -131,7 +131,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
       }
       return lane;
     },
-    noteEnd,
+    recordEnd,
     probe,
     changeOf: (credentialId) => channels.get(credentialId)?.changed.signal ?? never,
     change(credentialId) {

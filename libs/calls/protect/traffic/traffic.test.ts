@@ -64,7 +64,7 @@ async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
   permit.release(outcome);
 }
 /** Returns why a call is rejected; undefined when it is admitted (and ended again). */
-async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
+async function readRefusal(more: Call = {}): Promise<GatewayError | undefined> {
   try {
     (await enter(more)).release(null);
     return undefined;
@@ -102,39 +102,39 @@ describe('a rate-limit wait', () => {
     [{ 'retry-after': new Date(1_009_000).toUTCString() }, 9_000],
   ])('after 429 with %j lasts exactly as long as the provider says', async (headers, waitMs) => {
     await make(answer(429, headers));
-    const refusal = await refusalOf();
+    const refusal = await readRefusal();
     expect(refusal).toMatchObject({ kind: 'rate_limited', code: 'provider_rate_limited', retryAfterMs: waitMs });
     now += waitMs - 101;
-    expect((await refusalOf())?.retryAfterMs).toBe(101);
+    expect((await readRefusal())?.retryAfterMs).toBe(101);
     // A call that comes slightly too early waits for the rest of the time.
     now += 100;
-    expect(await refusalOf()).toBeUndefined();
+    expect(await readRefusal()).toBeUndefined();
     expect(waits).toEqual([1]);
-    expect(await refusalOf()).toBeUndefined();
+    expect(await readRefusal()).toBeUndefined();
     expect(waits).toHaveLength(1);
   });
 
   test('does not affect another model or another credential', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ model: 'other' })).toBeUndefined();
-    expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
-    expect(await refusalOf()).toBeDefined();
+    expect(await readRefusal({ model: 'other' })).toBeUndefined();
+    expect(await readRefusal({ key: 'vk_2' })).toBeUndefined();
+    expect(await readRefusal()).toBeDefined();
   });
 
   test('does not begin with a 429 that gives no time, with an exhausted quota, or with a shorter time later', async () => {
     await make(answer(429));
-    expect(await refusalOf()).toBeUndefined();
+    expect(await readRefusal()).toBeUndefined();
     (await enter()).release({ ...answer(429, { 'retry-after': '60' }), errorCode: 'insufficient_quota' });
-    expect(await refusalOf()).toBeUndefined();
+    expect(await readRefusal()).toBeUndefined();
     const [long, short] = [await enter(), await enter()];
     long.release(answer(429, { 'retry-after': '60' }));
     short.release(answer(429, { 'retry-after': '1' }));
-    expect((await refusalOf())?.retryAfterMs).toBe(60_000);
+    expect((await readRefusal())?.retryAfterMs).toBe(60_000);
   });
 
   test('is waited for by a batch line, never for a shorter time', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ isBackground: true })).toBeUndefined();
+    expect(await readRefusal({ isBackground: true })).toBeUndefined();
     expect(waits).toEqual([60_000]);
   });
 
@@ -144,15 +144,15 @@ describe('a rate-limit wait', () => {
 
     test('lets one call through every five minutes, and tells all others what the provider asked for', async () => {
       now += 5 * minute - 1;
-      expect((await refusalOf())?.retryAfterMs).toBe(86_400_000 - 5 * minute + 1);
+      expect((await readRefusal())?.retryAfterMs).toBe(86_400_000 - 5 * minute + 1);
       now += 1;
       const probe = await enter();
-      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      expect(await readRefusal()).toMatchObject({ code: 'provider_rate_limited' });
       probe.release(answer(429, { 'retry-after': '86400' }));
-      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      expect(await readRefusal()).toMatchObject({ code: 'provider_rate_limited' });
       now += 5 * minute;
       await make(answer(429));
-      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      expect(await readRefusal()).toMatchObject({ code: 'provider_rate_limited' });
     });
 
     test('ends with a probe that succeeds, and the batch lines that wait go at once', async () => {
@@ -180,14 +180,14 @@ describe('a rate-limit wait', () => {
       await make(failed('provider_failed'));
       await make(answer(400));
       await make(answer(200));
-      expect(await refusalOf()).toBeUndefined();
-      expect(await refusalOf()).toBeUndefined();
+      expect(await readRefusal()).toBeUndefined();
+      expect(await readRefusal()).toBeUndefined();
     });
 
     test('ends with a stream that begins', async () => {
       now += 5 * minute;
       (await enter()).begun?.();
-      expect(await refusalOf()).toBeUndefined();
+      expect(await readRefusal()).toBeUndefined();
     });
 
     test('is probed at once with a changed credential, by a batch line that has resolved it again', async () => {
@@ -195,7 +195,7 @@ describe('a rate-limit wait', () => {
         new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
       traffic = createTraffic({ clock, random: () => 0, sleep: sleepUntilAborted });
       await make(answer(429, { 'retry-after': '86400' }));
-      const waiting = refusalOf({ isBackground: true });
+      const waiting = readRefusal({ isBackground: true });
       const change = traffic.changeOf('vk_1');
       traffic.credentialChanged('vk_2');
       expect(change.aborted).toBe(false);
@@ -203,15 +203,15 @@ describe('a rate-limit wait', () => {
       expect(change.aborted).toBe(true);
       expect(await waiting).toMatchObject({ kind: 'rate_limited', code: 'credential_changed', retryAfterMs: 0 });
       const probe = await enter({ isBackground: true });
-      expect(await refusalOf()).toMatchObject({ code: 'provider_rate_limited' });
+      expect(await readRefusal()).toMatchObject({ code: 'provider_rate_limited' });
       probe.release(answer(200));
-      expect(await refusalOf()).toBeUndefined();
+      expect(await readRefusal()).toBeUndefined();
     });
   });
 
   test('does not apply to a call that ignores rate-limit waits', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ obeysRateLimit: false })).toBeUndefined();
+    expect(await readRefusal({ obeysRateLimit: false })).toBeUndefined();
   });
 });
 
@@ -228,8 +228,8 @@ describe('a queue', () => {
     };
     const waiting = [wait('line', { isBackground: true }), wait('first'), wait('second')];
     expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
-    expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
-    expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
+    expect(await readRefusal()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
+    expect(await readRefusal({ key: 'vk_2' })).toBeUndefined();
     for (const permit of passes) permit.release(answer(200));
     const [first, second] = await Promise.all(waiting.slice(1));
     expect(order).toEqual(['first', 'second']);
@@ -255,14 +255,14 @@ describe('a queue', () => {
   test('lets no call wait longer than its limit', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1, waitMsMax: 5 });
     await enter();
-    expect(await refusalOf()).toMatchObject({ code: 'provider_busy' });
+    expect(await readRefusal()).toMatchObject({ code: 'provider_busy' });
     expect(traffic.stats()).toMatchObject({ inFlight: 1, waitingLive: 0 });
   });
 
   test('ends its waits when the process stops', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
     await enter();
-    const waiting = refusalOf();
+    const waiting = readRefusal();
     traffic.stop();
     expect(await waiting).toMatchObject({ code: 'shutting_down' });
   });
@@ -270,7 +270,7 @@ describe('a queue', () => {
   test('does not send a call that waited when a rate-limit wait began meanwhile', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
     const held = await enter();
-    const waiting = refusalOf();
+    const waiting = readRefusal();
     held.release(answer(429, { 'retry-after': '5' }));
     expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
     expect(traffic.stats().inFlight).toBe(0);
@@ -286,15 +286,15 @@ describe('a circuit', () => {
 
   test('opens after a number of failures in a row, for its credential and model only, and names its target', async () => {
     await fail(2);
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
     await fail(1);
-    const refusal = await refusalOf({ breaker });
+    const refusal = await readRefusal({ breaker });
     expect(refusal).toMatchObject({ kind: 'unavailable', code: 'circuit_open', retryAfterMs: 30_000 });
     expect(refusal?.message).toContain('label-vk_1');
     expect(isOpen(traffic)).toBe(true);
-    expect(await refusalOf({ breaker, model: 'other' })).toBeUndefined();
-    expect(await refusalOf({ breaker, key: 'vk_2' })).toBeUndefined();
-    expect(await refusalOf()).toBeUndefined();
+    expect(await readRefusal({ breaker, model: 'other' })).toBeUndefined();
+    expect(await readRefusal({ breaker, key: 'vk_2' })).toBeUndefined();
+    expect(await readRefusal()).toBeUndefined();
   });
 
   test('starts its count again after a success, and ignores outcomes that say nothing about the provider', async () => {
@@ -304,9 +304,9 @@ describe('a circuit', () => {
     for (const outcome of [answer(429), failed('unavailable'), failed('invalid_request'), null]) {
       await make(outcome, { breaker });
     }
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
     await fail(1, answer(503));
-    expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
+    expect(await readRefusal({ breaker })).toMatchObject({ code: 'circuit_open' });
   });
 
   test('is half open after its cooldown: one probe goes, other calls are rejected, and its success closes the circuit', async () => {
@@ -314,11 +314,11 @@ describe('a circuit', () => {
     now += 30_000;
     expect(isOpen(traffic)).toBe(false);
     const probe = await enter({ breaker });
-    expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
+    expect(await readRefusal({ breaker })).toMatchObject({ code: 'circuit_open' });
     probe.release(answer(200));
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
     await fail(2);
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
   });
 
   test('opens again when a probe fails; when the caller of a probe leaves, the next call is the probe', async () => {
@@ -326,7 +326,7 @@ describe('a circuit', () => {
     now += 30_000;
     await make(null, { breaker });
     await make(answer(500), { breaker });
-    expect((await refusalOf({ breaker }))?.retryAfterMs).toBe(30_000);
+    expect((await readRefusal({ breaker }))?.retryAfterMs).toBe(30_000);
   });
 
   test('closes when a probe starts to stream', async () => {
@@ -334,24 +334,24 @@ describe('a circuit', () => {
     now += 30_000;
     const probe = await enter({ breaker });
     probe.begun?.();
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
     probe.release(failed('provider_failed'));
     await fail(1);
-    expect(await refusalOf({ breaker })).toBeUndefined();
+    expect(await readRefusal({ breaker })).toBeUndefined();
     await fail(1);
-    expect(await refusalOf({ breaker })).toBeDefined();
+    expect(await readRefusal({ breaker })).toBeDefined();
   });
 
   test('uses the share of failures once there were enough calls', async () => {
     const share: BreakerPolicy = { ...breaker, failuresInRow: null, failureShare: 0.5, callsMin: 4 };
     for (const status of [500, 500, 200]) await make(answer(status), { breaker: share });
-    expect(await refusalOf({ breaker: share })).toBeUndefined();
+    expect(await readRefusal({ breaker: share })).toBeUndefined();
     await make(answer(200), { breaker: share });
     await make(answer(500), { breaker: share });
-    expect(await refusalOf({ breaker: share })).toMatchObject({ code: 'circuit_open' });
+    expect(await readRefusal({ breaker: share })).toMatchObject({ code: 'circuit_open' });
     const all: BreakerPolicy = { ...share, failureShare: 1, callsMin: 2 };
     for (const status of [500, 500]) await make(answer(status), { breaker: all });
-    expect(await refusalOf({ breaker: all })).toMatchObject({ code: 'circuit_open' });
+    expect(await readRefusal({ breaker: all })).toMatchObject({ code: 'circuit_open' });
   });
 
   test('uses the share of the last hundred calls only', async () => {
@@ -361,22 +361,22 @@ describe('a circuit', () => {
     };
     await times(1_000, 200);
     await times(49, 500);
-    expect(await refusalOf({ breaker: share })).toBeUndefined();
+    expect(await readRefusal({ breaker: share })).toBeUndefined();
     await times(1, 500);
-    expect(await refusalOf({ breaker: share })).toMatchObject({ code: 'circuit_open' });
+    expect(await readRefusal({ breaker: share })).toMatchObject({ code: 'circuit_open' });
   });
 
   test('counts the statuses that it lists, and no others', async () => {
     const listing: BreakerPolicy = { ...breaker, failuresInRow: 1, statuses: [401] };
     await make(answer(503), { breaker: listing });
-    expect(await refusalOf({ breaker: listing })).toBeUndefined();
+    expect(await readRefusal({ breaker: listing })).toBeUndefined();
     await make(answer(401), { breaker: listing });
-    expect(await refusalOf({ breaker: listing })).toBeDefined();
+    expect(await readRefusal({ breaker: listing })).toBeDefined();
   });
 
   test('makes a batch line wait until it is half open', async () => {
     await fail(3);
-    expect(await refusalOf({ breaker, isBackground: true })).toBeUndefined();
+    expect(await readRefusal({ breaker, isBackground: true })).toBeUndefined();
     expect(waits).toEqual([30_000]);
   });
 
@@ -400,13 +400,13 @@ test('stores a short name for a model whose name has megabytes', async () => {
   const [known] = traffic.circuits.all();
   expect(known?.model.length).toBeLessThan(300);
   await make(answer(429, { 'retry-after': '60' }), { model: one });
-  expect(await refusalOf({ model: one })).toBeDefined();
-  expect(await refusalOf({ model: two })).toBeUndefined();
+  expect(await readRefusal({ model: one })).toBeDefined();
+  expect(await readRefusal({ model: two })).toBeUndefined();
 });
 
 test('limits what is remembered of models, and forgets rate-limit waits last', async () => {
   await make(answer(429, { 'retry-after': '60' }), { model: 'paused' });
   for (let n = 0; n < 500; n += 1) await make(answer(200), { model: `m${n}` });
-  expect(await refusalOf({ model: 'paused' })).toBeDefined();
+  expect(await readRefusal({ model: 'paused' })).toBeDefined();
   expect(traffic.stats().rateLimited).toBe(1);
 });

@@ -3,7 +3,7 @@ import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
 import { spreadWait } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import { reasonOf, resultOf } from './call-result.ts';
+import { reasonOf, classifyCall } from './call-result.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { createLanes, type Lane, type Lanes, type Permit } from './lanes.ts';
@@ -172,11 +172,11 @@ export function createTraffic(deps: Deps): Traffic {
     return {
       ...(isProbe ? { begun: () => judge('success') } : {}),
       release: (ended) => {
-        const result = resultOf(ended, statuses);
+        const result = classifyCall(ended, statuses);
         if (result === 'failure') known.reason = reasonOf(ended);
         // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
         if (!isJudged || result === 'failure') judge(result);
-        lanes.noteEnd(lane, ended);
+        lanes.recordEnd(lane, ended);
         lane.queue.release();
       },
     };

@@ -48,7 +48,7 @@ export function pickHeaders(
 }
 
 /** Returns the first of these headers that is present and contains no secret, as the provider's own id of the call. */
-export function requestIdOf(
+export function findRequestId(
   headers: IncomingHttpHeaders,
   names: readonly string[],
   secrets: readonly string[],

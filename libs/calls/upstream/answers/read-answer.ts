@@ -55,16 +55,16 @@ export function scanParts(
     for (const { name, valueStart, valueEnd } of scanMembers(bytes)) {
       values.set(name, bytes.subarray(valueStart, valueEnd));
     }
-    const textOf = (raw: Buffer | undefined): string | null => {
+    const asText = (raw: Buffer | undefined): string | null => {
       if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to read');
       return raw?.toString() ?? null;
     };
-    const parse = (name: string): unknown => JSON.parse(textOf(values.get(name)) ?? 'null');
+    const parse = (name: string): unknown => JSON.parse(asText(values.get(name)) ?? 'null');
     const list = answerLists[operation];
     const raw = values.get(list);
     const isList = raw?.[0] === 0x5b;
     const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
-    const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
+    const reason = first?.[0] === 0x7b ? asText(memberValue(first, 'finish_reason') ?? undefined) : null;
     const read = {
       error: parse('error'),
       usage: parse('usage'),
@@ -75,7 +75,7 @@ export function scanParts(
       ...read,
       [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,
     });
-    return { ...parts, error: textOf(values.get('error')) };
+    return { ...parts, error: asText(values.get('error')) };
   } catch {
     return null;
   }

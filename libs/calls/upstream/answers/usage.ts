@@ -1,4 +1,4 @@
-import { tierOf, type Usage, type UsageDetails } from '#libs/prices/usage.ts';
+import { readServiceTier, type Usage, type UsageDetails } from '#libs/prices/usage.ts';
 
 /** Returns the members of a JSON object; none for anything else. */
 export function asRecord(value: unknown): Readonly<Record<string, unknown>> {
@@ -34,7 +34,7 @@ export function readUsage(usage: unknown, tier?: unknown): Usage | null {
   // These figures are rare. Without them, nearly all calls have an object of four numbers.
   for (const [name, member] of inputDetails) addCount(read, name, ofInput[member]);
   for (const [name, member] of outputDetails) addCount(read, name, ofOutput[member]);
-  return Object.assign(read, tierOf(tier));
+  return Object.assign(read, readServiceTier(tier));
 }
 
 type CountedDetail = Exclude<keyof UsageDetails, 'serviceTier' | 'isImplausible'>;

@@ -9,7 +9,7 @@ import { createEgress, type Egress } from './egress.ts';
 import { parseEgressAllow } from './egress-allow.ts';
 import { startExchange } from './exchange.ts';
 import type { Lookup } from './name-lookup.ts';
-import { lazyFaultsOf } from '../provider-faults.ts';
+import { createLazyFaults } from '../provider-faults.ts';
 
 const cleanups: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -151,7 +151,7 @@ describe('one workspace beside another', () => {
         {
           timeouts: { ...defaultTimeouts, connectMs },
           signal: left.signal,
-          faults: lazyFaultsOf('h', []),
+          faults: createLazyFaults('h', []),
           workspaceId: 'ws',
         },
         { head: () => {}, data: () => {}, end: () => {}, fail: resolve },

@@ -3,7 +3,7 @@ import { quickTimeouts } from '#libs/calls/timeouts.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Egress } from './egress.ts';
 import { fetchWhole } from './fetch-whole.ts';
-import { lazyFaultsOf } from '../provider-faults.ts';
+import { createLazyFaults } from '../provider-faults.ts';
 
 const bytesMax = 262_144;
 const keysMax = 100;
@@ -35,7 +35,7 @@ export async function fetchKeySet(
       timeouts,
       signal: signal ?? new AbortController().signal,
       workspaceId,
-      faults: lazyFaultsOf('The key server', []),
+      faults: createLazyFaults('The key server', []),
       bytesMax,
     },
   );

@@ -4,7 +4,7 @@ import type { Resource } from '#libs/providers/provider.ts';
 import { quickTimeouts as timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
 import { fetchWhole, type FetchOptions } from './fetch-whole.ts';
-import { lazyFaultsOf } from '../provider-faults.ts';
+import { createLazyFaults } from '../provider-faults.ts';
 
 const countMax = 20;
 /**
@@ -71,7 +71,7 @@ async function fetchOne(text: string, options: Omit<FetchOptions, 'faults'>): Pr
   try {
     const { status, headers, body } = await fetchWhole(outbound, {
       ...options,
-      faults: lazyFaultsOf(url.host, []),
+      faults: createLazyFaults(url.host, []),
     });
     if (status !== 200) throw unavailable(`${url.host} returned status ${status}.`);
     return { contentType: (headers['content-type'] ?? '').split(';', 1)[0]?.trim() ?? '', bytes: body };

@@ -5,13 +5,13 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type { OutboundRequest, Provider, ProviderError } from '#libs/providers/provider.ts';
 import type { Target } from '#libs/calls/call.ts';
-import { timeoutsOf, type Timeouts } from '#libs/calls/timeouts.ts';
+import { mergeTimeouts, type Timeouts } from '#libs/calls/timeouts.ts';
 import { authorize } from '../authorize.ts';
-import { checkOrigin, secretsOf } from '../credential.ts';
+import { checkOrigin, getSecrets } from '../credential.ts';
 import type { Egress } from './egress.ts';
 import { readError } from '../error-body.ts';
 import { fetchWhole } from './fetch-whole.ts';
-import { lazyFaultsOf } from '../provider-faults.ts';
+import { createLazyFaults } from '../provider-faults.ts';
 
 export type PlainRequest = {
   method: OutboundRequest['method'];
@@ -68,15 +68,15 @@ export async function plainRequest(
     );
   }
   egress.check(target.baseUrl);
-  const secrets = secretsOf(target);
-  const faults = lazyFaultsOf(target.label, secrets);
+  const secrets = getSecrets(target);
+  const faults = createLazyFaults(target.label, secrets);
   const address = provider.fineTuning(path, target);
   checkOrigin(target, address.origin);
   const sent = [...address.headers, ...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'];
   const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
   const fetching = {
     egress,
-    timeouts: timeoutsOf(timeouts, own),
+    timeouts: mergeTimeouts(timeouts, own),
     signal,
     faults,
     workspaceId: target.workspaceId,

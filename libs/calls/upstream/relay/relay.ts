@@ -6,13 +6,13 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type { Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
-import { admittedHeaders, pickHeaders, requestIdOf } from '../answers/answer-headers.ts';
+import { admittedHeaders, pickHeaders, findRequestId } from '../answers/answer-headers.ts';
 import { authorize } from '../authorize.ts';
-import { checkOrigin, secretsOf } from '../credential.ts';
+import { checkOrigin, getSecrets } from '../credential.ts';
 import type { Egress } from '../egress/egress.ts';
 import { errorBody } from '../error-body.ts';
 import { startExchange, type Flow, type SendWatch } from '../egress/exchange.ts';
-import { lazyFaultsOf, type Faults } from '../provider-faults.ts';
+import { createLazyFaults, type Faults } from '../provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
 /** A pass-through call that was checked and is ready to be sent. */
@@ -60,8 +60,8 @@ export function prepareRelay(
     );
   }
   egress.check(target.baseUrl);
-  const secrets = secretsOf(target);
-  const faults = lazyFaultsOf(target.label, secrets);
+  const secrets = getSecrets(target);
+  const faults = createLazyFaults(target.label, secrets);
   const { relayed } = request;
   return { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts };
 }
@@ -105,7 +105,7 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
   const head = () => ({
     kind: 'relayed' as const,
     status,
-    providerRequestId: requestIdOf(received, provider.requestIdHeaders, secrets),
+    providerRequestId: findRequestId(received, provider.requestIdHeaders, secrets),
     attempts,
     usage: null,
     model: null,

@@ -36,7 +36,7 @@ export function decodeResponses({ json, text }: Received): Asked {
     echoed: echoOf(json),
     ask: {
       hash: hashText(`${model}\n${JSON.stringify([json['instructions'] ?? null, input])}`),
-      lastUserText: isObject(spoken) ? textOf(spoken['content']) : '',
+      lastUserText: isObject(spoken) ? asText(spoken['content']) : '',
       endsWithToolResult: isObject(last) && last['type'] === 'function_call_output',
       rawBody: text,
       promptTokens: countTokens(JSON.stringify(input)) + countTokens(optionalText(json['instructions']) ?? ''),
@@ -75,7 +75,7 @@ function readFormat(text: unknown): unknown {
   return format['type'] === 'json_schema' ? (format['schema'] ?? null) : null;
 }
 
-function textOf(content: unknown): string {
+function asText(content: unknown): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) return '';
   return content.map((part: unknown) => (isObject(part) ? (optionalText(part['text']) ?? '') : '')).join('\n');

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { GuardrailList, type Guardrail } from '#libs/contracts/configs/guardrails.ts';
 import { isQuick } from './is-quick.ts';
-import type { TextWork } from '../judge-texts.ts';
+import type { TextWork } from '../check-texts.ts';
 import { isTextCheck } from './text-checks.ts';
 
 function workOf(checks: object, text: string): TextWork {

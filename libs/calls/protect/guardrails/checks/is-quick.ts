@@ -1,5 +1,5 @@
 import { patternSize } from '#libs/contracts/pattern-size.ts';
-import type { TextWork } from '../judge-texts.ts';
+import type { TextWork } from '../check-texts.ts';
 import { requiredLiterals } from './required-literals.ts';
 import { isSearch, type TextCheck } from './text-checks.ts';
 

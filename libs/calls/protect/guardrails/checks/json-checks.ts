@@ -7,7 +7,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
  * Returns the JSON value in a text: the text itself, the first fenced block, or the part from the first brace to the
  * last. undefined when there is none.
  */
-export function jsonOfText(text: string): unknown {
+export function extractJson(text: string): unknown {
   const trimmed = text.trim();
   const candidates = [
     () => trimmed,

@@ -1,6 +1,6 @@
 import type { GuardrailCheck } from '#libs/contracts/configs/guardrail-checks.ts';
 import { hasCode } from './code-blocks.ts';
-import { compileSchema, countKeys, jsonOfText } from './json-checks.ts';
+import { compileSchema, countKeys, extractJson } from './json-checks.ts';
 import { compilePattern } from './patterns.ts';
 
 /** The result of a check. `data` is shown in the results and never contains the text that was checked. */
@@ -48,7 +48,7 @@ export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.
 export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
 
 /**
- * Checks one text. Has no time limit itself, see `judgeTexts`. Throws invalid_request for a pattern or schema that
+ * Checks one text. Has no time limit itself, see `checkTexts`. Throws invalid_request for a pattern or schema that
  * cannot be used.
  */
 export function checkText(check: TextCheck, text: string): Finding {
@@ -73,7 +73,7 @@ export function checkText(check: TextCheck, text: string): Finding {
     case 'jsonSchema': {
       const { schema, not } = check.parameters;
       const validate = compileSchema(schema);
-      const value = jsonOfText(text);
+      const value = extractJson(text);
       if (value === undefined) return { verdict: not, data: { not, explanation: 'The text contains no JSON.' } };
       const valid = validate(value);
       if (valid === 'too_deep') return { verdict: false, data: { not, explanation: 'The JSON is nested too deeply.' } };
@@ -81,7 +81,7 @@ export function checkText(check: TextCheck, text: string): Finding {
     }
     case 'jsonKeys': {
       const { keys, operator } = check.parameters;
-      const value = jsonOfText(text);
+      const value = extractJson(text);
       const present = value === undefined ? 0 : countKeys(value, keys);
       const data = { operator, present, missing: keys.length - present };
       if (value === undefined) return { verdict: false, data: { ...data, explanation: 'The text contains no JSON.' } };

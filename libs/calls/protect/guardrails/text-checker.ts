@@ -1,20 +1,20 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
 import { isQuick } from './checks/is-quick.ts';
-import { judgeTexts, type Judged, type TextWork } from './judge-texts.ts';
-import type { ThreadFindings, ThreadWork } from './judge-texts-worker.ts';
+import { checkTexts, type TimedFinding, type TextWork } from './check-texts.ts';
+import type { ThreadFindings, ThreadWork } from './check-texts-worker.ts';
 import type { TextCheck } from './checks/text-checks.ts';
 
 type Caller = { workspaceId: string; signal: AbortSignal };
 
-export type TextJudge = {
+export type TextChecker = {
   /**
    * Checks the texts of one phase of a call: synchronously if that is certainly quick, otherwise in a thread and within
    * a time limit. Returns one result for each check. Checks that ran out of time have not passed (`guardrail_timeout`).
    * Throws invalid_request for a pattern or schema that cannot be used, `server_overloaded` when too many calls of the
    * workspace wait, and the reason of `signal`.
    */
-  judge: (work: TextWork, caller: Caller) => Judged[] | Promise<Judged[]>;
+  judge: (work: TextWork, caller: Caller) => TimedFinding[] | Promise<TimedFinding[]>;
   /**
    * Whether an expression matches in a text, with the same rules as for the checks of guardrails. An expression that
    * takes too long counts as not found.
@@ -24,7 +24,7 @@ export type TextJudge = {
   stop: () => Promise<void>;
 };
 
-export type TextJudgeOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'> & {
+export type TextCheckerOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'> & {
   /**
    * The maximum time that the checks of one phase of a call can take together. Default 250 ms; ordinary ones take
    * microseconds.
@@ -37,15 +37,15 @@ export type TextJudgeOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'>
 const graceMs = 5_000;
 
 /** Runs tenants' expressions and schemas without blocking other calls. */
-export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOptions): TextJudge {
+export function createTextChecker({ timeoutMs = 250, ...options }: TextCheckerOptions): TextChecker {
   const lane = createThreadLane<ThreadWork, ThreadFindings>({
     ...options,
-    module: new URL('./judge-texts-worker.ts', import.meta.url),
+    module: new URL('./check-texts-worker.ts', import.meta.url),
     threadMemoryMb: 256,
     idleTimeoutMs: 10_000,
   });
 
-  const outOfTime: Judged = {
+  const outOfTime: TimedFinding = {
     verdict: false,
     data: {
       code: 'guardrail_timeout',
@@ -54,7 +54,7 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
     durationMs: timeoutMs,
   };
 
-  const judgeInThread: TextJudge['judge'] = async (work, { workspaceId, signal }) => {
+  const judgeInThread: TextChecker['judge'] = async (work, { workspaceId, signal }) => {
     const options = { timeoutMs: timeoutMs + graceMs, group: workspaceId, signal };
     const found = await lane.run({ ...work, timeoutMs }, options);
     const { judged, refusal } = found ?? { judged: [], refusal: null };
@@ -64,10 +64,10 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
     return work.checks.map((_check, index) => judged[index] ?? outOfTime);
   };
 
-  const judge: TextJudge['judge'] = (work, caller) => {
+  const judge: TextChecker['judge'] = (work, caller) => {
     if (!isQuick(work)) return judgeInThread(work, caller);
-    const judged: Judged[] = [];
-    judgeTexts(work, judged);
+    const judged: TimedFinding[] = [];
+    checkTexts(work, judged);
     return judged;
   };
 
@@ -82,7 +82,7 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
         parameters: { rule, not: false },
       };
       const texts = { said: [text], measured: [], unreadable: null };
-      const isFound = ([judged]: Judged[]): boolean => judged?.verdict === true;
+      const isFound = ([judged]: TimedFinding[]): boolean => judged?.verdict === true;
       const judging = judge({ checks: [check], texts }, caller);
       return judging instanceof Promise ? judging.then(isFound) : isFound(judging);
     },

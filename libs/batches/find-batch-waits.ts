@@ -16,7 +16,7 @@ const nothing = { lines: null, target: null, model: null, since: null, until: nu
  * Returns why an open batch makes less progress than it could: it is paused, its lines wait for something, or its
  * chunks wait for a worker. Empty for a batch that runs freely and for one that finalizes or has ended.
  */
-export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
+export async function findBatchWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   if (batch.paused_at !== null) {
     const message = 'The batch is paused. No lines are called until it is resumed.';
     return [{ ...nothing, reason: 'paused', message, since: toUnixSeconds(batch.paused_at) }];

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { findGaps, judgeProcess, type DayTally, type KnownProcess } from './judge-process.ts';
+import { findGaps, assessProcess, type DayTally, type KnownProcess } from './assess-process.ts';
 
 const said = (given: Partial<KnownProcess> = {}): KnownProcess => ({
   process_id: 'p',
@@ -27,7 +27,7 @@ const tally = (first: number, last: number, rows = last - first + 1, on = day): 
   last,
 });
 const judge = (process: KnownProcess | undefined, tallies: DayTally[], firstDay: string | null = day) => {
-  const { state, rows, missing, earlierRows, expected, lateRows } = judgeProcess('p', process, tallies, firstDay);
+  const { state, rows, missing, earlierRows, expected, lateRows } = assessProcess('p', process, tallies, firstDay);
   return { state, rows, missing, earlierRows, expected, lateRows };
 };
 

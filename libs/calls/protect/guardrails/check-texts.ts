@@ -4,7 +4,7 @@ import { checkText, isSearch, type Finding, type TextCheck } from './checks/text
 /** The checks of one phase that read texts, and the texts. */
 export type TextWork = { checks: readonly TextCheck[]; texts: CallTexts };
 
-export type Judged = Finding & { durationMs: number };
+export type TimedFinding = Finding & { durationMs: number };
 
 // Longer texts are not checked, and so do not pass.
 const textCharsMax = 2_000_000;
@@ -13,7 +13,7 @@ const textCharsMax = 2_000_000;
  * Adds the result of each check to `judged`, in order, so that the results survive a timeout. Has no time limit itself.
  * Throws invalid_request for a pattern or a schema that cannot be used.
  */
-export function judgeTexts({ checks, texts }: TextWork, judged: Judged[]): void {
+export function checkTexts({ checks, texts }: TextWork, judged: TimedFinding[]): void {
   for (const check of checks) {
     const start = performance.now();
     const finding = judge(check, texts);

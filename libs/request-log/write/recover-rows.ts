@@ -23,7 +23,7 @@ const fileName = /^([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.rows$/;
  * files. Several processes can do this concurrently: rows that are already in the database are skipped. Rejects if the
  * folder is not readable; a missing folder has no files. After `givenUp` it leaves the rest.
  */
-export async function adoptRows(options: {
+export async function recoverRows(options: {
   folder: string;
   /** The process whose own file is skipped. */
   processId: string;

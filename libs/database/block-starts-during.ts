@@ -8,7 +8,7 @@ import { createDatabase, createPool } from './pool.ts';
  * Runs `work` while no process can start: each takes the lock of the migrations first, and waits for it for up to ten minutes.
  * Throws ConfigurationError if another process has the lock, because it migrates or restores.
  */
-export async function holdStarts<Result>(
+export async function blockStartsDuring<Result>(
   options: { connectionString: string; applicationName: string },
   logger: Logger,
   work: () => Promise<Result>,

@@ -11,7 +11,7 @@ export type DayTally = { day: string; rows: number; first: number; last: number 
 /** The report of a process: its row, and `first_kept`, its first sequence on the first checked day. */
 export type KnownProcess = Selectable<RequestLogProcessTable> & { is_silent: boolean; first_kept: number | null };
 
-export type JudgedProcess = {
+export type ProcessAssessment = {
   processId: string;
   /**
    * `ended`: stopped cleanly, after its last row was written. `silent`: no clean stop and no recent report, because it
@@ -38,12 +38,12 @@ export type JudgedProcess = {
  * existing row, or the last that the process reported as recorded (if it is running: as written). `firstDay` is the first
  * checked day; rows of earlier days, which were deleted or not requested, are not missing.
  */
-export function judgeProcess(
+export function assessProcess(
   processId: string,
   said: KnownProcess | undefined,
   tallies: readonly DayTally[],
   firstDay: string | null,
-): JudgedProcess {
+): ProcessAssessment {
   const rows = tallies.reduce((sum, tally) => sum + tally.rows, 0);
   const first = rows === 0 ? null : Math.min(...tallies.map((tally) => tally.first));
   const last = rows === 0 ? null : Math.max(...tallies.map((tally) => tally.last));
@@ -65,7 +65,7 @@ export function judgeProcess(
   };
 }
 
-function stateOf(said: KnownProcess | undefined): JudgedProcess['state'] {
+function stateOf(said: KnownProcess | undefined): ProcessAssessment['state'] {
   if (said === undefined) return 'unknown';
   if (said.stopped_at !== null) return 'ended';
   return said.is_silent ? 'silent' : 'running';
