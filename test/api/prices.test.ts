@@ -293,7 +293,7 @@ test('the command shows prices, and replaces them from a file while Sluice runs'
     expect(await sluice('refresh', '--file', file)).toMatch(/^stored: /m);
     expect(await sluice('refresh', '--file', file)).toMatch(/^not stored: /m);
     await writeFile(file, JSON.stringify({ ...table, providers: { openai: { models: { a: { input: 2.5 } } } } }));
-    await expect(sluice('refresh', '--file', file)).rejects.toThrow(/no price table[^]*input/);
+    await expect(sluice('refresh', '--file', file)).rejects.toThrow(/not a valid price table[^]*input/);
   } finally {
     await rm(file, { force: true });
   }
