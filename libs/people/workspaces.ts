@@ -163,7 +163,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     },
   },
 
-  view: ({ slug, data, created_at, updated_at, deleted_at }, nowMs) => ({
+  view: ({ slug, data, created_at, deleted_at }, nowMs) => ({
     name: data.name,
     description: data.description ?? null,
     status: deleted_at ? 'archived' : 'active',
@@ -183,8 +183,6 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     rate_limits: data.rate_limits ?? [],
     pricing_adjustments: shownAdjustments(data.pricing_adjustments),
     allowed_networks: data.allowed_networks ?? null,
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
   }),
   viewSchema: WorkspaceObject,
 

@@ -69,7 +69,7 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     input: Partial<z.output<z.ZodObject<Shape>>>,
     context: CheckContext<Data, Deps>,
   ): Checked<Data> | Promise<Checked<Data>>;
-  /** The public form beyond id, `object` and slug; never a secret. `nowMs` is the database's clock. */
+  /** The public form beyond id, `object`, slug and times; never a secret. `nowMs` is the database's clock. */
   view(row: ResourceRow<Data>, nowMs: number): object;
   /** Documents `view`. */
   viewSchema: z.ZodObject;

@@ -115,6 +115,15 @@ export const findBaseModel = (
   { id, slug }: Pick<ResourceRow, 'id' | 'slug'>,
 ): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });
 
+/** The times of a record as answers have them, ISO 8601 (REC-1), if its schema has both: a session has no changes. */
+export const timesOf = (
+  { viewSchema }: { viewSchema: z.ZodObject },
+  { created_at, updated_at }: Pick<ResourceRow, 'created_at' | 'updated_at'>,
+): object =>
+  'last_updated_at' in viewSchema.shape
+    ? { created_at: created_at.toISOString(), last_updated_at: updated_at.toISOString() }
+    : {};
+
 export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
 
 /** `ApiKeys` for `API keys` and `api_keys`: the form of names in operation IDs. */

@@ -6,12 +6,7 @@ import type { Authors, ResourceRow } from './resource-row.ts';
 export const viewOf = (kind: AnyResource, row: ResourceRow<object>, nowMs: number): object => ({
   ...findBaseModel(kind, row),
   ...kind.view(row, nowMs),
-});
-
-/** The times of a record as answers have them: ISO 8601 (REC-1). */
-export const timesOf = ({ created_at, updated_at }: Pick<ResourceRow, 'created_at' | 'updated_at'>) => ({
-  created_at: created_at.toISOString(),
-  last_updated_at: updated_at.toISOString(),
+  ...timesOf(kind, row),
 });
 
 /** Who owns a record and changed it last, as answers have them. */

@@ -10,7 +10,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/define-kind.ts';
 import { requireGuardrails } from './guardrails.ts';
 import { versionId } from '#libs/records/traits/versions.ts';
-import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
+import { authorsOf } from '#libs/records/resource-view.ts';
 
 const secretInConfig = { secret_in_config: 'the config contains a credential: store it in a virtual key instead' };
 
@@ -114,7 +114,6 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
       config: redactSecrets(data.config),
       format: 'json',
       ...authorsOf(row),
-      ...timesOf(row),
       updated_at: updated_at.toISOString(),
     };
   },

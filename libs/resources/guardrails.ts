@@ -14,7 +14,7 @@ import { defineKind, recordsLimit, type CheckContext } from '#libs/resources/def
 import { idOfName, ofWorkspaceOrShared } from '#libs/records/find-by-name.ts';
 import { versionId } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { authorsOf, timesOf } from '#libs/records/resource-view.ts';
+import { authorsOf } from '#libs/records/resource-view.ts';
 import { readDocument } from '#libs/credentials/configs/config-document.ts';
 import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { guardrailNamesIn } from '#libs/credentials/configs/guardrail-names.ts';
@@ -101,7 +101,6 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
       checks: shownChecks(data.checks),
       actions: shownActions(data.actions),
       ...authorsOf(row),
-      ...timesOf(row),
     };
   },
   viewSchema: GuardrailObject,

@@ -5,7 +5,6 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineKind } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { Authors } from '#libs/records/resource-row.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 
 export type LogExportData = Authors & {
   /** As they were sent. */
@@ -103,7 +102,6 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
       total: data.total ?? null,
       total_records: 0,
       size_bytes: 0,
-      ...timesOf(row),
       created_by: data.created_by ?? null,
     };
   },

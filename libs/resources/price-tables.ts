@@ -61,12 +61,10 @@ export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData
     return { data: { table: JSON.parse(JSON.stringify(table)) as PriceTableDocument } };
   },
 
-  view: ({ data: { table }, created_at, updated_at }) => ({
+  view: ({ data: { table } }) => ({
     version: `${table.date}.${contentHash(table)}`,
     date: table.date,
     table,
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
   }),
   viewSchema: PriceTableObject,
 

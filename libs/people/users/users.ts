@@ -159,14 +159,12 @@ export function userCreated(person: Omit<UserData, 'workspaces'>): ResourceEvent
 }
 
 /** The public form of a user. */
-function viewOfUser({ data, created_at, updated_at }: ResourceRow<UserData>): object {
+function viewOfUser({ data }: ResourceRow<UserData>): object {
   return {
     first_name: data.first_name,
     last_name: data.last_name,
     role: data.role,
     email: data.email,
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
     // jsonb keeps no order of its own.
     workspace_ids: Object.entries(data.workspaces)
       .toSorted(([, one], [, other]) => (one.created_at < other.created_at ? -1 : 1))

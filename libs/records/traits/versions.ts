@@ -11,6 +11,7 @@ import {
   findBaseModel,
   objectOf,
   operationName,
+  timesOf,
   type KindRoutes,
   type ResourceStore,
   type StoreDeps,
@@ -43,6 +44,7 @@ type VersionedKind = {
   noun: string;
   names: { one: string; object?: string };
   slugs?: object;
+  viewSchema: z.ZodObject;
   // Of any kind.
   // oxlint-disable-next-line typescript/no-explicit-any
   versions?: Versions<any, any>;
@@ -170,7 +172,7 @@ export const versionParams = (name: 'slug' | 'id') =>
 
 /** The public form of a version of a record, among others (`list`) or alone. */
 export function versionViewOf(
-  kind: Pick<VersionedKind, 'noun' | 'names' | 'slugs' | 'versions'>,
+  kind: Pick<VersionedKind, 'noun' | 'names' | 'slugs' | 'versions' | 'viewSchema'>,
   head: ResourceRow<object>,
   row: ResourceVersionRow,
   place: 'list' | 'alone',

@@ -94,7 +94,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       'with a new Idempotency-Key.',
   },
 
-  view: ({ workspace_id, data, created_at, updated_at }, nowMs) => ({
+  view: ({ workspace_id, data, created_at }, nowMs) => ({
     key: `********${data.last_four}`,
     name: data.name,
     description: data.description ?? null,
@@ -121,8 +121,6 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
     allowed_networks: data.allowed_networks ?? null,
     rotation_due_at: data.rotation_due_at ?? null,
     key_transition_expires_at: keyTransitionEnd(data, nowMs),
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
     expires_at: data.expires_at,
   }),
   viewSchema: ApiKeyObject,

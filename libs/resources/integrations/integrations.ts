@@ -21,7 +21,6 @@ import { integrationRoutes } from './integration-routes.ts';
 import { addDefaultProvider, providerIdPrefix, sharingLock } from './providers.ts';
 import { asJson } from '#libs/records/resource-row.ts';
 import { slugLock } from '#libs/records/traits/slugs.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 import { liveCredential } from '#libs/credentials/stored.ts';
 import {
   checkChangedCredential,
@@ -138,7 +137,6 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
       share_stored_objects: data.share_stored_objects ?? false,
       workspace_count: Object.values(data.workspaces ?? {}).filter((access) => access.enabled).length,
       pricing_adjustments: shownAdjustments(data.pricing_adjustments),
-      ...timesOf(row),
     };
   },
   viewSchema: IntegrationObject,

@@ -24,7 +24,6 @@ import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
 import { freeSlug, slugLock } from '#libs/records/traits/slugs.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 import type { LiveCredential } from '#libs/credentials/stored.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
 
@@ -110,7 +109,6 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
       rate_limits: data.rate_limits,
       reset_usage: null,
       expires_at: data.expires_at,
-      ...timesOf(row),
     };
   },
   viewSchema: ProviderObject,

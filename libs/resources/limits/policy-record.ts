@@ -3,7 +3,6 @@ import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { CheckContext } from '#libs/resources/define-kind.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 
 /** What both kinds of policies store. */
 export type PolicyData = {
@@ -47,5 +46,4 @@ export const policyView = (row: ResourceRow<PolicyData>): object => ({
   status: row.deleted_at ? 'archived' : 'active',
   workspace_id: row.workspace_id,
   organisation_id: organisationId,
-  ...timesOf(row),
 });

@@ -11,7 +11,6 @@ import type { ListFilter } from '#libs/records/define-resource.ts';
 import { idOfName } from '#libs/records/find-by-name.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 import { slugLock } from '#libs/records/traits/slugs.ts';
 
 type CollectionData = { name: string; parent_collection_id: string | null; is_default?: true };
@@ -84,7 +83,6 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
     parent_collection_id: row.data.parent_collection_id,
     is_default: row.data.is_default === true,
     status: row.deleted_at ? 'archived' : 'active',
-    ...timesOf(row),
   }),
   viewSchema: CollectionObject,
 

@@ -54,7 +54,7 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
     return { data: JSON.parse(JSON.stringify(input)) as Partial<LabelData> };
   },
 
-  view: ({ workspace_id, data, created_at, updated_at, deleted_at }) => {
+  view: ({ workspace_id, data, deleted_at }) => {
     const isUniversal = workspace_id === organisationId;
     return {
       name: data.name,
@@ -64,8 +64,6 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
       workspace_id: isUniversal ? null : workspace_id,
       is_universal: isUniversal,
       status: deleted_at ? 'archived' : 'active',
-      created_at: created_at.toISOString(),
-      last_updated_at: updated_at.toISOString(),
     };
   },
   viewSchema: LabelObject,

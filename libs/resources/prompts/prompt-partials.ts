@@ -119,7 +119,7 @@ export const partialKind = defineKind<typeof partialFields, PartialData, LivePar
   },
 });
 
-function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PartialData>): object {
+function viewOf({ id, data, last_version, deleted_at }: ResourceRow<PartialData>): object {
   const version = data.prompt_partial_version;
   return {
     name: data.name,
@@ -131,8 +131,6 @@ function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: 
     prompt_partial_version_id: versionId(id, version),
     last_version: last_version ?? version,
     status: deleted_at ? 'deleted' : (data.status ?? 'active'),
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
   };
 }
 

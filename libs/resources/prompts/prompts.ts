@@ -318,7 +318,7 @@ function labelOf({ labels = {} }: PromptData, version: number): string | null {
   return Object.entries(labels).find(([, number]) => number === version)?.[0] ?? null;
 }
 
-function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: ResourceRow<PromptData>): object {
+function viewOf({ id, data, last_version, deleted_at }: ResourceRow<PromptData>): object {
   const version = data.prompt_version;
   const open = redactSecrets(data);
   return {
@@ -335,8 +335,6 @@ function viewOf({ id, data, last_version, created_at, updated_at, deleted_at }: 
     prompt_version_label_id: labelOf(data, version),
     last_version: last_version ?? version,
     status: deleted_at ? 'deleted' : 'active',
-    created_at: created_at.toISOString(),
-    last_updated_at: updated_at.toISOString(),
   };
 }
 

@@ -19,7 +19,6 @@ import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.t
 import { defineKind, type CheckContext } from '#libs/resources/define-kind.ts';
 import type { Checked } from '#libs/records/kit.ts';
 import { asJson } from '#libs/records/resource-row.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 import { refuseMappedReference } from './secret-mappings.ts';
 import { isReferenceFor, type SecretReferenceData } from './secret-reference-data.ts';
 
@@ -129,7 +128,6 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
       tags: data.tags,
       status: deleted_at ? 'DELETED' : 'ACTIVE',
       created_by: data.created_by ?? null,
-      ...timesOf(row),
     };
   },
   viewSchema: SecretReferenceObject,

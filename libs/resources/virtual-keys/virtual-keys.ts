@@ -10,7 +10,6 @@ import { exhaustedRecords, rulesOfRow, shownLimits, storedLimits } from '#libs/r
 import { refusePastExpiry } from '#libs/resources/refuse-past-expiry.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import { asJson, type ResourceRow } from '#libs/records/resource-row.ts';
-import { timesOf } from '#libs/records/resource-view.ts';
 import { shownDeployments } from '#libs/credentials/deployments.ts';
 import { liveCredential, type LiveCredential, type StoredCredential } from '#libs/credentials/stored.ts';
 import {
@@ -89,7 +88,6 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
       usage_limits: shownLimits(data.usage_limits, row.created_at, nowMs),
       rate_limits: data.rate_limits ?? null,
       usage_reset_at: data.usage_reset_at ?? null,
-      ...timesOf(row),
       updated_at: row.updated_at.toISOString(),
       expires_at: data.expires_at,
     };
