@@ -55,12 +55,12 @@ type Place = 'texts' | 'tests' | 'comments' | 'documents';
 const patterns: readonly Pattern[] = [
   {
     pattern: /(?<![Tt]here )\bis no (?!longer)/,
-    say: 'is not a \u2026; does not exist',
+    say: 'is not a …; does not exist',
     texts: 2,
     tests: 54,
     comments: 35,
   },
-  { pattern: /(?<![Tt]here )\bare no (?!longer)/, say: 'are not \u2026', tests: 9, comments: 13 },
+  { pattern: /(?<![Tt]here )\bare no (?!longer)/, say: 'are not …', tests: 9, comments: 13 },
   { pattern: /\bwhich is the most\b/, say: 'already has 100 uploads, the maximum' },
   { pattern: /\bas many as\b/, say: 'the limit is reached; up to', tests: 1, comments: 5, documents: 1 },
   { pattern: /\bgo(?:es)? on\b/, say: 'continues, resumes, keeps', texts: 21, tests: 68, comments: 49 },
@@ -69,7 +69,7 @@ const patterns: readonly Pattern[] = [
   { pattern: /\b(?:is|are|was|were) gone\b/, say: 'was deleted, has ended', tests: 17, comments: 24 },
   { pattern: /\bleads? (?:to|nowhere|out of)\b/, say: 'points to, causes', tests: 5, comments: 6 },
   { pattern: /\bby (?:itself|themselves)\b/, say: 'automatically, separately', tests: 14, comments: 43 },
-  { pattern: /\bof (?:its|their) own\b/, say: 'its own \u2026', tests: 34, comments: 111, documents: 8 },
+  { pattern: /\bof (?:its|their) own\b/, say: 'its own …', tests: 34, comments: 111, documents: 8 },
   { pattern: /\bthe ones? before\b/, say: 'the previous one', tests: 4, comments: 10 },
   {
     pattern: /\b(?:[Nn]|[Ss]ome)obody\b/,

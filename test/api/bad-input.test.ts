@@ -339,7 +339,7 @@ test.each<[string, () => void, { model?: string; status: number; code: string; s
   [
     'that falls silent in its answer',
     () => upstream.script((reply) => reply.head(200, { 'content-type': 'application/json' })),
-    { status: 504, code: 'upstream_idle_timeout', says: 'scripted fell silent' },
+    { status: 504, code: 'upstream_idle_timeout', says: 'scripted sent no data' },
   ],
   [
     'that redirects',
@@ -372,7 +372,7 @@ test.each<[string, () => void, { model?: string; status: number; code: string; s
   [
     'that answers with more than the limit',
     () => upstream.script((reply) => reply.json(200, { choices: [], x: 'x'.repeat(1_048_576) })),
-    { status: 502, code: 'upstream_response_too_large', says: 'of more than 1048576 bytes' },
+    { status: 502, code: 'upstream_response_too_large', says: 'larger than the limit of 1048576 bytes' },
   ],
 ])('a provider %s is named in the error, its secret never', async (_what, arrange, { model, status, code, says }) => {
   arrange();

@@ -95,7 +95,7 @@ test('a target that a call would be refused at says why, and a bad config is ref
       { provider: 'simulator', cache_seconds: 604_800, problem: null },
     ],
   });
-  expect(text[0]).toBe('Tries these in their order, and goes on after 429:');
+  expect(text[0]).toBe('Tries these in order, and continues with the next one after 429:');
   const bad = await postJson(platform, '/configs/explain', {
     config: { strategy: { mode: 'sideways' }, targets: [small] },
   });

@@ -137,7 +137,7 @@ describe.skipIf(!isRoot)('(needs root)', () => {
     await mkdir(home, { mode: 0o700 });
     const dataDir = path.join(home, '.data');
     await expect(start({ dataDir, outsideDir: path.join(home, 'var'), serverUser: 'nobody' })).rejects.toThrow(
-      new RegExp(`user id ${nobody.uid} can reach neither[^]*mode 0711`),
+      new RegExp(`user ID ${nobody.uid} has no access[^]*mode 0711`),
     );
   });
 });

@@ -179,7 +179,9 @@ test('a server that does not come up is quoted, and the data directory is free a
 test('data of another major version of Postgres is refused with the way out', async () => {
   const dataDir = await usedDataDir();
   await writeFile(path.join(dataDir, 'postgres/data/PG_VERSION'), '17\n');
-  await expect(start({ dataDir })).rejects.toThrow(/is of PostgreSQL 17, this Sluice brings PostgreSQL 18\..*pg_dump/);
+  await expect(start({ dataDir })).rejects.toThrow(
+    /was created by PostgreSQL 17, but this release of Sluice includes PostgreSQL 18\..*pg_dump/,
+  );
 });
 
 // Root can play everybody; an ordinary user is tested by all of the above when it runs the tests.

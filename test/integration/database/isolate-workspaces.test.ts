@@ -187,7 +187,7 @@ test('a request can be bound to another workspace or see all of them, and nothin
     rebind(null);
     expect(await workspacesIn(bound, 'file')).toEqual(['ws_a', 'ws_b']);
   });
-  await expect(workspacesIn(bound, 'file')).rejects.toThrow('outside of a request');
+  await expect(workspacesIn(bound, 'file')).rejects.toThrow('outside a request');
 });
 
 test("of the organisation's records a workspace sees those that its kinds share, and changes none", async () => {

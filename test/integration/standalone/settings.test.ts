@@ -73,9 +73,9 @@ test('a disk without room for a database gets one sentence', async ({ skip }) =>
   if (mounted.status !== 0) skip('needs the right to mount a file system');
   try {
     const { code, stderr } = await start([], { SLUICE_DATA_DIR: path.join(disk, 'data'), PORT: '0' });
-    expect([code, stderr.replace(/ \d+ MB free/, ' few MB free')]).toEqual([
+    expect([code, stderr.replace(/ \d+ MB of free/, ' few MB of free')]).toEqual([
       1,
-      `The disk of ${disk}/data/postgres has few MB free, and a new database needs 100 MB. ` +
+      `The disk of ${disk}/data/postgres has few MB of free space, but a new database needs 100 MB. ` +
         'Free some space, or choose another SLUICE_DATA_DIR.\n',
     ]);
   } finally {
