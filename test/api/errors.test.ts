@@ -55,7 +55,7 @@ test.each<[string, () => Promise<Response>, Expected]>([
       status: 405,
       type: invalid,
       code: 'method_not_allowed',
-      message: /^The method GET is not allowed for \/v1\/chat\/completions: use POST\.$/,
+      message: /^The method GET is not allowed for \/v1\/chat\/completions\. Use POST\.$/,
     },
   ],
   [
@@ -65,7 +65,7 @@ test.each<[string, () => Promise<Response>, Expected]>([
         model: 'x',
         messages: [{ role: 'user', content: 'x'.repeat(70_000) }],
       }),
-    { status: 413, type: invalid, code: 'request_too_large', message: /at most 65536 bytes/ },
+    { status: 413, type: invalid, code: 'request_too_large', message: /maximum is 65536 bytes/ },
   ],
   [
     'a content type that is no JSON',

@@ -120,7 +120,7 @@ test('the master key is replaced while calls are served, and none of them fails'
   await expect(checkMasterKeys(db, parseMasterKeys(old))).rejects.toThrow(ConfigurationError);
   const refused = await command(old, 'rewrap');
   expect([refused.code, refused.stdout]).toEqual([1, '']);
-  expect(refused.stderr).toMatch(new RegExp(`Here: ${idOf(old)}\\. .*need the key with the id ${idOf(next)}`));
+  expect(refused.stderr).toMatch(new RegExp(`Current keys: ${idOf(old)}\\. .*need the key with the ID ${idOf(next)}`));
   for (const text of [rewrapped, again, refused].map(({ stdout, stderr }) => stdout + stderr)) {
     for (const key of [old, next]) expect(text).not.toContain(key);
   }

@@ -154,7 +154,7 @@ test('data that is missing is reported as a loss, not replaced by an empty datab
   await writeFile(file, (await readFile(file, 'utf8')).replace('"initialised":true', '"initialised":false'));
   await (await start({ dataDir })).stop(); // as after a first start that was killed once the data was there
   await rm(path.join(dataDir, 'postgres/data'), { recursive: true });
-  await expect(start({ dataDir })).rejects.toThrow(/is missing: .* is not there/);
+  await expect(start({ dataDir })).rejects.toThrow(/is missing: .* does not exist/);
 });
 
 test('a lost or damaged file of passwords is named', async () => {
