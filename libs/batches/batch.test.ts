@@ -123,7 +123,7 @@ const nothing: Record<CommandName, Expected> = {
 };
 const ended = { ...nothing, cancel: 'conflict' as const };
 
-// What each command does in each state before the deadline. `finalizing` is shown with its reason.
+// The effect of each command in each state before the deadline. `finalizing` is shown with its reason.
 const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
   validating: {
     ...nothing,

@@ -33,8 +33,8 @@ type Options = {
 };
 
 /**
- * Makes one call under a policy. Returns what the policy was asked, what was reported to it, and the order of the steps
- * around the call.
+ * Makes one call under a policy. Returns the policy's inputs, the reports to it, and the order of the steps around the
+ * call.
  */
 async function run(admit: Admit, { config, script, request, again, isLimited = true }: Options = {}) {
   const steps: string[] = [];

@@ -5,7 +5,7 @@ import type { Usage } from '#libs/prices/usage.ts';
 import type { OtherModels } from './allowed-models.ts';
 import type { Attempt, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
 
-/** What a policy (a budget, a rate limit) is given about a call before the call is made to a target. */
+/** The input of a policy (a budget, a rate limit) about a call, before the call is made to a target. */
 export type AdmissionRequest = {
   workspaceId: string;
   /** The API key of the client; null if there is none, as for a batch line. */
@@ -61,7 +61,7 @@ export type Spent = {
 };
 
 /**
- * What a policy has reserved for a call. `settle` is called exactly once, when the call is over; for a stream, when it
+ * The reservation of a policy for a call. `settle` is called exactly once, when the call is over; for a stream, when it
  * has ended.
  */
 export type Reservation = { settle: (spent: Spent) => void };
@@ -69,7 +69,7 @@ export type Reservation = { settle: (spent: Spent) => void };
 /**
  * Decides whether a call is allowed to its target, before it costs anything. Returns a promise only if it has to wait,
  * and null if nothing has to be settled. Throws the GatewayError that refuses the call. After `rate_limited`, a
- * fallback continues with its next target, and a batch line waits for as long as the error says and asks again.
+ * fallback continues with its next target, and a batch line waits for the error's retry time and asks again.
  */
 export type Admit = (request: AdmissionRequest) => Reservation | null | Promise<Reservation | null>;
 

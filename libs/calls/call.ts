@@ -174,7 +174,7 @@ export type GuardrailRun = {
 export type StreamSummary = {
   usage: Usage | null;
   /**
-   * Whether `usage` is an estimate from the length of what was sent and streamed, because the provider did not report
+   * Whether `usage` is an estimate from the length of the request and the stream, because the provider did not report
    * it.
    */
   isEstimate?: boolean;

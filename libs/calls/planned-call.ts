@@ -21,14 +21,14 @@ export type Call = PlanCall & {
   readonly adjust: ((leaf: Leaf) => Leaf) | null;
   /** null: there is no config, or it came with the call. */
   readonly config: StoredVersion | null;
-  /** For a call that came with a prompt: what it was rendered from, for targets with a prompt of their own. */
+  /** For a call that came with a prompt: the input of the rendering, for targets with a different prompt. */
   readonly promptInput: PromptInput | null;
   /** For a batch line: the versions that prompt names refer to. Absent: the versions in use. */
   readonly pinnedPrompts?: PromptPins | undefined;
   /** For a batch line that waits until a used-up budget is reset, instead of failing. */
   readonly waitsForBudget: boolean;
 
-  // The current target. After the call, these members say which target the outcome came from.
+  // The current target. After the call, these members describe the target that the outcome came from.
   /** The leaf that is being called. */
   leaf: Leaf;
   /** The version of the prompt that its request was rendered from; null for none. */

@@ -2,7 +2,7 @@ import type { BatchTarget, FineTuningError, FineTuningRequest, FineTuningStatus 
 import { canonicalJson } from '#libs/event-log/canonical-form.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** What a user can request of a job. */
+/** The requests that a user can make for a job. */
 export type FineTuningControl = 'cancel' | 'pause' | 'resume';
 
 /** A job as its provider last showed it. `finished_at` and `estimated_finish` are Unix seconds. */

@@ -6,7 +6,7 @@ export type Scope = `${string}.${'read' | 'write'}`;
 /** The key's defaults for a request that does not override them. */
 export type CallerDefaults = {
   readonly configId: string | null;
-  /** false: requests of the key always use the config `configId`, never one of their own. */
+  /** false: requests of the key always use the config `configId` and cannot name another one. */
   readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
   /** Metadata that the request cannot replace. Absent: none. */

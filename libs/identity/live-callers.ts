@@ -10,7 +10,7 @@ export type KeyDefaults = {
   readonly metadata: Readonly<Record<string, string>> | null;
   /** Metadata that neither keys nor requests can replace. Absent: none. */
   readonly lockedMetadata?: Readonly<Record<string, string>>;
-  /** The config of users' keys that have none of their own. */
+  /** The config of users' keys without their own config. */
   readonly userConfigId: string | null;
   /** Absent: bodies are recorded for keys that ask for it. */
   readonly recording?: Recording & { readonly isOn: boolean };
@@ -81,7 +81,7 @@ export function effectiveCaller(
 const userKey = '_user';
 
 /**
- * The calls of a user always count for the user. Of other locked metadata, the workspace's values replace those of the
+ * The calls of a user always count for the user. For other locked metadata, the workspace's values replace those of the
  * key.
  */
 function withDefaults({ defaults }: Caller, added: KeyDefaults | null, user: LiveUser | null): Caller['defaults'] {

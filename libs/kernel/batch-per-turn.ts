@@ -1,4 +1,4 @@
-/** More at once saves nothing, and the process at the other end would be idle until the last one is ready. */
+/** A larger number saves no more time, and the process at the other end would be idle until the last one is ready. */
 const itemsMax = 8;
 
 /**

@@ -8,7 +8,7 @@ import { startedMessage } from './lifecycle.ts';
 
 const lib = (name: string): string => JSON.stringify(new URL(`./${name}.ts`, import.meta.url).href);
 
-// Two parts that log what happens to them. The variant says where one hangs or fails.
+// Two parts that log their start and stop. The variant determines where one hangs or fails.
 const program = `
 import { runProcess } from ${lib('lifecycle')};
 import { createLogger } from ${lib('logging/logger')};

@@ -4,8 +4,8 @@ import type { Logger } from './logging/logger.ts';
 import { ConfigurationError } from './read-env.ts';
 
 /**
- * A long-lived part of a process. `stop` is idempotent and may be called before or without `start`, but never while `start`
- * is running. The signal aborts when the process is told to stop; a long start must then end soon, with or without an
+ * A long-lived part of a process. `stop` is idempotent and can be called before or without `start`, but never while
+ * `start` is running. The signal aborts when the process must stop; a long start must then end soon, with or without an
  * error.
  */
 export type Part = {
@@ -23,8 +23,8 @@ async function startInOrder(parts: readonly Part[], signal: AbortSignal): Promis
 }
 
 /**
- * Stops the parts in reverse order. A part that fails to stop is logged, and the others are stopped all the same. `onPart`
- * is called with the name of each part before it is stopped.
+ * Stops the parts in reverse order. A part that fails to stop is logged, and the others are stopped nevertheless.
+ * `onPart` is called with the name of each part before it is stopped.
  * @testOnly
  */
 export async function stopAll(
@@ -43,8 +43,8 @@ export async function stopAll(
 }
 
 /**
- * Ends the process with status 1, without stopping its parts: what it knows is wrong, and must not be written. The log and the
- * database are crash-safe.
+ * Ends the process with status 1, without stopping its parts, because its state is wrong and must not be written. The
+ * log and the database are crash-safe.
  */
 export function exitImmediately(logger: Logger, reason: string): never {
   logger.fatal(reason);
@@ -61,15 +61,15 @@ const lastLinesMs = 1_000;
 export const startedMessage = 'started';
 
 /**
- * Runs a process until it is told to stop: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`, and exits
- * at once on a second signal. A signal during the start waits for the part that is starting, starts no further ones and
- * stops those that run.
+ * Runs a process until it receives a signal: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`, and
+ * exits immediately on a second signal. A signal during the start waits for the part that is starting, starts no
+ * further ones and stops those that run.
  *
- * A process that was started with an IPC channel (by `npm start`) tells its parent when it has started, and stops within 5 s
- * when its parent has died. It ignores a second signal, because its parent can kill it.
+ * A process that was started with an IPC channel (by `npm start`) notifies its parent when it has started, and stops
+ * within 5 s when its parent has died. It ignores a second signal, because its parent can kill it.
  *
- * The exit status is 0 after an orderly stop, even during the start. It is 1 when a start fails, when an error was not caught,
- * or when the deadline passed.
+ * The exit status is 0 after an orderly stop, even during the start. It is 1 when a start fails, when an error was not
+ * caught, or when the deadline passed.
  */
 export async function runProcess(
   parts: readonly Part[],
@@ -87,7 +87,7 @@ export async function runProcess(
       logger.error({ deadline_ms: withinMs, part: current }, 'stop deadline passed');
       process.exit(1);
     }, withinMs).unref();
-    // A part must not be stopped while it starts: its start would fail half-way, or go on after its stop.
+    // A part must not be stopped while it starts: its start would fail half-way, or continue after its stop.
     await starting.catch((error: unknown) => logger.debug({ err: error }, 'start given up'));
     await stopAll(parts, logger, (part) => {
       current = part;
@@ -138,8 +138,8 @@ export async function runProcess(
 }
 
 /**
- * Reports why a process cannot start: as a fatal line of its log, which a log collector reads, and a ConfigurationError also as
- * it is on stderr, for a person at a terminal.
+ * Reports why a process cannot start: as a fatal line of its log, for a log collector, and a ConfigurationError also as
+ * plain text on stderr, for a person at a terminal.
  */
 export function reportFailedStart(logger: Logger, error: unknown): void {
   if (!(error instanceof ConfigurationError)) return logger.fatal({ err: error }, 'start failed');

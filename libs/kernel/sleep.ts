@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-// A timer set for longer than this fires at once.
+// A timer set for longer than this fires immediately.
 const timerMsMax = 2_147_483_647;
 
 /** Waits `ms` milliseconds, however many. Returns early, without throwing, when the signal aborts. */

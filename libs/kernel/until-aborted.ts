@@ -1,6 +1,7 @@
 /**
- * Waits for `work`, but only until the signal aborts: then resolves with what `late` returns, or rejects with what it throws.
- * `work` itself goes on, and its later result or error is ignored. For a time limit, pass `AbortSignal.timeout(ms)`.
+ * Waits for `work`, but only until the signal aborts. In that case it resolves with the result of `late`, or rejects
+ * with its error. `work` itself continues, and its later result or error is ignored. For a time limit, pass
+ * `AbortSignal.timeout(ms)`.
  */
 export async function untilAborted<Result, Late>(
   work: Promise<Result>,

@@ -24,7 +24,7 @@ type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 export type RelayBody = {
   /** The model of a JSON body or of a form. */
   model: string | null;
-  /** The bytes of a JSON body; null if there is no body or it is of another kind. */
+  /** The bytes of a JSON body; null if the body is missing or of another kind. */
   json: Buffer | null;
   /** Whether it is a JSON body with `stream: true`. */
   asksForStream: boolean;

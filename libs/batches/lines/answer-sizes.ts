@@ -17,8 +17,8 @@ const knownMax = 1_000;
 const decayAnswers = 32;
 
 /**
- * Expects about the largest of the recent answers. Sizes are kept per workspace, endpoint and model, so that similar batches
- * share them; a batch whose lines name several models has an entry of its own.
+ * Expects about the largest of the recent answers. Sizes are recorded per workspace, endpoint and model, so that
+ * similar batches share them. A batch whose lines name several models has a separate entry.
  */
 export function createAnswerSizes(): AnswerSizes {
   const sizes = new LRUCache<string, number>({ max: knownMax });

@@ -46,9 +46,10 @@ const nearest = [
 ] as const satisfies (keyof Inherited)[];
 
 /**
- * Compiles a parsed config into a plan, in which every leaf has what the levels above it define. Parameters are merged,
- * the child's over the parent's, and paths to drop are combined. Of everything else the nearest definition applies
- * (`cache: null` turns off an inherited one). Pure. Every config that `ConfigInput` accepts can be compiled.
+ * Compiles a parsed config into a plan, in which every leaf has all settings that the levels above it define.
+ * Parameters are merged, with the child's over the parent's, and paths to drop are combined. For all other settings the
+ * nearest definition applies (`cache: null` turns off an inherited one). Pure. Every config that `ConfigInput` accepts
+ * can be compiled.
  */
 export function compileConfig(config: Config): Plan {
   const leaves: Leaf[] = [];

@@ -13,7 +13,7 @@ type FirstTarget = Record<'guarded' | 'unguarded', Plan>;
 const made = new WeakMap<Leaf, FirstTarget>();
 
 /**
- * Returns the plan of a call that is made once, to the first target of its config, as pass-through calls are. Of the
+ * Returns the plan of a call that is made once, to the first target of its config, like pass-through calls. From the
  * steps that the config defines around a call, only the guardrails apply, to calls that they can check. Made once for
  * each config.
  */

@@ -233,7 +233,7 @@ const statusesByKind: Partial<Record<ErrorKind, readonly number[]>> = {
   provider_failed: [502],
   provider_timeout: [504, 408],
   unavailable: [503],
-  // An unavailable secret of one target says nothing about the secrets of the others.
+  // An unavailable secret of one target has no effect on the secrets of the others.
   dependency_failed: [424, 503],
   rate_limited: [429],
   budget_exceeded: [412],

@@ -20,8 +20,8 @@ export function errorBody(
 }
 
 /**
- * Returns the adapter's reading of a provider's error, scrubbed. For an HTML page (of a load balancer), it says so and
- * contains the beginning.
+ * Returns the adapter's reading of a provider's error, scrubbed. An HTML page (of a load balancer) is described as
+ * such, with its beginning.
  */
 export function readError(
   status: number,

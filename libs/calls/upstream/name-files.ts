@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 import type { LookupAddress } from 'node:dns';
 
-/** What the machine's own files say about names. */
+/** The content of the machine's own files about names. */
 export type NameFiles = {
   /** The addresses of a name in the hosts file, in its order; undefined when the name is not in it. */
   addressesOf: (name: string) => LookupAddress[] | undefined;

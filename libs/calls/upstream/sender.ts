@@ -29,7 +29,7 @@ export type SenderDeps = {
   timeouts?: Timeouts;
   /** Threads for answers that would block other calls. Absent: every answer is read in the main thread. */
   threads?: AnswerThreads;
-  /** Tests use providers of their own. */
+  /** Tests use their own providers. */
   providers?: (id: string) => Provider | undefined;
 };
 

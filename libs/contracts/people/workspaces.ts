@@ -53,7 +53,7 @@ const defaults = z.strictObject({
   /** Mandatory stored guardrails, by slug or ID. */
   input_guardrails: names().optional(),
   output_guardrails: names().optional(),
-  /** The config of users' keys that have none of their own, by slug or id. */
+  /** The config of users' keys without their own config, by slug or ID. */
   user_api_key_config: text({ min: 1, max: 200 }).nullish(),
   recording: recordingFields().nullish(),
   /** Clients send answers back. */

@@ -27,7 +27,7 @@ async function sign(model: string, baseUrl = upstream.baseUrl) {
 const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');
 const hmac = (key: string | Buffer, data: string): Buffer => createHmac('sha256', key).update(data).digest();
 
-/** AWS's published rules, written out: every service but S3 escapes the path as it was sent once more. */
+/** AWS's published rules, implemented directly: every service except S3 escapes the sent path once more. */
 function signatureOf(path: string, host: string, headers: ReadonlyMap<string, string>, sent: Uint8Array): string {
   const names = ['content-type', 'host', 'x-amz-content-sha256', 'x-amz-date', 'x-amz-security-token'];
   const canonical = [

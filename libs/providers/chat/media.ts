@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Resource } from '../provider.ts';
 
-/** What an image or file part refers to: a URL, bytes in base64, or a file stored at the provider. */
+/** The target of an image or file part: a URL, bytes in base64, or a file stored at the provider. */
 export type Media =
   | { kind: 'url'; url: string }
   | { kind: 'bytes'; mediaType: string; base64: string }

@@ -33,6 +33,6 @@ function toMembers<Place extends keyof ColumnMembers>(row: LogListRow, place: Pl
   return Object.fromEntries(members) as ColumnMembers[Place];
 }
 
-/** Of a call that was made elsewhere, the path of its URL. */
+/** The path; for a call that was made elsewhere, the path of its URL. */
 const pathOf = ({ kind, path }: LogListRow): string =>
   kind === 'imported' && URL.canParse(path) ? getVersionedPath(new URL(path)) : path;

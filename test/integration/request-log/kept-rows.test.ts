@@ -33,7 +33,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A log whose database is away while `isDatabaseDown`. */
+/** A log whose database is away while `isAway`. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const copyRows = createCopyRows(database.pool);
@@ -93,7 +93,13 @@ test('while the database is away far more rows wait than memory may hold; afterw
   record(50);
   await log.flush();
   expect(await sequencesOf(log.processId)).toEqual(countTo(9_050));
-  expect(log.stats()).toMatchObject({ waitingRows: 0, keptRows: 0, waitingBytes: 0, writtenRows: 9_050, lostRows: 0 });
+  expect(log.stats()).toMatchObject({
+    waitingRows: 0,
+    rowsOnDisk: 0,
+    waitingBytes: 0,
+    writtenRows: 9_050,
+    lostRows: 0,
+  });
   expect(await readdir(folder)).toEqual([]);
 });
 
@@ -162,7 +168,7 @@ test('a stop without a database leaves rows on the disk; a file that was cut off
   const first = createLog({ stopDeadlineMs: 300 });
   first.record(640);
   await first.log.stop?.();
-  expect(first.log.stats()).toMatchObject({ lostRows: 0, waitingRows: 640, keptRows: 640 });
+  expect(first.log.stats()).toMatchObject({ lostRows: 0, waitingRows: 640, rowsOnDisk: 640 });
   const [name = ''] = await readdir(folder);
   const file = path.join(folder, name);
   const whole = await readFile(file);

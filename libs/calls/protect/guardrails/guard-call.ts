@@ -102,7 +102,9 @@ async function timed(
   return verdict;
 }
 
-/** The last event of a stream that was sent. It is always added, because no status can say that all checks passed. */
+/**
+ * The last event of a stream that was sent. It is always added, because no status can express that all checks passed.
+ */
 function annotationOf(
   before: GuardrailVerdict,
   after: GuardrailVerdict,

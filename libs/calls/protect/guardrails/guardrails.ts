@@ -85,7 +85,7 @@ const asyncBytesMax = 67_108_864;
 // The maximum wait of a call. It blocks only the caller, and for a batch line one of the batch's permits.
 const webhooksMsDefault = 60_000;
 
-/** What the guardrails of one phase of a call share. */
+/** The state that the guardrails of one phase of a call share. */
 type Phase = {
   subject: GuardrailSubject;
   texts: Texts;

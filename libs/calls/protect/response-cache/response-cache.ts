@@ -31,10 +31,10 @@ type Deps = {
 export type ResponseCache = {
   /**
    * Returns the cached answer of an equal call, or makes the call and caches its answer if that is whole and not an
-   * error. The header `x-gateway-cache-status` of the outcome says which. Never fails because of the cache. Rejects
+   * error. The header `x-gateway-cache-status` of the outcome shows which. Never fails because of the cache. Rejects
    * like `call`.
    *
-   * Nothing is executed again on a hit, so a call whose tools have side effects should not be cached.
+   * No tool is executed again on a hit, so a call whose tools have side effects should not be cached.
    */
   through: (
     scope: Omit<CacheScope, 'namespace'>,

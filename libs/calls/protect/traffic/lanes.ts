@@ -56,7 +56,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
   const { clock, wallClock, inFlightMax, waitingMax } = deps;
   const channels = new Map<string, Channel>();
 
-  /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
+  /** A 429 with a retry time starts the rate-limit wait of this model only. */
   const recordEnd = (lane: Lane, ended: Ended): void => {
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();

@@ -11,8 +11,8 @@ const smallBytesMax = 16_384;
 const textsMax = 10_000;
 
 /**
- * Estimates the usage of a stream whose provider did not report it, or that was cut off before, from the length of what
- * was sent and received.
+ * Estimates the usage of a stream from the length of the request and the received text, for a stream whose provider did
+ * not report it or that was cut off before.
  */
 export const estimateStreamed = (sent: Buffer, chars: number): Usage => ({
   inputTokens: sentTokens(sent),

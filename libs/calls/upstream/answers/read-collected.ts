@@ -22,14 +22,15 @@ export type ReadInput = {
 };
 
 /**
- * Smaller answers are parsed without measuring: their memory is free again at once, and 2,048 levels fit on the stack.
+ * Smaller answers are parsed without measuring, because their memory is freed immediately, and 2,048 levels fit on the
+ * stack.
  */
 const measuredBytesMin = 4_096;
 
 /**
  * Reads the body of a success: in the main thread if that is certainly quick, otherwise in another thread. The memory
- * for it is charged to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read within the
- * limits of memory and time.
+ * for it is charged to the call meanwhile. Throws GatewayError, provider_failed for a body that cannot be read within
+ * the limits of memory and time.
  */
 export function readCollected(
   input: ReadInput,
@@ -83,7 +84,7 @@ async function readElsewhere(
   });
 }
 
-/** Memory of its own, which can be moved. */
+/** Copies the bytes to separate memory, which can be moved. */
 function copyOf(bytes: Buffer): Uint8Array<ArrayBuffer> {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
   bytes.copy(copy);

@@ -121,7 +121,7 @@ describe('forbidden destinations', () => {
 
   test('a name whose address becomes private after its first answer is refused at the next connection', async () => {
     const listener = await upstream();
-    // 127.0.0.2 stands for the public address: the operator allowed it, but not 127.0.0.1.
+    // 127.0.0.2 represents the public address: the operator allowed it, but not 127.0.0.1.
     const out = egress({ allow: '127.0.0.2/32', lookup: answering(['127.0.0.2'], ['127.0.0.1']) });
     const url = new URL(`http://rebinding.example:${listener.port}/`);
     const before = listener.connections().accepted;

@@ -164,7 +164,7 @@ export function createEgress({
         return undefined;
       }
       opener.workspaceId = workspaceId;
-      // undici's connector returns the socket, although its type does not say so.
+      // undici's connector returns the socket, although its type does not include it.
       const opening: unknown = connect(options, (error, socket) => {
         if (error) return callback(error, null);
         if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {

@@ -83,7 +83,8 @@ export function createJwtCheck({ egress, clock }: { egress: Egress; clock: Clock
       return verdict(true, 'The token is valid.');
     } catch (error) {
       if (signal.aborted) throw error;
-      // A key server that does not answer says nothing about the token, so the check has failed, whatever `not` says.
+      // The token could not be checked if the key server does not answer, so the check has failed, whatever the value
+      // of `not`.
       if (error instanceof GatewayError) return { verdict: false, data: { not, explanation: error.message } };
       if (error instanceof errors.JOSEError) return verdict(false, explain(error));
       throw error;
