@@ -110,13 +110,13 @@ export const objectOf = ({ noun, names }: { noun: string; names: { object?: stri
   names.object ?? noun.replaceAll('_', '-');
 
 /** The members that the public form of every record begins with. */
-export const findBaseModel = (
+export const commonMembers = (
   kind: Parameters<typeof objectOf>[0] & { slugs?: object },
   { id, slug }: Pick<ResourceRow, 'id' | 'slug'>,
 ): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });
 
 /** The times of a record as answers have them, ISO 8601 (REC-1), if its schema has both: a session has no changes. */
-export const timesOf = (
+export const timeMembers = (
   { viewSchema }: { viewSchema: z.ZodObject },
   { created_at, updated_at }: Pick<ResourceRow, 'created_at' | 'updated_at'>,
 ): object =>

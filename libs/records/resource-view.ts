@@ -1,12 +1,12 @@
 import type { AnyResource } from './define-resource.ts';
-import { findBaseModel } from './kit.ts';
+import { commonMembers, timeMembers } from './kit.ts';
 import type { Authors, ResourceRow } from './resource-row.ts';
 
 /** The public form of a record. `nowMs` is the database's clock. */
 export const viewOf = (kind: AnyResource, row: ResourceRow<object>, nowMs: number): object => ({
-  ...findBaseModel(kind, row),
+  ...commonMembers(kind, row),
   ...kind.view(row, nowMs),
-  ...timesOf(kind, row),
+  ...timeMembers(kind, row),
 });
 
 /** Who owns a record and changed it last, as answers have them. */

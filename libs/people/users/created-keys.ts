@@ -8,7 +8,6 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { isMadeBy, type ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
-import { revokeKeys } from './user-keys.ts';
 
 /** How many service keys one removal revokes. Their streams are locked together, which Postgres bounds. */
 const createdKeysMax = 500;
@@ -76,3 +75,26 @@ const createdMeanwhile = (): GatewayError =>
     'keys_changed',
     'A service key of the user was created at the same moment. Send the request again.',
   );
+
+/** The ids of a user's API keys that are not revoked, in one workspace or (null) in all. */
+export async function findUserKeys(
+  db: Kysely<Database>,
+  userId: string,
+  workspaceId: string | null,
+): Promise<string[]> {
+  const { rows } = await sql<{ id: string }>`
+    select id from resource where kind = 'api_key' and deleted_at is null and data ->> 'user_id' = ${userId}
+      and (${workspaceId}::text is null or workspace_id = ${workspaceId})`.execute(db);
+  return rows.map(({ id }) => id);
+}
+
+/**
+ * Revokes keys whose streams are locked. A key that is created meanwhile is not among them. It is refused nevertheless,
+ * because its user no longer has a role in its workspace (libs/identity/live-callers.ts).
+ */
+export async function revokeKeys(unit: UnitOfWork, ids: readonly string[]): Promise<void> {
+  for (const id of ids) {
+    const row = await unit.load(apiKeyModel, id);
+    if (row && !row.deleted_at) await unit.append(apiKeyModel, id, [{ type: 'api_key.revoked', data: {} }]);
+  }
+}

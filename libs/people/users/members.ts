@@ -26,8 +26,7 @@ import type { FollowUp, PeopleOptions, KindDeps } from '#libs/resources/define-k
 import { findWorkspace, noSuchWorkspace } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
-import { createdKeysQuery, createdKeyStreams, revokeCreatedKeys } from './created-keys.ts';
-import { keysOfUser, revokeKeys } from './user-keys.ts';
+import { createdKeysQuery, createdKeyStreams, findUserKeys, revokeCreatedKeys, revokeKeys } from './created-keys.ts';
 import { isEmail, peopleLock, userModel, type UserData } from './users.ts';
 import { createdKeyErrors, memberErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
 
@@ -374,7 +373,7 @@ export function memberRoutes(deps: KindDeps): Route[] {
       ...withInput({ ...one, query: z.object(createdKeysQuery) }, async ({ query }, request, response) => {
         let ownKeys: readonly string[] = [];
         const streams = async (workspaceId: string, userId: string): Promise<string[]> => {
-          ownKeys = await keysOfUser(db, userId, workspaceId);
+          ownKeys = await findUserKeys(db, userId, workspaceId);
           return [...ownKeys, ...(await createdKeyStreams(db, { userId, workspaceId }, query))];
         };
         const { workspaceId, userId } = await changeMember(request, streams, async (unit, place) => {

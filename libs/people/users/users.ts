@@ -15,8 +15,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineKind } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
-import { createdKeysQuery, createdKeyStreams, revokeCreatedKeys } from './created-keys.ts';
-import { keysOfUser, revokeKeys } from './user-keys.ts';
+import { createdKeysQuery, createdKeyStreams, findUserKeys, revokeCreatedKeys, revokeKeys } from './created-keys.ts';
 import { createdKeyErrors, serviceKeysText } from '#libs/resources/kind-texts.ts';
 
 /** Times in ISO 8601. */
@@ -89,7 +88,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
     query: createdKeysQuery,
     also: {
       streams: async ({ id: userId }, { db }, _workspaceId, query) => [
-        ...(await keysOfUser(db, userId, null)),
+        ...(await findUserKeys(db, userId, null)),
         ...(await createdKeyStreams(db, { userId, workspaceId: null }, query)),
       ],
       async run(unit, user, { caller, locked, query }) {

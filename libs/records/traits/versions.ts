@@ -8,10 +8,10 @@ import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import {
   article,
-  findBaseModel,
+  commonMembers,
   objectOf,
   operationName,
-  timesOf,
+  timeMembers,
   type KindRoutes,
   type ResourceStore,
   type StoreDeps,
@@ -177,7 +177,8 @@ export function versionViewOf(
   row: ResourceVersionRow,
   place: 'list' | 'alone',
 ): object {
-  if (kind.versions?.view) return { ...findBaseModel(kind, head), ...kind.versions.view(head, row, place) };
+  if (kind.versions?.view)
+    return { ...commonMembers(kind, head), ...timeMembers(kind, head), ...kind.versions.view(head, row, place) };
   return {
     id: row.id,
     object: `${objectOf(kind)}.version`,

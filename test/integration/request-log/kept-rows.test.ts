@@ -33,7 +33,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A log whose database is away while `isAway`. */
+/** A log whose database is away while `isDatabaseDown`. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const copyRows = createCopyRows(database.pool);
