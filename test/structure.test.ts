@@ -171,10 +171,7 @@ function tablesIn(text: string): string[] {
 }
 
 /** Small files that are not yet merged into the only file beside them that imports them. */
-const knownSmall: readonly string[] = [
-  'libs/calls/protect/guardrails/run-within.ts',
-  'libs/calls/protect/traffic/call-result.ts',
-];
+const knownSmall: readonly string[] = ['libs/calls/protect/guardrails/run-within.ts'];
 
 test('a helper with one importer in its folder is in that file, not in a file of a few lines', () => {
   const importers = new Map<string, string[]>();

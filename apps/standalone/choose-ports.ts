@@ -1,7 +1,8 @@
 import type { StandaloneConfig } from './config.ts';
 import { readRemembered, writeRemembered } from './files/data-directory.ts';
-import { awaitPort, isInUse } from './free-port.ts';
 import { StartError } from './start-error.ts';
+import { createServer } from 'node:net';
+import { sleep } from '#libs/kernel/sleep.ts';
 
 export type Ports = { port: number; simulatorPort: number };
 
@@ -48,3 +49,31 @@ async function chooseSimulatorPort(config: StandaloneConfig, waitMs: number, tak
   await writeRemembered(dataDir, { simulatorPort });
   return simulatorPort;
 }
+
+/** Returns `port` if it is free, or any free port for 0. Throws the system's error: EADDRINUSE, EACCES, EADDRNOTAVAIL. */
+function probePort(port: number, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen({ port, host, exclusive: true }, () => {
+      const address = server.address();
+      const found = typeof address === 'object' && address !== null ? address.port : port;
+      server.close(() => resolve(found));
+    });
+  });
+}
+
+/** Like `probePort`, but waits up to `waitMs` for a port to become free. */
+async function awaitPort(port: number, host: string, waitMs: number): Promise<number> {
+  const deadline = performance.now() + waitMs;
+  for (;;) {
+    try {
+      return await probePort(port, host);
+    } catch (error) {
+      if (!isInUse(error) || performance.now() >= deadline) throw error;
+      await sleep(100);
+    }
+  }
+}
+
+const isInUse = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === 'EADDRINUSE';

@@ -1,7 +1,7 @@
 import { createAccessListener } from '#libs/identity/access-listener.ts';
 import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
-import { createCallLine, type CallLine } from '#libs/batches/lines/call-line.ts';
+import { createCallLine, type CallLine, type RenderLine } from '#libs/batches/lines/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { closeBatch } from '#libs/batches/results/close-batch.ts';
@@ -29,13 +29,12 @@ import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { logExportQueue, runLogExport, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
-import { createPlatform } from '../platform/compose.ts';
-import type { Platform } from '../platform/platform.ts';
-import { inlineModels } from '../platform/models.ts';
-import { modelCheckQueue } from '../platform/queues.ts';
-import { subscribers } from '../platform/subscribers.ts';
+import { createPlatform } from '#apps/platform/compose.ts';
+import type { Platform } from '#apps/platform/platform.ts';
+import { inlineModels } from '#apps/platform/models.ts';
+import { modelCheckQueue } from '#apps/platform/queues.ts';
+import { subscribers } from '#apps/platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
-import { createRenderLine } from './render-line.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { checkReadModels } from './jobs/check-read-models.ts';
@@ -43,6 +42,9 @@ import { createMaintenance } from './jobs/maintenance.ts';
 import { maintenanceTasks } from './jobs/maintenance-tasks.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations, type WorkerOperations } from './operations.ts';
+import { bodyToSend, type Prompts } from '#libs/stored-prompts/prompts.ts';
+import type { PromptPins } from '#libs/calls/planned-call.ts';
+import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
 /** Composes the worker process. Its parts are in start order. */
 export async function composeWorker(
@@ -286,4 +288,31 @@ async function workOnReports(
   await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
     checkReadModels({ db, connectionString: config.DATABASE_URL, logger }, AbortSignal.any([job.signal, stopping])),
   );
+}
+
+/** Makes the bodies of lines that name a prompt, with the versions that were pinned when the batch was validated. */
+function createRenderLine(prompts: Pick<Prompts, 'render'>): RenderLine {
+  const requireGoodBody = {
+    chat: createBodyCheck('/v1/chat/completions'),
+    completions: createBodyCheck('/v1/completions'),
+  };
+  return async ({ workspace_id: workspaceId, gateway_options: options }, operation, bytes) => {
+    const line = JSON.parse(bytes.toString()) as Record<string, unknown>;
+    const { prompt_id: name, variables, hyperparameters, ...further } = line;
+    const query = {
+      workspaceId,
+      name: String(name),
+      param: 'body.prompt_id',
+      variables: (variables ?? {}) as Record<string, unknown>,
+      hyperparameters: { ...(hyperparameters as object | null | undefined), ...further },
+    };
+    const rendered = await prompts.render(query, options['pinned_prompts'] as PromptPins);
+    if (rendered.operation !== operation) {
+      const message = `The prompt '${query.name}' is not for the endpoint of this batch.`;
+      throw new GatewayError('invalid_request', 'prompt_not_for_call', message, { param: 'body.prompt_id' });
+    }
+    const body = bodyToSend(rendered);
+    requireGoodBody[rendered.operation](body);
+    return { body: Buffer.from(JSON.stringify(body)), promptInput: { ...query, prompt: rendered.prompt } };
+  };
 }

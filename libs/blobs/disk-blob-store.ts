@@ -3,10 +3,9 @@ import { link, open, opendir, readFile, stat, statfs, unlink, type FileHandle } 
 import { dirname, join } from 'node:path';
 import { addAbortSignal, Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BlobEntry, BlobStore } from './blob-store.ts';
+import type { BlobEntry, BlobStore, SweepOptions } from './blob-store.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
-import { sweepBlobs } from './sweep-blobs.ts';
 
 const blobShape = /^[0-9a-f]{32}$/;
 const partialSuffix = '.partial';
@@ -214,4 +213,35 @@ async function loadStoreId(root: string): Promise<string> {
     await unlink(partialPath).catch(ignoreMissing);
   }
   return (await readFile(path, 'utf8')).trim();
+}
+
+const namesPerQuestion = 500;
+
+/**
+ * Removes the blobs older than `olderThanMs` that `findReferenced` does not return, and returns their number. It checks
+ * many names per query, so that a store of a million files costs two thousand queries.
+ */
+async function sweepBlobs(
+  store: Pick<BlobStore, 'list' | 'remove'>,
+  options: SweepOptions & { nowMs: number },
+): Promise<number> {
+  let removed = 0;
+  let candidates: string[] = [];
+  const settle = async (): Promise<void> => {
+    if (candidates.length === 0) return;
+    const referenced = await options.findReferenced(candidates);
+    for (const blob of candidates) {
+      if (referenced.has(blob)) continue;
+      await store.remove(blob);
+      removed += 1;
+    }
+    candidates = [];
+  };
+  for await (const { blob, modifiedMs } of store.list()) {
+    if (modifiedMs > options.nowMs - options.olderThanMs) continue;
+    candidates.push(blob);
+    if (candidates.length === namesPerQuestion) await settle();
+  }
+  await settle();
+  return removed;
 }

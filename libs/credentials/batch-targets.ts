@@ -5,9 +5,8 @@ import type { BatchCredential, BatchTarget, Database } from '#libs/database/sche
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { withRefresh } from '#libs/identity/not-in-snapshot.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
-import type { Secrets } from '#libs/secrets/secrets.ts';
+import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import { createBatchPlans, type BatchPlanDeps } from './batch-plan.ts';
-import { createBatchSecretCache } from './batch-secret-cache.ts';
 import { refuseUnstorable } from './configs/config-document.ts';
 import { splitSecrets } from './configs/config-secrets.ts';
 import { findConfig, guardPlan, withoutConfig, type FoundPlan } from './configs/plan.ts';
@@ -15,6 +14,8 @@ import { parseConfigText } from './configs/read-config.ts';
 import { nothingRequested, type RequestedCredential } from './requested.ts';
 import { chooseCredential, namesDestination, type Credential, type ResolvedTarget } from './resolve.ts';
 import { createRouting, type RoutingDeps, type TargetRequest } from './routing.ts';
+import { LRUCache } from 'lru-cache';
+import { GatewayError } from '#libs/kernel/errors.ts';
 
 type Deps = RoutingDeps &
   BatchPlanDeps & {
@@ -195,4 +196,41 @@ export function createBatchTargets(deps: Deps): BatchTargets {
 function readModel({ overrides }: Leaf): string | null {
   const raw = overrides.get('model');
   return raw === undefined ? null : (JSON.parse(raw) as string);
+}
+
+const secretsMax = 1_000;
+/** A key must not stay in memory for long after its batch. */
+const ttlMs = 300_000;
+
+/**
+ * Caches the decrypted secrets of running batches for a while, because a batch can have a million lines and one key.
+ */
+function createBatchSecretCache(db: Kysely<Database>, secrets: Secrets, holder: string) {
+  const entries = new LRUCache<string, { workspaceId: string; members: Promise<SecretMembers> }>({
+    max: secretsMax,
+    ttl: ttlMs,
+  });
+
+  const fetch = async (workspaceId: string, id: string): Promise<SecretMembers> => {
+    const members = await secrets.read(db, workspaceId, id);
+    if (members) return members;
+    throw new GatewayError(
+      'invalid_request',
+      'batch_credential_released',
+      `The credential of this ${holder} was deleted because the ${holder} has ended.`,
+    );
+  };
+
+  return {
+    /** Concurrent requests for a secret share one query. */
+    read(workspaceId: string, id: string): Promise<SecretMembers> {
+      const cached = entries.get(id);
+      if (cached?.workspaceId === workspaceId) return cached.members;
+      const members = fetch(workspaceId, id);
+      entries.set(id, { workspaceId, members });
+      members.catch(() => entries.delete(id));
+      return members;
+    },
+    forget: (id: string): void => void entries.delete(id),
+  };
 }

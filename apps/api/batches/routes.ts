@@ -2,7 +2,13 @@ import type { Request } from 'express';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
 import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
-import { BatchDetail, BatchList, BatchListQuery, BatchObject } from '#libs/contracts/batches/batches.ts';
+import {
+  BatchDetail,
+  BatchList,
+  BatchListQuery,
+  BatchObject,
+  CreateBatchRequest,
+} from '#libs/contracts/batches/batches.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -11,10 +17,25 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { atProvider, orAtProvider } from '../calls/or-at-provider.ts';
 import type { RelayDeps } from '../calls/relay-call.ts';
 import { sendFileContent, type FileContentDeps } from '../files/file-content.ts';
-import { createBatch, type CreateBatchDeps } from './create-batch.ts';
-import { dryRunBatch, type DryRunRouteDeps } from './dry-run-batch.ts';
+import {
+  createBatch,
+  exampleBatch,
+  recordable,
+  refuseOtherPurposes,
+  withOptions,
+  type CreateBatchDeps,
+} from './create-batch.ts';
 import { batchLineRoutes, type BatchLineDeps } from './line-routes.ts';
 import { retryBatch, type RetryDeps } from './retry-batch.ts';
+import { dryRun, type DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
+import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
+import type { Routing } from '#libs/credentials/routing.ts';
+import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
+import { metadataText } from '#libs/contracts/scalars.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { requireScope } from '#libs/http/rights.ts';
+import type { Turns } from '#libs/kernel/turns.ts';
+import { batchLimitErrors, targetErrors } from '../document-texts.ts';
 
 export const batchTags = { Batches: 'Many calls in one file, run in the background.' };
 
@@ -122,3 +143,60 @@ const controlBatch = (
     response.json(toOpenAiBatch(await batches.control(control, batch, toEventMetadata(request))));
   }),
 });
+
+type DryRunRouteDeps = DryRunDeps &
+  CreateBatchDeps & {
+    routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
+    /** Turns of requests that read a whole input file. */
+    fileReads: Turns;
+  };
+
+/**
+ * POST /v1/batches/dry-run: predicts the course of a batch with this body, without creating it. Everything that
+ * creating it would refuse is refused here too. Errors: those of POST /v1/batches, and rate_limited
+ * (`too_many_queries`).
+ */
+function dryRunBatch(deps: DryRunRouteDeps): Route {
+  return {
+    method: 'POST',
+    path: '/v1/batches/dry-run',
+    operationId: 'dryRunBatch',
+    summary: 'Validate an input file and estimate the cost of a batch without creating it',
+    description:
+      'Reports validation errors, the target for each model, the estimated cost, and whether budgets suffice. No batch ' +
+      'is created and no provider is called. Reading stops after 20 seconds; `is_whole` tells you whether the whole ' +
+      'file was read.',
+    example: exampleBatch,
+    errors: {
+      ...batchLimitErrors,
+      ...targetErrors,
+      too_many_queries: 'the workspace has one dry run or retry in progress and two waiting',
+    },
+    tag: 'Batches',
+    scope: 'batches.write',
+    responses: { 200: { description: 'What would happen.', schema: BatchDryRun } },
+    ...withInput(
+      { body: CreateBatchRequest, headers: ['metadata', ...credentialHeaders] },
+      async ({ body }, request, response) => {
+        const caller = getCaller(request);
+        const { workspaceId, defaults } = caller;
+        requireScope(caller, deps.scopeOf(body.endpoint));
+        const file = await deps.files.find(workspaceId, body.input_file_id);
+        refuseOtherPurposes(file);
+        const { gateway_options: options } = body;
+        const credentials = withOptions(readCredentials(request.headers), options);
+        const { caller: credential, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
+        const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+        const { signal } = abortWhenClientLeaves(response);
+        const { metadata: inherited } = recordable(options, request);
+        const metadata = asTexts({ ...body.metadata, ...inherited });
+        const call = { workspaceId, keyId: caller.keyId, credentials, found, metadata, signal };
+        const run = () => dryRun(deps, { request: body, file, credential, hasConfig: config !== null, call });
+        response.json(file === undefined ? await run() : await deps.fileReads.run(workspaceId, run, signal));
+      },
+    ),
+  };
+}
+
+const asTexts = (metadata: Record<string, unknown>): Record<string, string> =>
+  Object.fromEntries(Object.entries(metadata).map(([name, value]) => [name, metadataText(value)]));

@@ -56,7 +56,7 @@ export function operatorCommand<Options = object>(
     const { createLogDestination } = await import('#libs/kernel/logging/log-destination.ts');
     const { createLogger } = await import('#libs/kernel/logging/logger.ts');
     const { limitHeapGrowth } = await import('#libs/kernel/heap-growth.ts');
-    const { openDatabaseUrl } = await import('./database-url.ts');
+    const { openDatabaseUrl } = await import('./doctor-local.ts');
     limitHeapGrowth();
     const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
     const { url, close } = await openDatabaseUrl({ mayCreate }, logger);

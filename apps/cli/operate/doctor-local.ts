@@ -5,14 +5,16 @@ import { missingRequirement, pendingMigrations } from '#libs/database/migrate.ts
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { eventsBehindMax, listSubscribers } from '#libs/event-log/subscriber.ts';
 import { createLogDestination } from '#libs/kernel/logging/log-destination.ts';
-import { createLogger } from '#libs/kernel/logging/logger.ts';
-import { readEnv } from '#libs/kernel/read-env.ts';
-import { blobFolder } from '../../platform/config.ts';
+import { createLogger, type Logger } from '#libs/kernel/logging/logger.ts';
+import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { blobFolder } from '#apps/platform/config.ts';
 import { toFileError } from '../terminal/file-problem.ts';
 import { formatBytes } from '../terminal/quantities.ts';
 import { CliConfig } from './config.ts';
-import { openDatabaseUrl } from './database-url.ts';
 import { readMasterKeys } from './keys.ts';
+import { existsSync } from 'node:fs';
+import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { readRuntimeFile } from '#apps/standalone/files/runtime-file.ts';
 
 /** The result of one check of `sluice doctor`. `hint` says how to fix a problem. */
 export type Diagnosis = { check: string; state: 'ok' | 'warning' | 'problem'; message: string; hint?: string };
@@ -130,4 +132,29 @@ async function checkOpenFiles(): Promise<string> {
   if (text !== 'unlimited' && Number(text) < openFilesMin)
     throw new Error(`this shell can open ${text} files, but a busy server needs ${openFilesMin}`);
   return `limit: ${text}`;
+}
+
+/**
+ * The database that a command uses: DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
+ * embedded one in the data directory, which is started for the command. `close` stops what was started.
+ * Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise a command in the wrong directory would
+ * report on a new, empty database.
+ */
+export async function openDatabaseUrl(
+  options: { mayCreate: boolean },
+  logger: Logger,
+): Promise<{ url: string; close: () => Promise<void> }> {
+  const config = readEnv(CliConfig);
+  const nothing = async (): Promise<void> => {};
+  if (config.DATABASE_URL !== undefined) return { url: config.DATABASE_URL, close: nothing };
+  const dataDir = path.resolve(config.SLUICE_DATA_DIR);
+  const running = await readRuntimeFile(dataDir);
+  if (running !== undefined) return { url: running.databaseUrl, close: nothing };
+  if (!options.mayCreate && !existsSync(path.join(dataDir, 'postgres'))) {
+    throw new ConfigurationError(
+      `There is no database in ${dataDir}. Set DATABASE_URL, or set SLUICE_DATA_DIR to the data directory of npm start.`,
+    );
+  }
+  const server = await startEmbeddedPostgres({ dataDir, logger });
+  return { url: server.connectionString, close: () => server.stop() };
 }

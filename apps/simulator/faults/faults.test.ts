@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createAttemptCounter } from '../count-attempts.ts';
+import { createAttemptCounter } from '../answer-call.ts';
 import { describeFaults, parseFaultName } from './faults.ts';
 import { hashText } from '../model/hash.ts';
 

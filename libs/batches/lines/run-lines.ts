@@ -1,5 +1,5 @@
 import { steadyClock } from '#libs/kernel/clock.ts';
-import { memberValues } from '#libs/kernel/json/json-members.ts';
+import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
@@ -8,16 +8,16 @@ import type { RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from '../batch-model.ts';
 import type { BatchWatch } from '../batch-watch.ts';
-import type { CallLine } from './call-line.ts';
+import { readModel, replacedModel, type CallLine } from './call-line.ts';
 import { createSnoozeWatch } from './snooze-watch.ts';
 import { createLinePermit, type LinePermit, type OnWait } from './line-permit.ts';
 import type { LineWaits } from './line-waits.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from '../results/result-line.ts';
 import type { LineResult } from '../results/settle-group.ts';
 import type { Settler } from '../results/settle-results.ts';
-import { createBatchPermits } from './batch-permits.ts';
-import type { PermitPool } from './permit-pool.ts';
+import type { PermitPool, Permits } from './permit-pool.ts';
 import { withLineMemory } from './with-line-memory.ts';
+import { createHash } from 'node:crypto';
 
 type Deps = {
   watch: BatchWatch;
@@ -228,3 +228,29 @@ async function runLine(
 }
 
 const nullText = Buffer.from('null');
+
+/**
+ * The permits for each line of a batch, in the groups of its workspace, its destination and its batch. Many batches
+ * with the same credential and model that hang are one destination. A destination is identified before the call by the
+ * workspace, the batch's target (or its config) and the model. (The ID of a secret is left out, because a secret that
+ * came with the create call is stored separately for each batch.)
+ */
+function createBatchPermits(pool: Pick<PermitPool, 'of'>, batch: BatchRow): (line: Buffer) => Permits {
+  const target = JSON.stringify(batch.target, (name, value: unknown) => (name === 'secret_id' ? undefined : value));
+  const destination = createHash('sha256').update(`${batch.workspace_id}\n${target}`).digest('base64');
+  const permitsOf = (model: string | null): Permits =>
+    pool.of(batch.workspace_id, `${destination} ${model ?? ''}`, batch.id);
+  const model = replacedModel(batch) ?? batch.model;
+  if (model !== null) {
+    const permits = permitsOf(model);
+    return () => permits;
+  }
+  const byModel = new Map<string | null, Permits>();
+  return (line) => {
+    const body = memberValue(line, 'body');
+    const own = body === undefined ? null : readModel(body);
+    const permits = byModel.get(own) ?? permitsOf(own);
+    byModel.set(own, permits);
+    return permits;
+  };
+}

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Query } from '#libs/contracts/configs/config-query.ts';
-import { compilePattern } from '#libs/calls/protect/guardrails/checks/patterns.ts';
+import { compilePattern } from '#libs/calls/protect/guardrails/checks/text-checks.ts';
 import { compileQuery } from './compile-query.ts';
 
 const call = {

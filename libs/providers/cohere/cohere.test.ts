@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Call } from '../provider.ts';
 import { decodeChat } from './decode.ts';
-import { encodeEmbedBody } from './embed.ts';
+import { encodeEmbedBody } from './index.ts';
 import { encodeChatBody } from './encode.ts';
 import { cohere } from './index.ts';
 import { openChatStream } from './stream.ts';

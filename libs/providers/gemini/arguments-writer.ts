@@ -1,8 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import type { Json } from '../chat/json-value.ts';
+import { asText, type Json } from '../chat/json-value.ts';
 import { unusable } from './decode.ts';
-import { readPartialArg, type PartialArg, type Step } from './read-partial-arg.ts';
 
 /** Writes the arguments of one call as they arrive. The returned texts, concatenated, are one JSON object. */
 export type ArgumentsWriter = {
@@ -202,4 +201,74 @@ function textOfLate(late: LateLeaf | LateNode): string {
     return late.isList ? textOfLate(member) : `${JSON.stringify(step)}:${textOfLate(member)}`;
   });
   return late.isList ? `[${members.join(',')}]` : `{${members.join(',')}}`;
+}
+
+/** A member's name, or an index in a list. */
+type Step = string | number;
+
+/** One piece of a call's arguments: where it belongs, and a piece of a string or the JSON text of another value. */
+type PartialArg = {
+  path: readonly [Step, ...Step[]];
+  /** null: it only ends the previous value. */
+  value: { isString: boolean; text: string } | null;
+  willContinue: boolean;
+};
+
+const depthMax = 100;
+// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a dot can have more characters than in the RFC,
+// because clients choose the names of properties (`$.first-name`).
+const segment = /\.([^.[\]]+)|\[(0|[1-9]\d{0,8})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/suy;
+
+/**
+ * Reads an element of `functionCall.partialArgs` (cloud.google.com/vertex-ai, REST, PartialArg): `jsonPath`, one of
+ * `stringValue`, `numberValue`, `boolValue` and `nullValue`, and `willContinue`. null if it is invalid.
+ */
+function readPartialArg(raw: Json): PartialArg | null {
+  const path = readPath(asText(raw['jsonPath']) ?? '');
+  const value = readValue(raw);
+  if (path === null || value === undefined) return null;
+  return { path, value, willContinue: raw['willContinue'] === true };
+}
+
+function readPath(text: string): PartialArg['path'] | null {
+  if (!text.startsWith('$')) return null;
+  const steps: Step[] = [];
+  let at = 1;
+  while (at < text.length) {
+    segment.lastIndex = at;
+    const [whole, plain, index, single, double] = segment.exec(text) ?? [];
+    if (whole === undefined || steps.length === depthMax) return null;
+    const name = plain ?? unquote(single?.replaceAll(/\\'|"/g, (found) => (found === '"' ? '\\"' : "'")) ?? double);
+    if (index === undefined && name === null) return null;
+    steps.push(name ?? Number(index));
+    at += whole.length;
+  }
+  const [first, ...rest] = steps;
+  return first === undefined ? null : [first, ...rest];
+}
+
+/** A quoted name has the escapes of JSON. */
+function unquote(written: string | undefined): string | null {
+  if (written === undefined) return null;
+  try {
+    return asText(JSON.parse(`"${written}"`)) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** undefined: the value is invalid. */
+function readValue(raw: Json): PartialArg['value'] | undefined {
+  const { stringValue, numberValue, boolValue } = raw;
+  if (stringValue !== undefined) {
+    return typeof stringValue === 'string' ? { isString: true, text: stringValue } : undefined;
+  }
+  if (numberValue !== undefined) {
+    return Number.isFinite(numberValue) ? { isString: false, text: JSON.stringify(numberValue) } : undefined;
+  }
+  if (boolValue !== undefined) {
+    return typeof boolValue === 'boolean' ? { isString: false, text: JSON.stringify(boolValue) } : undefined;
+  }
+  // Protobuf's JSON has null; the types of some clients have the name NULL_VALUE.
+  return 'nullValue' in raw ? { isString: false, text: 'null' } : null;
 }

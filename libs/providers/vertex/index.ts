@@ -1,11 +1,13 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { anthropic } from '../anthropic/index.ts';
-import { unused, type Provider } from '../provider.ts';
-import { getRegionAddress } from './address.ts';
-import { decodeVertexError, vertexChat } from './chat.ts';
-import { decodeVertexEmbedding, encodeVertexEmbedding } from './embeddings.ts';
+import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
+import { getRegionAddress, ofPublisher } from './address.ts';
+import { decodeVertexError, toVertexRequest, vertexChat } from './chat.ts';
 import { createTokens } from './fetch-token.ts';
 import { getServiceAccount } from './service-account.ts';
+import { droppedParams } from '../chat/chat-request.ts';
+import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
+import { asCount, asNumber, compact, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 
 /**
  * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAI-compatible endpoint. A target has a service
@@ -63,3 +65,34 @@ const missingCredential = (): GatewayError =>
     'missing_credential',
     'Vertex AI needs vertex_service_account_json on the virtual key, or an access token as the key.',
   );
+
+const taken = new Set([...embeddingTaken, 'auto_truncate', 'autoTruncate']);
+
+/** POST …/publishers/google/models/{model}:predict. The maximum of texts in one call depends on the model. */
+function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundRequest {
+  const body = call.json();
+  const { path } = ofPublisher('google', String(body['model']).replace(/^google[./]/, ''));
+  const [taskType, title] = embeddingNative.map((name) => body[name] ?? body[name === 'task_type' ? 'taskType' : name]);
+  const parameters = compact({
+    outputDimensionality: asNumber(body['dimensions']),
+    autoTruncate: body['auto_truncate'] ?? body['autoTruncate'] ?? undefined,
+  });
+  const sent = {
+    instances: readInputTexts(body['input']).map((content) => compact({ content, task_type: taskType, title })),
+    ...(Object.keys(parameters).length > 0 ? { parameters } : {}),
+  };
+  return { ...toVertexRequest(upstream, `${path}:predict`, sent, false), dropped: droppedParams(body, taken) };
+}
+
+/** Converts `predictions[].embeddings` to OpenAI's list; usage is the sum of all texts' tokens. */
+function decodeVertexEmbedding(body: unknown, call: Call): unknown {
+  const { predictions } = toRecord(body);
+  if (!Array.isArray(predictions)) return body; // The answer has no embeddings, which the core reports.
+  const found = toRecords(predictions).map((prediction) => toRecord(prediction['embeddings']));
+  const tokens = ({ statistics }: Json): number => asCount(toRecord(statistics)['token_count']);
+  return toEmbeddingList(
+    found.map(({ values }) => values),
+    call,
+    found.reduce((sum, embedding) => sum + tokens(embedding), 0),
+  );
+}

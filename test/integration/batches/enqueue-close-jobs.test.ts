@@ -4,7 +4,7 @@ import { closeQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { decideBatch } from '#libs/batches/batch.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { closeBatch } from '#libs/batches/results/close-batch.ts';
-import { enqueueCloseJobs } from '#libs/batches/chunks/enqueue-close-jobs.ts';
+import { enqueueCloseJobs } from '#libs/batches/chunks/housekeeping.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { listLogs } from '#apps/api/logs/list-logs.ts';
+import { listLogs } from '#apps/api/logs/routes.ts';
 import { retrieveLog } from '#apps/api/logs/retrieve-log.ts';
 import { LogDetails, LogList } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';

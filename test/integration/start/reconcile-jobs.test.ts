@@ -1,6 +1,6 @@
 import { Portkey } from 'portkey-ai';
 import { expect, onTestFinished, test } from 'vitest';
-import { reconcileJobs } from '#apps/cli/restore/reconcile-jobs.ts';
+import { reconcileJobs } from '#apps/cli/restore/restore.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';

@@ -1,11 +1,11 @@
 import { readBearerToken } from '../bearer.ts';
 import { unescapePath } from '../unescape-path.ts';
-import type { Call, Received, Route, WireFormat } from '../wire-format.ts';
+import { Refusal, type Call, type Received, type Route, type WireFormat } from '../wire-format.ts';
 import { batchEmbedCall, embedCall } from './embed-content.ts';
 import { generateCall } from './generate-content.ts';
 import { googleError } from './google-error.ts';
-import { findModel, listModels } from './models.ts';
 import { eventForm } from './streams.ts';
+import { parseFaultName } from '../../faults/faults.ts';
 
 const operations: Record<string, (received: Received, model: string) => Call> = {
   generateContent: (received, model) => generateCall(received, model, 'gemini', false),
@@ -43,3 +43,50 @@ export const gemini: WireFormat = {
   retryInBody: true,
   headers: ({ processingMs }) => ['server-timing', `gfet4t7; dur=${Math.round(processingMs)}`],
 };
+
+const listed = [
+  'gemini-3-pro-preview',
+  'gemini-2.5-pro',
+  'gemini-2.5-flash',
+  'gemini-embedding-001',
+  'sim-text',
+  'sim-echo',
+];
+const pageSizeDefault = 50;
+const pageSizeMax = 1_000;
+
+/** GET /v1beta/models in pages: `pageSize`, `pageToken`. */
+function listModels({ query }: Received): string {
+  const parameters = new URLSearchParams(query);
+  const size = Math.min(Number(parameters.get('pageSize') ?? pageSizeDefault), pageSizeMax);
+  const from = Math.max(0, listed.indexOf(parameters.get('pageToken') ?? ''));
+  const page = listed.slice(from, from + size);
+  const next = listed[from + page.length];
+  return JSON.stringify({
+    models: page.map((id) => readModel(id)),
+    ...(next === undefined ? {} : { nextPageToken: next }),
+  });
+}
+
+/** GET /v1beta/models/{m}: every name exists, except misspelt faults. Throws Refusal (404). */
+function findModel(id: string): string {
+  if (parseFaultName(id) === 'unknown') {
+    throw new Refusal({ status: 404, message: `models/${id} is not found for API version v1beta.` });
+  }
+  return JSON.stringify(readModel(id));
+}
+
+function readModel(id: string) {
+  const methods = id.includes('embedding')
+    ? ['embedContent', 'batchEmbedContents']
+    : ['generateContent', 'streamGenerateContent'];
+  return {
+    name: `models/${id}`,
+    version: '001',
+    displayName: id,
+    description: 'A model of the simulator.',
+    inputTokenLimit: 1_048_576,
+    outputTokenLimit: 65_536,
+    supportedGenerationMethods: methods,
+  };
+}

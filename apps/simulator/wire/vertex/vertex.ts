@@ -4,14 +4,19 @@ import { decodeVertexMessages } from '../anthropic/decode-messages.ts';
 import { callOf } from '../anthropic/messages.ts';
 import { readBearerToken } from '../bearer.ts';
 import { generateCall } from '../gemini/generate-content.ts';
-import { googleError } from '../gemini/google-error.ts';
-import { eventForm } from '../gemini/streams.ts';
+import { googleError, refuseFlaw } from '../gemini/google-error.ts';
+import { eventForm, googleJson } from '../gemini/streams.ts';
 import { chatCall } from '../openai/chat.ts';
 import { openai } from '../openai/openai.ts';
 import { unescapePath } from '../unescape-path.ts';
 import { Refusal, type Call, type Received, type WireFormat } from '../wire-format.ts';
-import { predictCall } from './predict.ts';
 import { isTokenGood } from './token.ts';
+import { z } from 'zod';
+import { embed } from '../../model/embed.ts';
+import { hashText } from '../../model/hash.ts';
+import { countTokens } from '../../model/tokens.ts';
+import { checkShape } from '../check-shape.ts';
+import { embeddingSizeDefault, embeddingSizes } from '../gemini/embed-content.ts';
 
 type Operation = (received: Received, model: string) => Call;
 
@@ -82,4 +87,40 @@ function claudeCall(received: Received, model: string, stream: boolean): Call {
     const body = anthropic.errorBody(error.failure, 'req_vrtx_simulator');
     throw new Refusal({ ...error.failure, body }, { cause: error });
   }
+}
+
+const request = z.strictObject({
+  instances: z
+    .array(z.strictObject({ content: z.string(), task_type: z.string().optional(), title: z.string().optional() }))
+    .min(1)
+    .max(250),
+  parameters: z
+    .strictObject({ autoTruncate: z.boolean().optional(), outputDimensionality: z.int().min(1).max(8192).optional() })
+    .optional(),
+});
+
+/** POST …/publishers/google/models/{m}:predict, for embedding models. */
+function predictCall(received: Received, model: string): Call {
+  const { instances, parameters } = checkShape(request, received.json, refuseFlaw);
+  const size = parameters?.outputDimensionality ?? embeddingSizes[model] ?? embeddingSizeDefault;
+  return {
+    model,
+    hash: hashText(`${model}\n${received.text}`),
+    user: undefined,
+    stream: false,
+    contentType: googleJson,
+    frames: () => [],
+    body: ({ manner }) => {
+      const predictions = instances.map(({ content }) => {
+        const statistics = { token_count: countTokens(content), truncated: false };
+        return { embeddings: { statistics, values: embed(hashText(`${model}\n${content}`), size) } };
+      });
+      const billableCharacterCount = instances.reduce(
+        (sum, { content }) => sum + content.replaceAll(/\s/g, '').length,
+        0,
+      );
+      const reflected = manner === 'reflect' ? { reflected_body: received.text } : {};
+      return JSON.stringify({ predictions, metadata: { billableCharacterCount }, ...reflected });
+    },
+  };
 }

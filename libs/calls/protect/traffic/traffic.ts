@@ -1,15 +1,14 @@
 import type { ForwardRequest, Target, Wait } from '#libs/calls/call.ts';
 import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
-import { spreadWait } from '#libs/calls/retry-waits.ts';
+import { spreadWait, type Ended } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import { reasonOf, classifyCall } from './call-result.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { createLanes, type Lane, type Lanes, type Permit } from './lanes.ts';
 import type { CallQueue } from './queue.ts';
 import { shortModel } from './short-model.ts';
-import { refusals } from './traffic-refusals.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
@@ -202,3 +201,61 @@ export function createTraffic(deps: Deps): Traffic {
     stop: () => stopping.abort(),
   };
 }
+
+/**
+ * Returns how a call counts for a breaker. A call without an answer is a failure, and so are the listed statuses (null:
+ * 500 and above). A rate limit causes a wait and is not a failure. A call that was refused here or left by its caller
+ * does not count.
+ */
+function classifyCall(ended: Ended, statuses: readonly number[] | null): CallResult {
+  if (ended === null) return 'none';
+  if ('error' in ended) {
+    const { kind } = ended.error;
+    return kind === 'provider_failed' || kind === 'provider_timeout' ? 'failure' : 'none';
+  }
+  const { status } = ended;
+  if (status === 429) return 'none';
+  return (statuses === null ? status >= 500 : statuses.includes(status)) ? 'failure' : 'success';
+}
+
+/** Describes a failure in one word, for people: an error code, or `http_503`. */
+function reasonOf(ended: Ended): string {
+  if (ended === null) return '';
+  return 'error' in ended ? (ended.error.code ?? ended.error.kind) : `http_${ended.status}`;
+}
+
+type Refused = { target: Target; model: string };
+
+const what = ({ model }: Refused): string => (model === '' ? 'this operation' : model.slice(0, 200));
+
+/** The errors of calls that are rejected. Each names its target and when to try again. */
+const refusals = {
+  rateLimited: (call: Refused, retryAfterMs: number): GatewayError =>
+    new GatewayError(
+      'rate_limited',
+      'provider_rate_limited',
+      `${call.target.label} is rate-limited for ${what(call)} and is not called until the limit has passed.`,
+      { retryAfterMs },
+    ),
+  changed: ({ target }: Refused): GatewayError =>
+    new GatewayError(
+      'rate_limited',
+      'credential_changed',
+      `The credential of ${target.label} changed while this call was waiting. Send the request again.`,
+      { retryAfterMs: 0 },
+    ),
+  open: (call: Refused, retryAfterMs: number): GatewayError =>
+    new GatewayError(
+      'unavailable',
+      'circuit_open',
+      `${call.target.label} is not called for ${what(call)} because its previous calls failed and its circuit breaker is open.`,
+      { retryAfterMs },
+    ),
+  busy: ({ target }: Refused): GatewayError =>
+    new GatewayError(
+      'unavailable',
+      'provider_busy',
+      `Too many calls to ${target.label} are already in flight and waiting. Send the request again shortly.`,
+      { retryAfterMs: 1_000 },
+    ),
+};

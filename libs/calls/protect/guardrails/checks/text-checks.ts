@@ -1,7 +1,9 @@
 import type { GuardrailCheck } from '#libs/contracts/configs/guardrail-checks.ts';
-import { hasCode } from './code-blocks.ts';
 import { compileSchema, countKeys, extractJson } from './json-checks.ts';
-import { compilePattern } from './patterns.ts';
+import { LRUCache } from 'lru-cache';
+import { RE2JS } from 're2js';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { requiredLiterals } from './required-literals.ts';
 
 /** The result of a check. `data` is shown in the results and never contains the text that was checked. */
 export type Finding = {
@@ -206,4 +208,104 @@ function isPublicUrl(text: string): boolean {
     /^\d+(\.\d+){3}$/.test(hostname) ||
     /^[^.]+(\.[^.]+)*\.(\p{L}{2,}|xn--[a-z0-9-]+)$/iu.test(hostname)
   );
+}
+
+/** The names that fences use for a language that has several. */
+const otherNames: readonly (readonly string[])[] = [
+  ['javascript', 'js', 'jsx', 'mjs', 'cjs', 'node'],
+  ['typescript', 'ts', 'tsx'],
+  ['python', 'py', 'python3'],
+  ['c#', 'csharp', 'cs'],
+  ['c++', 'cpp', 'cxx', 'cc'],
+  ['go', 'golang'],
+  ['ruby', 'rb'],
+  ['rust', 'rs'],
+  ['kotlin', 'kt', 'kts'],
+  ['bash', 'sh', 'shell', 'zsh'],
+  ['sql', 'mysql', 'postgresql', 'postgres', 'plsql', 'tsql', 'sqlite'],
+  ['html', 'htm'],
+  ['yaml', 'yml'],
+  ['perl', 'pl'],
+  ['powershell', 'ps1', 'pwsh'],
+];
+
+const namesOf = (language: string): readonly string[] =>
+  otherNames.find((names) => names.includes(language)) ?? [language];
+
+/**
+ * Whether a text has a fenced block (CommonMark 4.5) of this language, according to its fence, in upper or lower case.
+ * A block that was cut off counts as well. Takes linear time.
+ */
+function hasCode(text: string, language: string): boolean {
+  const wanted = namesOf(language.trim().toLowerCase());
+  let fence: string | null = null;
+  for (let start = 0; start <= text.length;) {
+    const end = text.indexOf('\n', start);
+    const stop = end === -1 ? text.length : end;
+    // Longer than any fence with its language.
+    const line = text.slice(start, Math.min(stop, start + 200)).trim();
+    const marks = /^(?:`{3,}|~{3,})/.exec(line)?.[0];
+    if (marks !== undefined) {
+      const named = line.slice(marks.length).trim();
+      if (fence === null) {
+        const [name = ''] = named.toLowerCase().split(/[\s,{:]/);
+        if (wanted.includes(name)) return true;
+        fence = marks;
+      } else if (named === '' && marks.startsWith(fence)) fence = null;
+    }
+    if (end === -1) return false;
+    start = end + 1;
+  }
+  return false;
+}
+
+/** Whether the expression matches in a text. */
+export type Pattern = (text: string) => boolean;
+
+// Compiling takes milliseconds, and most calls use the same patterns as the call before.
+const compiled = new LRUCache<string, Pattern>({ max: 500 });
+
+// Characters times instructions. For a longer text the engine's cache grows to up to 8 MB, for each of hundreds of
+// expressions, and would be incomplete if the search was stopped.
+const rememberedWork = 20_000;
+
+/**
+ * Compiles a tenant's regular expression with RE2. Its time is linear in the text (SEC-5), but also in the expression:
+ * a repetition of a thousand over a long text takes minutes, so the caller must limit the time. Throws invalid_request
+ * for features that RE2 does not support (look-around, back references) and for syntax errors.
+ */
+export function compilePattern(rule: string): Pattern {
+  const known = compiled.get(rule);
+  if (known) return known;
+  const pattern = createPattern(rule);
+  compiled.set(rule, pattern);
+  return pattern;
+}
+
+function createPattern(rule: string): Pattern {
+  let regex: RE2JS | null = compile(rule);
+  const literals = requiredLiterals(rule);
+  return (text) => {
+    if (literals !== null && !literals.some((literal) => text.includes(literal))) return false;
+    const engine = regex ?? compile(rule);
+    // Returned to the cache only after a complete search, because the search can be stopped in the middle.
+    regex = null;
+    const found = engine.test(text);
+    if (text.length * engine.programSize() <= rememberedWork) regex = engine;
+    return found;
+  };
+}
+
+function compile(rule: string): RE2JS {
+  try {
+    return RE2JS.compile(rule);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message.slice(0, 200) : 'it cannot be parsed';
+    throw new GatewayError(
+      'invalid_request',
+      'invalid_value',
+      `The rule of a regexMatch check is not a valid RE2 regular expression (which has no lookaround and no backreferences): ${why}.`,
+      { param: 'rule', cause },
+    );
+  }
 }
