@@ -62,7 +62,7 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByRole('button', { name: 'Explain' }).click();
     const steps = page.getByLabel('Steps of the call');
     await steps.getByText('Condition 1 matches').waitFor();
-    await page.getByLabel('Metadata').fill('{"tier": "silver"}');
+    await page.getByRole('textbox', { name: 'Metadata' }).fill('{"tier": "silver"}');
     await page.getByRole('button', { name: 'Explain' }).click();
     await steps.getByText('No condition matches').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
@@ -71,7 +71,7 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     const whole = await page.getByLabel('Document').innerText();
     await page.getByLabel('Document').fill(whole.slice(0, 20));
     await page.getByText('This is not valid JSON', { exact: false }).waitFor();
-    expect(await page.getByRole('button', { name: 'Create' }).isDisabled()).toBe(true);
+    expect(await page.getByRole('button', { name: 'Create', exact: true }).isDisabled()).toBe(true);
     await page.getByLabel('Document').fill('{}');
     await page.getByLabel('Document').press('Home');
     await page.getByLabel('Document').press('ArrowRight');
@@ -81,10 +81,10 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByRole('option', { name: '"simulator"' }).click();
     await page.getByRole('listitem').filter({ hasText: 'simulator' }).first().waitFor();
     await page.getByLabel('Document').fill('{"strategy": {"mode": "sideways"}, "targets": []}');
-    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
     await page.getByRole('alert').waitFor();
     await page.getByLabel('Document').fill(whole);
-    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
     await page.getByRole('heading', { name: 'Config by-tier' }).waitFor();
     await page.getByLabel('Document').fill(whole.replace('gold', 'platinum'));
     await page.getByRole('button', { name: 'Save as a new version' }).click();
@@ -129,7 +129,7 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.getByRole('textbox', { name: 'Name' }).fill('No passwords');
     await reads(/^Reject the call when the message contains one of these words: password, passé\.$/);
     expect(await accessibilityProblems(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
     await page.getByRole('row', { name: /no-passwords/ }).waitFor();
     const stored = await fetch(`${platform.baseUrl}/guardrails/no-passwords`, {
       headers: { authorization: `Bearer ${platform.adminKey}` },
