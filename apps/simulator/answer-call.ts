@@ -108,6 +108,7 @@ function promptKey({ hash, user }: Call, faultHeader: string | undefined): numbe
 /**
  * Decides for each call whether a fault happens. Counts the calls of each prompt if that is needed. Beyond `promptsMax`
  * prompts, the oldest are forgotten and start again.
+ * @testOnly
  */
 export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
   const calls = new Map<number, number>();

@@ -50,7 +50,10 @@ export const logRoutes = (deps: Deps): Route[] => [
   ...feedbackRoutes(deps),
 ];
 
-/** GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace), rate_limited. */
+/**
+ * GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace), rate_limited.
+ * @testOnly
+ */
 export const listLogs = (deps: { db: Kysely<Database>; searches: Turns }): Route => ({
   method: 'GET',
   path: '/v1/logs',

@@ -171,6 +171,7 @@ async function endClaims(db: Kysely<Database>): Promise<number> {
 /**
  * Makes the queue match the open work: deletes surplus jobs, enqueues missing ones or resets their chunks, and ends claims.
  * Creates the queue if the backup has none. No worker must be running.
+ * @testOnly
  */
 export async function reconcileJobs(deps: {
   db: Kysely<Database>;

@@ -63,6 +63,7 @@ const foundMax = 1_000;
  * database's clock. Indexes find them. (A delayed job for each deadline would slow down every claim, long after its batch
  * has ended.) A batch is found again until it is closed, so the minute is part of the job id: it gets at most one job a
  * minute. Does nothing while the database's clock may be wrong. Returns how many batches were found.
+ * @testOnly
  */
 export async function enqueueCloseJobs(
   db: Kysely<Database>,

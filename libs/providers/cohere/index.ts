@@ -78,6 +78,7 @@ const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', '
  * The body of a v2 embed request. Cohere requires the purpose of the vectors, which OpenAI's API does not have: texts
  * count as documents to be found (`search_document`) unless the request has Cohere's own `input_type`. Vectors are
  * returned as floats; the core converts them to base64 if asked. Throws invalid_request for input as tokens.
+ * @testOnly
  */
 export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
   const given = call.json();

@@ -253,6 +253,7 @@ const textsMax = 10_000;
 /**
  * Estimates the usage of a stream from the length of the request and the received text, for a stream whose provider did
  * not report it or that was cut off before.
+ * @testOnly
  */
 export const estimateStreamed = (sent: Buffer, chars: number): Usage => ({
   inputTokens: sentTokens(sent),

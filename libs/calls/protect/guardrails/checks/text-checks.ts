@@ -273,6 +273,7 @@ const rememberedWork = 20_000;
  * Compiles a tenant's regular expression with RE2. Its time is linear in the text (SEC-5), but also in the expression:
  * a repetition of a thousand over a long text takes minutes, so the caller must limit the time. Throws invalid_request
  * for features that RE2 does not support (look-around, back references) and for syntax errors.
+ * @testOnly
  */
 export function compilePattern(rule: string): Pattern {
   const known = compiled.get(rule);
