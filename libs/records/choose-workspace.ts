@@ -47,7 +47,7 @@ export async function workspaceOfRecord(
   name: string,
 ): Promise<string | undefined> {
   if (!reachesEveryWorkspace(caller) || !name.startsWith(idPrefix)) return undefined;
-  // A record can also be named with its version, as in `prm_1@3`.
+  // A record can also be named with its version, as in `record_1@3`.
   const [id] = name.split('@');
   const find = sql<{ workspace: string }>`
     select workspace.id as workspace from resource record join resource workspace on workspace.id = record.workspace_id

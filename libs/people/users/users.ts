@@ -122,7 +122,16 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
     },
   },
 
-  view: viewOfUser,
+  view: ({ data }) => ({
+    first_name: data.first_name,
+    last_name: data.last_name,
+    role: data.role,
+    email: data.email,
+    // jsonb keeps no order of its own.
+    workspace_ids: Object.entries(data.workspaces)
+      .toSorted(([, one], [, other]) => (one.created_at < other.created_at ? -1 : 1))
+      .map(([id]) => id),
+  }),
   viewSchema: UserObject,
 
   cached: {
@@ -155,20 +164,6 @@ export const userModel = resourceModel([userKind]);
 /** The event that makes a user. `role` is the one in the organisation. */
 export function userCreated(person: Omit<UserData, 'workspaces'>): ResourceEvent {
   return { type: 'user.created', data: { ...person, workspaces: {} } };
-}
-
-/** The public form of a user. */
-function viewOfUser({ data }: ResourceRow<UserData>): object {
-  return {
-    first_name: data.first_name,
-    last_name: data.last_name,
-    role: data.role,
-    email: data.email,
-    // jsonb keeps no order of its own.
-    workspace_ids: Object.entries(data.workspaces)
-      .toSorted(([, one], [, other]) => (one.created_at < other.created_at ? -1 : 1))
-      .map(([id]) => id),
-  };
 }
 
 /** A condition on rows of `resource` that have an e-mail address. The collation lower-cases ASCII letters only. */
