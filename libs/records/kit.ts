@@ -90,14 +90,14 @@ export type RouteKit = {
   /** The heading and the scope of the kind's routes. */
   read: { tag: string; scope: Scope };
   write: { tag: string; scope: Scope };
-  /** The path of one record, and its parameter. */
-  onePath: string;
-  params: z.ZodObject;
 };
 
 /** What the routes that the kit makes for a kind share beyond that. */
 export type KindRoutes = RouteKit & {
+  /** The path of one record, and its parameter. */
+  onePath: string;
   name: 'slug' | 'id';
+  params: z.ZodObject;
   /** The query that chooses a workspace, or the organisation. */
   place: z.ZodObject;
   /** The errors of routes about one record. */

@@ -103,10 +103,9 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     viewsOf,
     read,
     write,
-    onePath,
-    params,
   };
-  const versions = versionRoutes(kind, store, deps, { ...kit, name, place, schema, found: texts.found });
+  const { found } = texts;
+  const versions = versionRoutes(kind, store, deps, { ...kit, onePath, name, params, place, schema, found });
 
   const create: Route = {
     method: 'POST',
