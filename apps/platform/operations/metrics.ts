@@ -12,9 +12,8 @@ import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
  * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits, secretCache } =
-    platform;
-  const registers = [registry];
+  const registrar = createRegistrar(registry);
+  const { labelled, registers } = registrar;
   const buildInfo = new Gauge({
     name: 'sluice_build_info',
     help: 'Always 1; the label contains the release of this process.',
@@ -35,6 +34,17 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'loop',
     () => Object.fromEntries(loopStates().map(({ name, successAgeSeconds }) => [name, successAgeSeconds])),
   );
+  registerCallMetrics(registrar, platform);
+  registerRecordMetrics(registrar, platform);
+  registerMemoryMetrics(registrar, platform);
+  registerTrafficMetrics(registrar, platform);
+  registerQueueMetrics(registrar, platform);
+}
+
+function registerCallMetrics(
+  { gauge, counter, labelledCounter }: Registrar,
+  { calls, egress, secretCache }: Platform,
+): void {
   gauge(
     'sluice_forwarding_open_calls',
     'Number of calls to providers in flight in this process.',
@@ -86,6 +96,12 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Number of secret references whose secret is in the memory of this process.',
     () => secretCache.stats().cached,
   );
+}
+
+function registerRecordMetrics(
+  { gauge, counter, labelledCounter }: Registrar,
+  { requestLog, costs, limits }: Platform,
+): void {
   gauge(
     'sluice_request_log_waiting_rows',
     'Number of request-log rows that this process has not yet written to the database.',
@@ -125,6 +141,10 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     () => limits.stats().waiting,
   );
   counter('sluice_limits_alerts_total', 'Budget alerts that this process recorded.', () => limits.alerts());
+}
+
+function registerMemoryMetrics({ gauge, registers }: Registrar, platform: Platform): void {
+  const { db, pool, memory } = platform;
   gauge(
     'sluice_memory_held_bytes',
     'Bytes of the memory budget in use for records, plans, bodies, parsed values, answers, lines and results in this process.',
@@ -177,6 +197,12 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     lag,
   );
   registerDatabaseMetrics(registers, db);
+}
+
+function registerTrafficMetrics(
+  { gauge, counter, labelledCounter, labelled }: Registrar,
+  { traffic, responseCache }: Platform,
+): void {
   gauge(
     'sluice_provider_paused',
     'Number of pairs of credential and model that this process does not call because of a rate limit of the provider.',
@@ -221,6 +247,9 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   );
   // One series per provider. One per credential and model would have no bound; GET /v1/admin/circuits lists those.
+}
+
+function registerQueueMetrics({ registers }: Registrar, { queue, traffic }: Platform): void {
   const circuits: Gauge = new Gauge({
     name: 'sluice_provider_circuits',
     help: 'Number of circuits (one per credential, model and breaker config) in each state, as this process sees them.',
@@ -248,6 +277,13 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       }
     },
   });
+}
+
+type Registrar = ReturnType<typeof createRegistrar>;
+
+/** Registers metrics that are read when Prometheus asks for them. */
+function createRegistrar(registry: Registry) {
+  const registers = [registry];
 
   /** For the counters of a part since the start of the process. */
   function counter(name: string, help: string, read: () => number): void {
@@ -299,6 +335,8 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       },
     });
   }
+
+  return { registers, counter, labelledCounter, labelled, gauge };
 }
 
 /** The metrics of the process that records bodies of calls. */
