@@ -47,7 +47,13 @@ const at = (id: string, rest = ''): string => `/v1/batches/${encodeURIComponent(
 /** Adds `sluice batch …`. */
 export function addBatchCommands(program: Command): void {
   const batch = addGroup(program, 'batch', 'run and manage batches');
+  addRunCommands(batch);
+  addReadCommands(batch);
+  addChangeCommands(batch);
+  addLineCommands(batch);
+}
 
+function addRunCommands(batch: Command): void {
   withResults(
     withTarget(clientCommand(batch, 'run <file>', 'check, upload, submit and watch a batch, then deliver its results')),
   )
@@ -71,7 +77,9 @@ export function addBatchCommands(program: Command): void {
     .action(async (file: string, options: ClientOptions & BatchOptions) => {
       await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
     });
+}
 
+function addReadCommands(batch: Command): void {
   clientCommand(batch, 'list', 'list batches, newest first')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
     .action(async (options: ClientOptions & { limit: number }) => {
@@ -107,7 +115,9 @@ export function addBatchCommands(program: Command): void {
       await deliverResults(client, await readBatch(client, id), options);
     },
   );
+}
 
+function addChangeCommands(batch: Command): void {
   const follow = (id: string): string => `To follow it: sluice batch watch ${id}`;
   const changes = [
     ['cancel', 'cancel a batch; results that it already has are kept', follow],
@@ -148,7 +158,9 @@ export function addBatchCommands(program: Command): void {
     printObject(check, options);
     if (!check.equal) process.exitCode = exitCodes.failed;
   });
+}
 
+function addLineCommands(batch: Command): void {
   clientCommand(batch, 'lines <id>', 'list the lines of a batch')
     .option('--outcome <outcome>', 'pending, completed or failed')
     .option('--code <code>', 'with this error code')

@@ -47,6 +47,13 @@ export function addOperatorCommands(program: Command): void {
     .option('--adopt-blobs', 'use this blob folder although the database belongs to another one, which is lost')
     .option('--list <file>', 'write every missing, incomplete and surplus blob to this file, one JSON object per line');
 
+  addSubscriberCommands(program);
+  addKeyCommands(program);
+  addPriceCommands(program);
+  addProviderCommand(program);
+}
+
+function addSubscriberCommands(program: Command): void {
   const subscribers = program
     .command('subscribers')
     .description('the subscribers of the event log, which fill tables such as the audit log');
@@ -87,7 +94,9 @@ export function addOperatorCommands(program: Command): void {
       return { text: [`${name}: rebuilt, ${events} events applied by this command`], json: [{ name, events }] };
     },
   );
+}
 
+function addKeyCommands(program: Command): void {
   const keys = addGroup(program, 'keys', 'replace the master key, or keys that are lost');
   keys.commandsGroup(maintenance);
   databaseCommand(
@@ -133,7 +142,9 @@ export function addOperatorCommands(program: Command): void {
       return { text: describeUnreadable(unreadable), json: [{ unreadable }] };
     },
   );
+}
 
+function addPriceCommands(program: Command): void {
   const prices = program.command('prices').description('what models cost, and the current price table');
   databaseCommand(
     prices,
@@ -181,7 +192,9 @@ export function addOperatorCommands(program: Command): void {
   )
     .requiredOption('--file <file>', 'a price table, such as `prices list --json` prints')
     .option('--dry-run', 'only print what it would change');
+}
 
+function addProviderCommand(program: Command): void {
   addGroup(program, 'providers', 'what each provider supports, its address and its settings')
     .option('--json', 'print one JSON object per line')
     .action(async ({ json = false }: { json?: boolean }) => {
