@@ -214,10 +214,19 @@ const MemberList = listOf(MemberObject).extend({ total: z.int() });
 
 /** Who belongs to a workspace. The routes are those of its keys and users, and of whoever acts for the organisation. */
 export function memberRoutes(deps: KindDeps): Route[] {
+  const kit = createMemberKit(deps);
+  return [...addRoutes(kit), ...readRoutes(kit), ...changeRoutes(kit)];
+}
+
+const read = { tag: 'Members', scope: 'members.read' as const };
+const write = { tag: 'Members', scope: 'members.write' as const };
+const answer = { 200: { description: 'The member.', schema: MemberObject } };
+
+type Kit = ReturnType<typeof createMemberKit>;
+
+/** What the routes of members share. */
+function createMemberKit(deps: KindDeps) {
   const { db, eventLog, snapshot, people } = deps;
-  const read = { tag: 'Members', scope: 'members.read' as const };
-  const write = { tag: 'Members', scope: 'members.write' as const };
-  const answer = { 200: { description: 'The member.', schema: MemberObject } };
 
   const workspaceOf = async (request: Request): Promise<string> => {
     const { workspaceId: wanted = '' } = request.params as Record<string, string>;
@@ -273,119 +282,127 @@ export function memberRoutes(deps: KindDeps): Route[] {
     return { workspaceId, userId };
   };
 
-  return [
-    {
-      method: 'POST',
-      path,
-      operationId: 'addMembers',
-      summary: 'Make users members of a workspace, or change their roles',
-      description:
-        'Adds up to 100 users, all or none. Existing users are added immediately, and other people are invited.',
-      example: { users: [{ id: 'user_abc', role: 'member' }] },
-      errors: {
-        workspace_not_found: 'the key sees no such workspace',
-        user_not_found: 'no user with this ID shares a workspace with you',
-        members_changed: 'the members were changed at the same time: send the request again',
-        ...memberErrors,
-      },
-      ...write,
-      responses: { 200: { description: 'The members in the request.', schema: MemberList } },
-      ...withInput({ ...all, body: AddMembersRequest }, async ({ body: { users } }, request, response) => {
-        const workspaceId = await workspaceOf(request);
-        const ids = [...new Set(users.map(({ id }) => id))];
-        await change(request, ids, (unit, caller) => addMembers(unit, workspaceId, users, { caller, people }));
-        const members = await Promise.all(ids.map(async (id) => viewOfMember(await userOf(db, id), workspaceId)));
-        response.json({ ...toListResponse(members, members.length), total: members.length });
-      }),
-    },
-    {
-      method: 'GET',
-      path,
-      operationId: 'listMembers',
-      summary: 'List the members of a workspace, newest first',
-      description: 'Includes the role and scopes of each member in this workspace.',
-      ...read,
-      responses: { 200: { description: 'A page of members.', schema: MemberList } },
-      ...withInput(
-        { ...all, query: ResourceListQuery.extend({ role: WorkspaceRole.optional(), email: email().optional() }) },
-        async ({ query }, request, response) => {
-          const page = pageOf(query);
-          const { members, total } = await listMembers(db, await workspaceOf(request), query, page);
-          response.json({ ...toListResponse(members, page.limit), total });
-        },
-      ),
-    },
-    {
-      method: 'GET',
-      path: `${path}/:userId`,
-      operationId: 'retrieveMember',
-      summary: 'Retrieve a member of a workspace',
-      description: 'Includes the role and scopes of the member in this workspace.',
-      errors: { member_not_found: 'the user is not a member' },
-      ...read,
-      responses: answer,
-      ...withInput(one, async ({ params }, request, response) => {
-        const workspaceId = await workspaceOf(request);
-        response.json(viewOfMember(await userOf(db, params.userId), workspaceId));
-      }),
-    },
-    {
-      method: 'PUT',
-      path: `${path}/:userId`,
-      operationId: 'updateMember',
-      summary: 'Change the role of a member',
-      description: 'The keys of the user follow the new role from the next request on.',
-      example: { role: 'manager' },
-      errors: { member_not_found: 'the user is not a member', ...memberErrors },
-      ...write,
-      responses: answer,
-      ...withInput({ ...one, body: ChangeMemberRequest }, async ({ body: { role } }, request, response) => {
-        const none = (): Promise<string[]> => Promise.resolve([]);
-        const { workspaceId, userId } = await changeMember(request, none, (unit, { row, workspaceId: id, caller }) =>
-          append(unit, row.id, roleEvents(row, id, role, caller)),
-        );
-        response.json(viewOfMember(await userOf(db, userId), workspaceId));
-      }),
-    },
-    {
-      method: 'DELETE',
-      path: `${path}/:userId`,
-      operationId: 'removeMember',
-      summary: 'Remove a member from a workspace, and revoke the keys that the user has there',
-      description: `Revokes the keys that the user has in the workspace. ${serviceKeysText}`,
-      errors: {
-        ...createdKeyErrors,
-        member_not_found: 'the user is not a member',
-        higher_role: 'the member has more rights than the key of the request',
-      },
-      ...write,
-      responses: {
-        200: {
-          description: 'The user is no longer a member.',
-          schema: z.object({
-            id: z.string(),
-            object: z.literal('workspace-user'),
-            workspace_id: z.string(),
-            deleted: z.literal(true),
-          }),
-        },
-      },
-      ...withInput({ ...one, query: z.object(createdKeysQuery) }, async ({ query }, request, response) => {
-        let ownKeys: readonly string[] = [];
-        const streams = async (workspaceId: string, userId: string): Promise<string[]> => {
-          ownKeys = await findUserKeys(db, userId, workspaceId);
-          return [...ownKeys, ...(await createdKeyStreams(db, { userId, workspaceId }, query))];
-        };
-        const { workspaceId, userId } = await changeMember(request, streams, async (unit, place) => {
-          const creator = { userId: place.row.id, workspaceId: place.workspaceId };
-          refuseHigherWorkspaceRole(place.caller, place.role);
-          await append(unit, place.row.id, [leftEvent(place.workspaceId)]);
-          await revokeCreatedKeys(unit, creator, { ...place, query });
-          // An owner or admin of the organisation needs no membership, and keeps the keys.
-          if (place.row.data.role === 'member') await revokeKeys(unit, ownKeys);
-        });
-        response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true });
-      }),
-    },
-  ];
+  return { db, people, workspaceOf, userOf, change, changeMember };
 }
+
+const addRoutes = ({ db, people, workspaceOf, userOf, change }: Kit): Route[] => [
+  {
+    method: 'POST',
+    path,
+    operationId: 'addMembers',
+    summary: 'Make users members of a workspace, or change their roles',
+    description:
+      'Adds up to 100 users, all or none. Existing users are added immediately, and other people are invited.',
+    example: { users: [{ id: 'user_abc', role: 'member' }] },
+    errors: {
+      workspace_not_found: 'the key sees no such workspace',
+      user_not_found: 'no user with this ID shares a workspace with you',
+      members_changed: 'the members were changed at the same time: send the request again',
+      ...memberErrors,
+    },
+    ...write,
+    responses: { 200: { description: 'The members in the request.', schema: MemberList } },
+    ...withInput({ ...all, body: AddMembersRequest }, async ({ body: { users } }, request, response) => {
+      const workspaceId = await workspaceOf(request);
+      const ids = [...new Set(users.map(({ id }) => id))];
+      await change(request, ids, (unit, caller) => addMembers(unit, workspaceId, users, { caller, people }));
+      const members = await Promise.all(ids.map(async (id) => viewOfMember(await userOf(db, id), workspaceId)));
+      response.json({ ...toListResponse(members, members.length), total: members.length });
+    }),
+  },
+];
+
+const readRoutes = ({ db, workspaceOf, userOf }: Kit): Route[] => [
+  {
+    method: 'GET',
+    path,
+    operationId: 'listMembers',
+    summary: 'List the members of a workspace, newest first',
+    description: 'Includes the role and scopes of each member in this workspace.',
+    ...read,
+    responses: { 200: { description: 'A page of members.', schema: MemberList } },
+    ...withInput(
+      { ...all, query: ResourceListQuery.extend({ role: WorkspaceRole.optional(), email: email().optional() }) },
+      async ({ query }, request, response) => {
+        const page = pageOf(query);
+        const { members, total } = await listMembers(db, await workspaceOf(request), query, page);
+        response.json({ ...toListResponse(members, page.limit), total });
+      },
+    ),
+  },
+  {
+    method: 'GET',
+    path: `${path}/:userId`,
+    operationId: 'retrieveMember',
+    summary: 'Retrieve a member of a workspace',
+    description: 'Includes the role and scopes of the member in this workspace.',
+    errors: { member_not_found: 'the user is not a member' },
+    ...read,
+    responses: answer,
+    ...withInput(one, async ({ params }, request, response) => {
+      const workspaceId = await workspaceOf(request);
+      response.json(viewOfMember(await userOf(db, params.userId), workspaceId));
+    }),
+  },
+];
+
+const changeRoutes = ({ db, userOf, changeMember }: Kit): Route[] => [
+  {
+    method: 'PUT',
+    path: `${path}/:userId`,
+    operationId: 'updateMember',
+    summary: 'Change the role of a member',
+    description: 'The keys of the user follow the new role from the next request on.',
+    example: { role: 'manager' },
+    errors: { member_not_found: 'the user is not a member', ...memberErrors },
+    ...write,
+    responses: answer,
+    ...withInput({ ...one, body: ChangeMemberRequest }, async ({ body: { role } }, request, response) => {
+      const none = (): Promise<string[]> => Promise.resolve([]);
+      const { workspaceId, userId } = await changeMember(request, none, (unit, { row, workspaceId: id, caller }) =>
+        append(unit, row.id, roleEvents(row, id, role, caller)),
+      );
+      response.json(viewOfMember(await userOf(db, userId), workspaceId));
+    }),
+  },
+  {
+    method: 'DELETE',
+    path: `${path}/:userId`,
+    operationId: 'removeMember',
+    summary: 'Remove a member from a workspace, and revoke the keys that the user has there',
+    description: `Revokes the keys that the user has in the workspace. ${serviceKeysText}`,
+    errors: {
+      ...createdKeyErrors,
+      member_not_found: 'the user is not a member',
+      higher_role: 'the member has more rights than the key of the request',
+    },
+    ...write,
+    responses: {
+      200: {
+        description: 'The user is no longer a member.',
+        schema: z.object({
+          id: z.string(),
+          object: z.literal('workspace-user'),
+          workspace_id: z.string(),
+          deleted: z.literal(true),
+        }),
+      },
+    },
+    ...withInput({ ...one, query: z.object(createdKeysQuery) }, async ({ query }, request, response) => {
+      let ownKeys: readonly string[] = [];
+      const streams = async (workspaceId: string, userId: string): Promise<string[]> => {
+        ownKeys = await findUserKeys(db, userId, workspaceId);
+        return [...ownKeys, ...(await createdKeyStreams(db, { userId, workspaceId }, query))];
+      };
+      const { workspaceId, userId } = await changeMember(request, streams, async (unit, place) => {
+        const creator = { userId: place.row.id, workspaceId: place.workspaceId };
+        refuseHigherWorkspaceRole(place.caller, place.role);
+        await append(unit, place.row.id, [leftEvent(place.workspaceId)]);
+        await revokeCreatedKeys(unit, creator, { ...place, query });
+        // An owner or admin of the organisation needs no membership, and keeps the keys.
+        if (place.row.data.role === 'member') await revokeKeys(unit, ownKeys);
+      });
+      response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true });
+    }),
+  },
+];
