@@ -169,5 +169,5 @@ function composeIsolation({ pool, db }: Platform, registry: Registry, logger: Lo
 }
 
 const notIsolated =
-  'workspaces are isolated by the queries alone, and not by the database too: as a superuser, run "create role sluice_tenant ' +
-  'nologin" and "grant sluice_tenant to" the role of DATABASE_URL, and restart (docs/deploy.md)';
+  'workspaces are isolated only by the queries, not by the database; to enable both, run "create role sluice_tenant nologin" ' +
+  'and "grant sluice_tenant to" the role of DATABASE_URL as a superuser, then restart (docs/deploy.md)';

@@ -43,16 +43,14 @@ export const actsForOrganisation = (caller: Acting): boolean =>
 /** Refuses a caller who does not act for the organisation. `what` ends the sentence: `do this to prices`. Throws forbidden. */
 export function requireOrganisation(caller: Acting, what: string): void {
   if (actsForOrganisation(caller)) return;
-  const message =
-    `Only a key of the organisation, or of one of its owners and admins, can ${what}: ` +
-    'use one, such as the first admin key.';
+  const message = `Only an organisation key, or a key of an owner or admin, can ${what}. Use one of these, such as the first admin key.`;
   throw new GatewayError('forbidden', 'organisation_key_required', message);
 }
 
 /** Throws not_found for the ID of another organisation than that of this installation. */
 export function refuseForeignOrganisation(wanted: unknown): void {
   if (wanted === undefined || wanted === organisationId) return;
-  const message = `There is no organisation '${(wanted as string).slice(0, 100)}': this installation is '${organisationId}'.`;
+  const message = `There is no organisation '${(wanted as string).slice(0, 100)}'. The ID of this organisation is '${organisationId}'.`;
   throw new GatewayError('not_found', 'organisation_not_found', message, { param: 'organisation_id' });
 }
 
@@ -142,14 +140,14 @@ const isOfOrganisation = (caller: KeyRights, { type }: StoredRights): boolean =>
 export function refuseMoreRights(maker: KeyRights, wanted: StoredRights): void {
   const { scopes, defaults } = wanted;
   if (isOfOrganisation(maker, wanted)) {
-    const message = "Only a key of the organisation can make another: leave out 'type', or use such a key.";
+    const message = "Only an organisation key can create another one. Leave out 'type', or use an organisation key.";
     throw new GatewayError('forbidden', 'organisation_key_required', message, { param: 'type' });
   }
   refuseMoreScopes(maker, scopes);
   if (isFromMoreNetworks(maker, wanted)) {
     const message =
-      'The key of this request can only be used from its allowed_networks, and so can every key that it creates or changes. ' +
-      'Choose allowed_networks within those of this key.';
+      'The key of this request can only be used from its allowed_networks. Keys that it creates or changes must have the same ' +
+      'restriction. Choose allowed_networks within those of this key.';
     throw new GatewayError('forbidden', 'network_not_allowed', message, { param: 'allowed_networks' });
   }
   const isFixed = defaults.allow_config_override === false && (defaults.config_id ?? null) === maker.defaults.configId;
@@ -159,7 +157,7 @@ export function refuseMoreRights(maker: KeyRights, wanted: StoredRights): void {
   throw new GatewayError(
     'forbidden',
     'config_override_not_allowed',
-    `The config of this API key is fixed, and so is that of every key that it creates. Set ${own} and ` +
+    `The config of this API key is fixed, so keys that it creates must have the same config. Set ${own} and ` +
       'allow_config_override: false.',
     { param: 'defaults' },
   );
@@ -191,8 +189,8 @@ export function refuseUnknownScopes(wanted: readonly string[], known: ReadonlySe
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid '${at}[${index}]': no operation has the scope '${wanted[index]?.slice(0, 100)}'. ` +
-      `There are: ${[...known].toSorted().join(', ')}.`,
+    `Invalid '${at}[${index}]': unknown scope '${wanted[index]?.slice(0, 100)}'. ` +
+      `Available scopes: ${[...known].toSorted().join(', ')}.`,
     { param: `${at}[${index}]` },
   );
 }

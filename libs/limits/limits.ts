@@ -318,6 +318,6 @@ const unavailable = (): GatewayError =>
   new GatewayError(
     'unavailable',
     'limits_unavailable',
-    'The limits that this call falls under cannot be checked because the database is temporarily unavailable. Try again shortly.',
+    'The limits of this call cannot be checked because the database is temporarily unavailable. Try again shortly.',
     { retryAfterMs: 1_000 },
   );

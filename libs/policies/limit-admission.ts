@@ -186,10 +186,10 @@ function usedUp(
   } else if (grant !== null && isBudget) {
     const left = terms.max.minus(grant.used);
     // The reservations of running calls are neither used nor free.
-    const kept = left.gte(amount) ? ' but reserved by other calls under way' : '';
+    const kept = left.gte(amount) ? ' but reserved by other calls in progress' : '';
     message =
-      `This call falls under ${label}, which allows ${limit}: ${grant.used.toFixed()} are used, ` +
-      `${(left.lt(0) ? nothing : left).toFixed()} are left${kept}, and the call may use up to ${amount.toFixed()}. ${until}`;
+      `This call counts towards ${label}, which allows ${limit}: ${grant.used.toFixed()} are used, ` +
+      `${(left.lt(0) ? nothing : left).toFixed()} are left${kept}, and the call can use up to ${amount.toFixed()}. ${until}`;
   }
   if (!isBudget) return new GatewayError('rate_limited', 'rate_limited', message, { retryAfterMs: leftMs });
   // A batch line treats this like a rate limit: it waits without a permit and asks again.

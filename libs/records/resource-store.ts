@@ -208,8 +208,8 @@ export function createResourceStore<Data extends object>(
     const found = await readVersion<Data>(source, { workspaceId: row.workspace_id, id: row.id, number });
     if (found) return found;
     const message =
-      `The ${definition.names.one} '${row.slug ?? row.id}' has no version ${number}; ` +
-      `its last one is ${row.last_version}.`;
+      `The ${definition.names.one} '${row.slug ?? row.id}' has no version ${number}. ` +
+      `Its latest version is ${row.last_version}.`;
     throw new GatewayError('not_found', `${noun}_version_not_found`, message, { param: 'version' });
   }
 }

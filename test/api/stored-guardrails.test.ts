@@ -136,7 +136,7 @@ test('a guardrail that a record names is not deleted, and one that is gone is ne
   });
   expect(await call('DELETE', `/guardrails/${slug}`)).toMatchObject({
     status: 409,
-    body: { error: { code: 'guardrail_in_use', message: expect.stringContaining("the config 'needs-it'") } },
+    body: { error: { code: 'guardrail_in_use', message: expect.stringContaining("config 'needs-it'") } },
   });
   await call('PUT', '/configs/needs-it', {
     config: { virtual_key: 'scripted', output_guardrails: [{ id: slug, ...without('x')[0], checks: without('x') }] },

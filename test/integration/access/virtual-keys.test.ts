@@ -172,7 +172,7 @@ test.each([
     {
       param: 'aws_region',
       code: 'invalid_value',
-      message: "Invalid 'aws_region': it is a setting of bedrock, and this key is one of openai. Leave it out.",
+      message: "Invalid 'aws_region': it is a setting of bedrock, but this key is for openai. Leave it out.",
     },
   ],
   ['a secret of another provider', { azure_ad_token: 't' }, { param: 'azure_ad_token', code: 'invalid_value' }],
