@@ -178,7 +178,7 @@ test('a record is shown as it was at any moment, and only to its workspace', asy
   expect(await replay()).toMatchObject({ version: 3, is_newest: true, state: { deleted_at: expect.any(String) } });
   expect(await at.cli.run(['events', 'replay', id, '--at', '1d'])).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('no record'),
+    stderr: expect.stringContaining('did not exist at that moment'),
   });
   const other = await createWorkspace(at.platform);
   const foreign = await at.cli.run(['events', 'replay', id], { env: { SLUICE_API_KEY: other } });
