@@ -265,8 +265,8 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
       .getByRole('cell', { name: /sim-small/ })
       .first()
       .waitFor();
-    // All of it, one call, the pace, and the row of the model.
-    await expect.poll(() => page.getByText(/^\$[\d.,]+ simulated$/).count(), patience).toBe(4);
+    // The total, the average of a call, the pace, and a row for each model.
+    await expect.poll(() => page.getByText(/^\$[\d.,]+ simulated$/).count(), patience).toBeGreaterThanOrEqual(4);
     await page.getByText('for the test: 1M tokens').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
     expect(problems).toEqual([]);
