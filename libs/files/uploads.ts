@@ -62,152 +62,31 @@ const partsMax = 10_000;
 const keptFor = '1 day';
 
 export function createUploads(deps: Deps): Uploads {
-  const { db, eventLog, blobs, files } = deps;
-
-  async function find(tx: Kysely<Database>, workspaceId: string, id: string, isLocked = false): Promise<UploadRow> {
-    const { rows } = await sql<UploadRow>`
-      select *, expires_at <= clock_timestamp() as is_over from upload
-      where id = ${id} and workspace_id = ${workspaceId} ${isLocked ? sql`for update` : sql``}`.execute(tx);
-    if (rows[0] === undefined) throw noSuchUpload(id);
-    return rows[0];
-  }
-
-  async function partsOf(tx: Kysely<Database>, { id }: { id: string }): Promise<PartRow[]> {
-    return await tx
-      .selectFrom('upload_part')
-      .selectAll()
-      .where('upload_id', '=', id)
-      .orderBy('created_at')
-      .orderBy('id')
-      .limit(partsMax)
-      .execute();
-  }
-
-  async function viewOf(row: UploadRow, parts?: readonly PartRow[]): Promise<UploadObject> {
-    const file = row.file_id === null ? undefined : await files.find(row.workspace_id, row.file_id);
-    return {
-      id: row.id,
-      object: 'upload',
-      bytes: row.bytes,
-      created_at: seconds(row.created_at),
-      expires_at: seconds(row.expires_at),
-      filename: row.filename,
-      purpose: row.purpose as UploadObject['purpose'],
-      status: row.status === 'pending' && row.is_over ? 'expired' : row.status,
-      file: file === undefined ? null : (toOpenAiFile(file) as UploadObject['file']),
-      ...(parts === undefined ? {} : { parts: parts.map(viewOfPart) }),
-    };
-  }
-
-  /** An upload of the same file that can be used: a pending one, or one completed to a file that still exists. */
-  async function findSame(workspaceId: string, upload: NewUpload): Promise<UploadRow | undefined> {
-    if (upload.sha256 === null) return undefined;
-    const { rows } = await sql<UploadRow>`
-      select *, false as is_over from upload
-      where workspace_id = ${workspaceId} and sha256 = ${upload.sha256} and bytes = ${upload.bytes}
-        and purpose = ${upload.purpose} and filename = ${upload.filename}
-        and expires_after is not distinct from ${upload.expires_after}
-        and expires_at > clock_timestamp() and status <> 'cancelled'
-      order by created_at desc limit 1`.execute(db);
-    const [row] = rows;
-    if (row === undefined || row.file_id === null) return row;
-    const file = await files.find(workspaceId, row.file_id);
-    return file === undefined || file.deleted_at !== null ? undefined : row;
-  }
-
-  async function refuseTooMuch(tx: Kysely<Database>, workspaceId: string, bytes: number): Promise<void> {
-    const { rows } = await sql<{ pending: number }>`
-      select count(*) as pending from upload
-      where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(tx);
-    const pending = rows[0]?.pending ?? 0;
-    if (pending >= pendingMax) {
-      const message = `The workspace already has ${pending} incomplete uploads, the maximum. Complete or cancel some.`;
-      throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
-    }
-    await admitUpload(tx, workspaceId, deps.storedBytesMax, bytes);
-  }
-
-  /** Removes blobs of parts whose rows were deleted. The sweep of blobs removes any that remain. */
-  async function removeBlobs(parts: readonly { blob: string }[]): Promise<void> {
-    for (const { blob } of parts) await blobs.remove(blob);
-  }
-
-  /** The bytes of the parts, one after the other, as one blob. Throws invalid_request if their hash differs. */
-  async function assemble(parts: readonly PartRow[], md5: string | null): Promise<StoredBlob> {
-    const hash = createHash('md5');
-    async function* content(): AsyncGenerator<Uint8Array> {
-      for (const part of parts) {
-        for await (const piece of (await blobs.read(part.blob)) as AsyncIterable<Buffer>) {
-          if (md5 !== null) hash.update(piece);
-          yield piece;
-        }
-      }
-      if (md5 !== null && hash.digest('hex') !== md5.toLowerCase()) throw wrongContent('md5');
-    }
-    return await blobs.put(content(), { leavesReserve: true });
-  }
-
+  const { db, blobs, storedBytesMax } = deps;
   /** The running completions of this process. A repeat waits for the first, so that the parts are copied once. */
   const completing = new Map<string, Promise<unknown>>();
 
-  const completeOnce: Uploads['complete'] = async (workspaceId, id, { partIds, md5 }, metadata) => {
-    const upload = await find(db, workspaceId, id);
-    if (upload.status === 'completed') return await viewOf(upload);
-    refuseUnlessPending(upload);
-    const all = await partsOf(db, upload);
-    const parts = orderedParts(upload, all, partIds);
-    const blob = await assemble(parts, md5);
-    const fileId = newId('file-');
-    try {
-      if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
-      const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
-        const current = await find(unit.tx, workspaceId, id, true);
-        // Another process was faster, and its file is used.
-        if (current.status !== 'pending') return current;
-        await files.record(unit, fileId, {
-          purpose: upload.purpose,
-          filename: upload.filename,
-          blob,
-          expiresAfterSeconds: upload.expires_after,
-        });
-        await unit.tx.deleteFrom('upload_part').where('upload_id', '=', id).execute();
-        const { rows } = await sql<UploadRow>`
-            update upload set status = 'completed', file_id = ${fileId} where id = ${id}
-            returning *, false as is_over`.execute(unit.tx);
-        return rows[0] as UploadRow;
-      });
-      if (completed.file_id !== fileId) await blobs.remove(blob.blob);
-      if (completed.status !== 'completed') throw notPending(completed);
-      await removeBlobs(all);
-      return await viewOf(completed);
-    } catch (error) {
-      // The COMMIT may have succeeded, so the sweep of blobs decides.
-      if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
-      throw error;
-    }
-  };
-
   return {
     async create(workspaceId, upload) {
-      const same = await findSame(workspaceId, upload);
-      if (same !== undefined) return await viewOf(same, await partsOf(db, same));
+      const same = await findSame(deps, workspaceId, upload);
+      if (same !== undefined) return await viewOf(deps, same, await partsOf(db, same));
       const id = newId('upload_');
       const { rows } = await db.transaction().execute(async (tx) => {
         // Uploads that begin at the same time are counted one after another.
         await sql`select pg_advisory_xact_lock(hashtextextended(${`uploads:${workspaceId}`}, 0))`.execute(tx);
-        await refuseTooMuch(tx, workspaceId, upload.bytes);
+        await refuseTooMuch(tx, workspaceId, { bytes: upload.bytes, storedBytesMax });
         return await sql<UploadRow>`
           insert into upload (id, workspace_id, filename, purpose, mime_type, bytes, sha256, expires_after, expires_at)
           values (${id}, ${workspaceId}, ${upload.filename}, ${upload.purpose}, ${upload.mime_type}, ${upload.bytes},
             ${upload.sha256}, ${upload.expires_after}, clock_timestamp() + ${lifetime}::interval)
           returning *, false as is_over`.execute(tx);
       });
-      return await viewOf(rows[0] as UploadRow, upload.sha256 === null ? undefined : []);
+      return await viewOf(deps, rows[0] as UploadRow, upload.sha256 === null ? undefined : []);
     },
 
     async retrieve(workspaceId, id) {
       const row = await find(db, workspaceId, id);
-      return await viewOf(row, await partsOf(db, row));
+      return await viewOf(deps, row, await partsOf(db, row));
     },
 
     async admitPart(workspaceId, id) {
@@ -246,7 +125,7 @@ export function createUploads(deps: Deps): Uploads {
       const name = `${workspaceId} ${id}`;
       for (let running = completing.get(name); running !== undefined; running = completing.get(name))
         await running.catch(() => undefined);
-      const completion = completeOnce(workspaceId, id, wanted, metadata).finally(() => completing.delete(name));
+      const completion = completeOnce(deps, workspaceId, id, wanted, metadata).finally(() => completing.delete(name));
       completing.set(name, completion);
       return await completion;
     },
@@ -259,10 +138,138 @@ export function createUploads(deps: Deps): Uploads {
         await tx.updateTable('upload').set({ status: 'cancelled' }).where('id', '=', id).execute();
         return { row: { ...upload, status: 'cancelled' as const }, parts: removed };
       });
-      await removeBlobs(parts);
-      return await viewOf(row);
+      await removeBlobs(blobs, parts);
+      return await viewOf(deps, row);
     },
   };
+}
+
+async function find(tx: Kysely<Database>, workspaceId: string, id: string, isLocked = false): Promise<UploadRow> {
+  const { rows } = await sql<UploadRow>`
+    select *, expires_at <= clock_timestamp() as is_over from upload
+    where id = ${id} and workspace_id = ${workspaceId} ${isLocked ? sql`for update` : sql``}`.execute(tx);
+  if (rows[0] === undefined) throw noSuchUpload(id);
+  return rows[0];
+}
+
+async function partsOf(tx: Kysely<Database>, { id }: { id: string }): Promise<PartRow[]> {
+  return await tx
+    .selectFrom('upload_part')
+    .selectAll()
+    .where('upload_id', '=', id)
+    .orderBy('created_at')
+    .orderBy('id')
+    .limit(partsMax)
+    .execute();
+}
+
+async function viewOf({ files }: Deps, row: UploadRow, parts?: readonly PartRow[]): Promise<UploadObject> {
+  const file = row.file_id === null ? undefined : await files.find(row.workspace_id, row.file_id);
+  return {
+    id: row.id,
+    object: 'upload',
+    bytes: row.bytes,
+    created_at: seconds(row.created_at),
+    expires_at: seconds(row.expires_at),
+    filename: row.filename,
+    purpose: row.purpose as UploadObject['purpose'],
+    status: row.status === 'pending' && row.is_over ? 'expired' : row.status,
+    file: file === undefined ? null : (toOpenAiFile(file) as UploadObject['file']),
+    ...(parts === undefined ? {} : { parts: parts.map(viewOfPart) }),
+  };
+}
+
+/** An upload of the same file that can be used: a pending one, or one completed to a file that still exists. */
+async function findSame({ db, files }: Deps, workspaceId: string, upload: NewUpload): Promise<UploadRow | undefined> {
+  if (upload.sha256 === null) return undefined;
+  const { rows } = await sql<UploadRow>`
+    select *, false as is_over from upload
+    where workspace_id = ${workspaceId} and sha256 = ${upload.sha256} and bytes = ${upload.bytes}
+      and purpose = ${upload.purpose} and filename = ${upload.filename}
+      and expires_after is not distinct from ${upload.expires_after}
+      and expires_at > clock_timestamp() and status <> 'cancelled'
+    order by created_at desc limit 1`.execute(db);
+  const [row] = rows;
+  if (row === undefined || row.file_id === null) return row;
+  const file = await files.find(workspaceId, row.file_id);
+  return file === undefined || file.deleted_at !== null ? undefined : row;
+}
+
+async function refuseTooMuch(
+  tx: Kysely<Database>,
+  workspaceId: string,
+  { bytes, storedBytesMax }: { bytes: number; storedBytesMax: number },
+): Promise<void> {
+  const { rows } = await sql<{ pending: number }>`
+    select count(*) as pending from upload
+    where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(tx);
+  const pending = rows[0]?.pending ?? 0;
+  if (pending >= pendingMax) {
+    const message = `The workspace already has ${pending} incomplete uploads, the maximum. Complete or cancel some.`;
+    throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
+  }
+  await admitUpload(tx, workspaceId, storedBytesMax, bytes);
+}
+
+/** Removes blobs of parts whose rows were deleted. The sweep of blobs removes any that remain. */
+async function removeBlobs(blobs: BlobStore, parts: readonly { blob: string }[]): Promise<void> {
+  for (const { blob } of parts) await blobs.remove(blob);
+}
+
+/** The bytes of the parts, one after the other, as one blob. Throws invalid_request if their hash differs. */
+async function assemble(blobs: BlobStore, parts: readonly PartRow[], md5: string | null): Promise<StoredBlob> {
+  const hash = createHash('md5');
+  async function* content(): AsyncGenerator<Uint8Array> {
+    for (const part of parts) {
+      for await (const piece of (await blobs.read(part.blob)) as AsyncIterable<Buffer>) {
+        if (md5 !== null) hash.update(piece);
+        yield piece;
+      }
+    }
+    if (md5 !== null && hash.digest('hex') !== md5.toLowerCase()) throw wrongContent('md5');
+  }
+  return await blobs.put(content(), { leavesReserve: true });
+}
+
+async function completeOnce(
+  deps: Deps,
+  ...[workspaceId, id, { partIds, md5 }, metadata]: Parameters<Uploads['complete']>
+): Promise<UploadObject> {
+  const { db, eventLog, blobs, files } = deps;
+  const upload = await find(db, workspaceId, id);
+  if (upload.status === 'completed') return await viewOf(deps, upload);
+  refuseUnlessPending(upload);
+  const all = await partsOf(db, upload);
+  const parts = orderedParts(upload, all, partIds);
+  const blob = await assemble(blobs, parts, md5);
+  const fileId = newId('file-');
+  try {
+    if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
+    const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
+      const current = await find(unit.tx, workspaceId, id, true);
+      // Another process was faster, and its file is used.
+      if (current.status !== 'pending') return current;
+      await files.record(unit, fileId, {
+        purpose: upload.purpose,
+        filename: upload.filename,
+        blob,
+        expiresAfterSeconds: upload.expires_after,
+      });
+      await unit.tx.deleteFrom('upload_part').where('upload_id', '=', id).execute();
+      const { rows } = await sql<UploadRow>`
+          update upload set status = 'completed', file_id = ${fileId} where id = ${id}
+          returning *, false as is_over`.execute(unit.tx);
+      return rows[0] as UploadRow;
+    });
+    if (completed.file_id !== fileId) await blobs.remove(blob.blob);
+    if (completed.status !== 'completed') throw notPending(completed);
+    await removeBlobs(blobs, all);
+    return await viewOf(deps, completed);
+  } catch (error) {
+    // The COMMIT may have succeeded, so the sweep of blobs decides.
+    if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
+    throw error;
+  }
 }
 
 /** Removes the parts of expired uploads, and the uploads a day later. Returns how many parts were removed. */

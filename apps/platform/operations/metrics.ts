@@ -110,7 +110,7 @@ function registerRecordMetrics(
   gauge(
     'sluice_request_log_kept_rows',
     'Number of request-log rows that wait in a file on disk because the database is unavailable.',
-    () => requestLog.stats().keptRows,
+    () => requestLog.stats().rowsOnDisk,
   );
   counter(
     'sluice_request_log_lost_rows_total',

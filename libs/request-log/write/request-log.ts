@@ -34,7 +34,7 @@ export type RequestLogStats = {
   /** Rows that are not in the database yet, in memory or on disk. */
   waitingRows: number;
   /** The number of them that are on disk. */
-  keptRows: number;
+  rowsOnDisk: number;
   /** Their memory, in bytes. */
   waitingBytes: number;
   writtenRows: number;
@@ -252,7 +252,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
           const lost = waiting.inMemory();
           if (lost.length > 0) lostRows += logLostRows(lost, logger);
           logger.warn(
-            { rows: waiting.keptRows() },
+            { rows: waiting.rowsOnDisk() },
             'request-log rows were left on the disk for the next process to write',
           );
         }
@@ -284,7 +284,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     flush,
     stats: () => ({
       waitingRows: waiting.unwrittenRows(),
-      keptRows: waiting.keptRows(),
+      rowsOnDisk: waiting.rowsOnDisk(),
       waitingBytes: waiting.memory().bytes,
       writtenRows: sequence - waiting.unwrittenRows() - lostRows,
       lostRows,

@@ -28,7 +28,7 @@ export type WaitingRows = {
   /** All rows that have not been written. */
   unwrittenRows(): number;
   /** The number of unwritten rows that are on disk. */
-  keptRows(): number;
+  rowsOnDisk(): number;
   /** Number and bytes of the rows in memory, including the group. */
   memory(): { rows: number; bytes: number };
   /** The rows that are only in memory and in no group. */
@@ -164,7 +164,7 @@ export function createWaitingRows(options: {
     isGroupOnDisk: () => group?.isOnDisk === true,
     waitingRows: () => memoryRows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
     unwrittenRows: () => memoryRows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
-    keptRows: () => file?.rows() ?? 0,
+    rowsOnDisk: () => file?.rows() ?? 0,
     memory: () => ({ rows: memoryRows + (group?.rows ?? 0), bytes: memoryBytes + (group?.bytes ?? 0) }),
     inMemory: () => [...sealed.flatMap((seals) => seals.rows()), ...open],
   };

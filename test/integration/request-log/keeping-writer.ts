@@ -20,6 +20,6 @@ const log = createRequestLog({
 });
 await log.start?.();
 for (let index = 0; index < 300; index += 1) log.record(logEntry());
-while (log.stats().keptRows < 300) await sleep(20);
+while (log.stats().rowsOnDisk < 300) await sleep(20);
 process.stdout.write(`${log.processId}\n`);
 setInterval(() => {}, 600_000);

@@ -82,13 +82,13 @@ test('while the database is away far more rows wait than memory may hold; afterw
     record(900);
     const recorded = 900 * (wave + 1);
     await eventually(
-      () => log.stats().keptRows,
+      () => log.stats().rowsOnDisk,
       (rows) => rows === recorded,
       patience,
     );
     expect(log.isFull()).toBe(false);
   }
-  expect(log.stats()).toMatchObject({ waitingRows: 9_000, keptRows: 9_000, writtenRows: 0, lostRows: 0 });
+  expect(log.stats()).toMatchObject({ waitingRows: 9_000, rowsOnDisk: 9_000, writtenRows: 0, lostRows: 0 });
   isDatabaseDown = false;
   record(50);
   await log.flush();
@@ -107,7 +107,7 @@ test('when the disk has no more room rows wait in memory, and then the log is fu
   const { log, record } = createLog({ queueRowsMax: 1_000, disk: { folder, bytesMax: 100_000 } });
   record(900);
   const kept = await eventually(
-    () => log.stats().keptRows,
+    () => log.stats().rowsOnDisk,
     (rows) => rows > 0,
     patience,
   );
