@@ -98,7 +98,7 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     await invited.reload();
     await invited.getByLabel('Token, from the end of the link').fill(new URL(link).hash.slice('#token='.length));
     await invited.getByRole('button', { name: 'Accept' }).click();
-    await invited.getByText('was accepted already').waitFor();
+    await invited.getByText('was already accepted').waitFor();
     await elsewhere.close();
     await page.reload();
     const members = page.getByRole('region', { name: 'Members', exact: true });
