@@ -7,11 +7,11 @@ import { untilAborted } from './until-aborted.ts';
 type Options = {
   /** Names the part, and the loop in log lines and metrics. */
   name: string;
-  /** From the end of a run to the start of the next one. */
+  /** The time from the end of a run to the start of the next one. */
   periodMs: number;
   /**
-   * Does the work. `signal` aborts when the loop stops. Returns `idle` if there was no work: such a run does not show that an
-   * outage is over.
+   * Does the work. `signal` aborts when the loop stops. Returns `idle` if there was no work: such a run does not prove
+   * that an outage is over.
    */
   run: (signal: AbortSignal) => unknown;
   logger: Logger;
@@ -21,22 +21,22 @@ export type BackgroundLoop = Pick<Part, 'name'> & {
   start: () => void;
   stop: () => Promise<void>;
   /**
-   * Runs soon, also before `start`, and resolves when that run has ended. The run begins after this call, so it sees
-   * everything that the caller did before. Concurrent callers share it. Never rejects; has no effect after `stop`.
+   * Starts a run soon, even before `start`, and resolves when that run has ended. The run begins after this call, so it
+   * sees everything that the caller did before. Concurrent callers share it. Never rejects; has no effect after `stop`.
    */
   wake: () => Promise<void>;
-  /** Why the last run failed; undefined if it did not. */
+  /** The error of the last run; undefined if it succeeded. */
   error: () => unknown;
-  /** When a run last ended without a failure (monotonic); at first, when the loop was created. */
+  /** When a run last ended without a failure (monotonic). Until then, when the loop was created. */
   succeededMs: () => number;
 };
 
-/** What a run may take after the loop was told to stop. */
+/** How long a run can continue after the loop was stopped. */
 const stopWaitMs = 10_000;
 
 const started = new Set<BackgroundLoop>();
 
-/** The loops of this process, by name. */
+/** The states of this process's loops, each with its name. */
 export function loopStates(): { name: string; isFailing: boolean; successAgeSeconds: number }[] {
   return Array.from(started, ({ name, error, succeededMs }) => ({
     name,
@@ -56,7 +56,7 @@ export function createBackgroundLoop({ name, periodMs, run, logger }: Options): 
   let timer: NodeJS.Timeout | undefined;
   let error: unknown;
   let succeededMs = performance.now();
-  // Whoever wakes the loop, its runs belong to no request and no workspace.
+  // The loop's runs belong to no request and no workspace, no matter which one wakes it.
   const inOwnContext = AsyncLocalStorage.snapshot();
 
   async function runOnce(): Promise<void> {
@@ -76,7 +76,7 @@ export function createBackgroundLoop({ name, periodMs, run, logger }: Options): 
   }
 
   async function runNext(): Promise<void> {
-    // All who wake the loop in one turn share a run.
+    // All callers that wake the loop in the same turn share a run.
     await (running ?? nextTurn());
     next = undefined;
     if (stopping.signal.aborted) return;

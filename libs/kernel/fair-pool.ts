@@ -1,34 +1,43 @@
 import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 
-/** A limited number of units, such as slots or threads, of which no group can take all. */
+/** A limited number of units, such as slots or threads, that no single group can use up. */
 export type FairPool = {
-  /** Takes a unit. Returns false, with nothing taken, if there is none for the group now. */
+  /** Takes a unit. Returns false, taking nothing, if none is available to the group now. */
   tryTake: (group: string) => boolean;
-  /** Waits for a unit. Throws the reason of `signal` if that aborts first, and the refusal if too many wait already. */
+  /**
+   * Waits for a unit. Throws the reason of `signal` if it aborts first, and the refusal if too many are already
+   * waiting.
+   */
   take: (group: string, signal?: AbortSignal) => Promise<void>;
-  /** Gives back a unit that was taken. */
+  /** Returns a unit that was taken. */
   give: (group: string) => void;
-  /** How many units are taken, by all or by one group. */
+  /** How many units are taken, in total or by one group. */
   held: (group?: string) => number;
   waiting: () => number;
 };
 
 type Options = {
   units: number;
-  /** Whether a group that holds `held` units may take another one while `free` are free. Default: `dynamicShare`. */
+  /** Whether a group that holds `held` units can take another one while `free` are free. Default: `dynamicShare`. */
   mayTake?: (held: number, free: number) => boolean;
-  /** How many may wait, of one group and of all, and the error for a group that has `own` waiters. Default: any number. */
+  /**
+   * How many waiters one group and all groups can have, and the error for a group that has `own` waiters. Default: no
+   * limit.
+   */
   waitingMax?: { ofGroup: number; ofAll?: number; refusal: (own: number) => Error } | undefined;
 };
 
 /**
- * A group has at most three times as many units as are free: a single one has three quarters of all, and the next one can
- * have three quarters of the rest. So no group can use up a common limit. (Dynamic thresholds, as network switches share their
- * buffers: Choudhury and Hahne, 1998.)
+ * A group has at most three times as many units as are free: a single group gets three quarters of all units, and the
+ * next one can get three quarters of the rest. So no group can use up a common limit. (These are dynamic thresholds, as
+ * network switches use to share their buffers: Choudhury and Hahne, 1998.)
  */
 const dynamicShare = (held: number, free: number): boolean => held < 3 * free;
 
-/** Groups that wait take turns, however many units each of them wants. Only groups that hold or want one are remembered. */
+/**
+ * Groups that wait take turns, no matter how many units each of them wants. Only groups that hold or want a unit are
+ * remembered.
+ */
 export function createFairPool({ units, mayTake = dynamicShare, waitingMax }: Options): FairPool {
   const held = new Map<string, number>();
   const waiting = new WaitingGroups<string, null>();

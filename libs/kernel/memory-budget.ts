@@ -3,50 +3,61 @@ import { GatewayError } from './errors.ts';
 import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 
 /**
- * The memory that a process may use for its callers at once: for bodies, parsed values, answers, lines and results. Each call
- * or line has a lease to which its bytes are charged. The leases of a workspace together may hold the workspace's share.
+ * The memory that a process can use for its callers at one time: for bodies, parsed values, answers, lines and results.
+ * Each call or line has a lease, to which its bytes are charged. Together, the leases of a workspace can hold the
+ * workspace's share.
  */
 export type MemoryBudget = {
   /**
-   * Opens an empty lease. `workspaceId` is null for calls of no workspace, which share one account. `waitMsMax`: how long
-   * `chargeWhenFree` waits. The default gives a live caller an answer before it times out; batch lines can wait longer.
+   * Opens an empty lease. `workspaceId` is null for calls without a workspace, which share one account. `waitMsMax`:
+   * how long `chargeWhenFree` waits. With the default, a live caller gets an answer before it times out; batch lines
+   * can wait longer.
    */
   open(workspaceId: string | null, waitMsMax?: number): MemoryLease;
-  /** The most that one lease may hold. */
+  /** The maximum number of bytes that one lease can hold. */
   readonly leaseBytesMax: number;
   stats(): { heldBytes: number; bytesMax: number; waiting: number };
 };
 
 export type MemoryLease = {
   readonly leaseBytesMax: number;
-  /** Bytes charged and not yet given back. */
+  /** Bytes that were charged and not yet returned. */
   readonly usedBytes: number;
-  /** Charges more. Throws GatewayError unavailable / `server_overloaded` with Retry-After when there is no room now. */
+  /**
+   * Charges more bytes. Throws GatewayError unavailable / `server_overloaded` with Retry-After when there is no room at
+   * the moment.
+   */
   charge(bytes: number): void;
-  /** Like `charge`, but returns false, with nothing charged, when there is no room now. */
+  /** Like `charge`, but when there is no room it charges nothing and returns false. */
   tryCharge(bytes: number): boolean;
   /** Whether `tryCharge` would succeed now. */
   hasRoom(bytes: number): boolean;
-  /** Like `charge`, but waits for room. Throws like `charge` after the lease's `waitMsMax`, or the reason of `signal`. */
+  /**
+   * Like `charge`, but waits for room. Throws the same error as `charge` after the lease's `waitMsMax`, or the reason
+   * of `signal` if it aborts first.
+   */
   chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void>;
   /**
-   * Waits until the lease holds at least `wanted` bytes (or the most that it may hold) for later charges. Resolves with
-   * false, with nothing reserved, when `signal` aborts first.
+   * Waits until the lease holds at least `wanted` bytes (or its maximum) for later charges. Resolves with false,
+   * reserving nothing, when `signal` aborts first.
    */
   reserve(wanted: number, signal: AbortSignal): Promise<boolean>;
-  /** Gives back some of the charged bytes. */
+  /** Returns some of the charged bytes. */
   give(bytes: number): void;
-  /** Sets what the lease holds, even beyond its share: the bytes exist already, and now their size is known. */
+  /**
+   * Sets how many bytes the lease holds, even beyond its share: the bytes already exist, and their size is known only
+   * now.
+   */
   become(bytes: number): void;
-  /** Gives back everything. Later charges are ignored. */
+  /** Returns all bytes. Later charges are ignored. */
   release(): void;
 };
 
 /**
- * A workspace may hold at most this many times the free bytes, so that there is always something left for others: a single
- * workspace gets three quarters of the budget, and two get three sevenths each. (Dynamic thresholds, as network switches
- * share their buffers: Choudhury and Hahne, 1998.) Small leases may take more of the free bytes, and the last eighth is
- * reserved for them, so that calls with images do not block calls that need next to nothing.
+ * A workspace can hold at most this many times the free bytes, so that some are always left for others: a single
+ * workspace gets three quarters of the budget, and two get three sevenths each. (These are dynamic thresholds, as
+ * network switches use to share their buffers: Choudhury and Hahne, 1998.) Small leases can take more of the free
+ * bytes, and the last eighth is reserved for them, so that calls with images do not block calls that need very little.
  */
 const shareOfFree = 3;
 const smallShareOfFree = 7;
@@ -55,28 +66,31 @@ const largeShare = 7 / 8;
 
 const liveWaitMsMax = 30_000;
 
-/** When there are this many accounts, those that hold nothing are removed. */
+/** When there are this many accounts, those that hold no bytes are removed. */
 const accountsMax = 10_000;
 
 type Account = { heldBytes: number };
-/** `take` charges or reserves the bytes that a lease waits for. */
+/** `take` charges or reserves the bytes that a lease is waiting for. */
 type Claim = { lease: Lease; bytes: number; take: () => void; number: number };
 
 /**
- * `graceMs`: after this long the oldest waiter gets what it asked for beyond the budget, one lease at a time. Otherwise
- * answers that each hold a part and wait for more could wait for each other for ever, and small leases could block a large
- * one. So the process holds at most the budget and one more lease.
+ * `graceMs`: after this time, the oldest waiter gets the bytes that it requested even beyond the budget, one lease at a
+ * time. Otherwise, answers that each hold a part and wait for more could wait for each other forever, and small leases
+ * could block a large one. So the process holds at most the budget plus one lease.
  */
 export function createMemoryBudget(bytesMax: number, { graceMs = 1_000 }: { graceMs?: number } = {}): MemoryBudget {
   return new Budget(bytesMax, graceMs);
 }
 
-/** The default budget: a third of V8's heap limit, which is safe even if all of it and one more lease are parsed values. */
+/**
+ * The default budget: a third of V8's heap limit. This is safe even if the whole budget and one more lease consist of
+ * parsed values.
+ */
 export function defaultMemoryBytesMax(): number {
   return Math.floor(getHeapStatistics().heap_size_limit / 3);
 }
 
-// Classes, because a lease is opened for every live call, and closures would be created for each.
+// These are classes because a lease is opened for every live call, and closures would have to be created for each one.
 class Budget implements MemoryBudget {
   readonly bytesMax: number;
   readonly leaseBytesMax: number;
@@ -86,7 +100,7 @@ class Budget implements MemoryBudget {
   readonly #waiting = new WaitingGroups<Account, Claim>();
   #claims = 0;
   #heldBytes = 0;
-  /** The one lease that may hold more than the budget. */
+  /** The one lease that is allowed to exceed the budget. */
   #beyond: Lease | null = null;
   #grace: NodeJS.Timeout | undefined;
 
@@ -116,19 +130,19 @@ class Budget implements MemoryBudget {
     }
   }
 
-  /** Whether a lease may hold `more` bytes. */
+  /** Whether a lease can hold `more` bytes. */
   fits(lease: Lease, more: number): boolean {
     const own = lease.heldBytes + more;
     if (lease === this.#beyond) return own <= this.leaseBytesMax;
     const isSmall = own <= smallBytesMax;
-    // The lease beyond the budget does not count, so that small calls go on beside it.
+    // The lease beyond the budget does not count, so that small calls continue to run next to it.
     const held = this.#heldBytes - (this.#beyond?.heldBytes ?? 0) + more;
     if (held > (isSmall ? this.bytesMax : this.bytesMax * largeShare)) return false;
     const ofAccount = lease.account.heldBytes - (this.#beyond?.account === lease.account ? this.#beyond.heldBytes : 0);
     return ofAccount + more <= (isSmall ? smallShareOfFree : shareOfFree) * (this.bytesMax - held);
   }
 
-  /** Counts a change in what a lease holds. */
+  /** Records a change in the number of bytes that a lease holds. */
   count(lease: Lease, change: number): void {
     this.#heldBytes += change;
     lease.account.heldBytes += change;
@@ -175,7 +189,7 @@ class Budget implements MemoryBudget {
         const { lease } = oldest.item;
         this.#beyond = lease;
         this.#start(oldest);
-        // It was released while it waited, so it will never give anything back.
+        // The lease was released while it waited, so it will never return anything.
         if (lease.heldBytes === 0) this.#beyond = null;
       }
       if (this.#waiting.size > 0) this.#watchOldest();
@@ -274,7 +288,7 @@ class Lease implements MemoryLease {
     this.#isReleased = true;
   }
 
-  /** What it has waited for is there. */
+  /** The bytes that it was waiting for are available. */
   takeClaimed(take: () => void): void {
     if (this.#isReleased) return;
     take();

@@ -1,23 +1,23 @@
 import { GatewayError } from './errors.ts';
 import { createFairPool } from './fair-pool.ts';
 
-/** Limits how much heavy work runs at once, so that no workspace keeps the others waiting. */
+/** Limits how much heavy work runs at the same time, so that no workspace keeps the others waiting. */
 export type Turns = {
   /**
-   * Runs `work` when it is the workspace's turn. Throws rate_limited (`too_many_queries`) if too much work of the workspace
-   * waits already, and the reason of `signal` if it aborts first.
+   * Runs `work` when it is the workspace's turn. Throws rate_limited (`too_many_queries`) if too much of the
+   * workspace's work is already waiting, and the reason of `signal` if it aborts first.
    */
   run<Result>(workspaceId: string, work: () => Promise<Result>, signal?: AbortSignal): Promise<Result>;
 };
 
 export type TurnLimits = {
-  /** Work of this process that runs at once. A workspace gets half of it, and at least one. */
+  /** How much work this process runs at the same time. A workspace gets half of it, and at least one unit. */
   runningMax: number;
-  /** Work of one workspace that waits. */
+  /** How much work of one workspace can wait. */
   waitingMax: number;
 };
 
-/** `what`: names the work in errors, such as "searches". */
+/** `what`: names the work in errors, for example "searches". */
 export function createTurns({ runningMax, waitingMax }: TurnLimits, what: string): Turns {
   const ownMax = Math.max(1, Math.floor(runningMax / 2));
   const refusal = (own: number): GatewayError =>

@@ -1,11 +1,11 @@
 export type Waiter<Group, Item> = { readonly group: Group; readonly item: Item; readonly start: () => void };
 
 /**
- * Waiters in groups that take turns, so that a group with many waiters does not hold up one with few. The waiters of a group
- * are served in order. Joining, leaving and starting take constant time.
+ * Waiters in groups that take turns, so that a group with many waiters does not hold up a group with few. The waiters
+ * of a group are served in order. Joining, leaving and starting take constant time.
  */
 export class WaitingGroups<Group, Item> {
-  /** In the order of their turns. Sets, so that a waiter in the middle can leave. */
+  /** In the order of their turns. The waiters are in sets so that one in the middle can leave. */
   readonly #groups = new Map<Group, Set<Waiter<Group, Item>>>();
   #size = 0;
 
@@ -51,7 +51,7 @@ export class WaitingGroups<Group, Item> {
     return this.firsts().find(canServe);
   }
 
-  /** Starts a waiter; its group has had its turn. */
+  /** Starts a waiter. Its group has then had its turn. */
   start(waiter: Waiter<Group, Item>): void {
     const waiters = this.#leave(waiter);
     if (this.#groups.delete(waiter.group)) this.#groups.set(waiter.group, waiters);

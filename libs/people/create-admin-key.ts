@@ -11,7 +11,7 @@ import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { findWorkspace } from '#libs/records/choose-workspace.ts';
 
-/** Appends the creation of a key of the organisation, which may do everything. The key itself is in no event. */
+/** Appends the creation of an organisation key with all rights. The key itself is not part of any event. */
 export async function appendAdminKey(unit: UnitOfWork, id: string, name: string, key: Secret): Promise<void> {
   const fingerprint = { digest: hashKey(key.reveal()), last_four: key.lastFour() };
   const data: ApiKeyData = {
@@ -27,9 +27,10 @@ export async function appendAdminKey(unit: UnitOfWork, id: string, name: string,
 }
 
 /**
- * Makes a new key of the organisation in a workspace, by its id, slug or name; null: the only one. For an operator who has the database but
- * no key any more: running processes take it within a second. The key is in this answer and nowhere else.
- * Throws not_found, and invalid_request when there are several and none or more than one is meant.
+ * Creates an organisation key in a workspace, which is named by its ID, slug or name; null: the only workspace. It is
+ * for an operator who has access to the database but no longer has a key; running processes accept the new key within a
+ * second. Only this return value contains the key. Throws not_found, and invalid_request if there are several
+ * workspaces and the name is missing or ambiguous.
  */
 export async function createAdminKey(
   { db, eventLog }: { db: Kysely<Database>; eventLog: EventLog },

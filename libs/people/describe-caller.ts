@@ -5,11 +5,11 @@ import type { Caller } from '#libs/http/caller.ts';
 
 export type CallerNames = {
   workspace: { id: string; name: string; slug: string };
-  /** Of the key; of a user the e-mail address. Null if it has none. */
+  /** The name of the key, or the user's e-mail address; null if there is none. */
   name: string | null;
 };
 
-/** Returns what people call the workspace and the key or user that a request acts with. */
+/** Returns the human-readable names of the workspace and of the key or user that a request acts with. */
 export async function describeCaller(
   db: Kysely<Database>,
   { workspaceId, keyId, principal }: Caller,

@@ -5,12 +5,12 @@ import { actorType, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { userModel } from './users/users.ts';
 
-/** Which recorded prompts and answers were read: those of one record, or of a file. */
+/** Which recorded prompts and answers were read: those of one log record, or those of an export file. */
 export type BodiesRead = { log_id: string } | { export_id: string };
 
 /**
- * Appends an event to the stream of the key, or of the user without one, that reads recorded bodies. Call it before they are
- * read, so that a failure to record the event is a failure to read.
+ * Appends an event to the stream of the key (or of the user, if there is no key) that reads recorded bodies. Call it
+ * before the bodies are read, so that they cannot be read if recording the event fails.
  */
 export async function noteBodiesRead(
   eventLog: Pick<EventLog, 'transact'>,

@@ -7,18 +7,18 @@ import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys/api-k
 import { refusedSignIns, sessionModel } from './sessions.ts';
 import { userModel } from './users/users.ts';
 
-/** A request that a known key was refused (403), or a sign-in. */
+/** A request of a known key that was refused (403), or a refused sign-in. */
 export type Refusal = {
   workspaceId: string;
-  /** Null for a sign-in: the key or token was not valid. */
+  /** Null for a sign-in, because its key or token was invalid. */
   keyId: string | null;
-  /** Who acts with the key. */
+  /** The principal that acts with the key. */
   principal?: Principal;
   method: string;
-  /** Template of the route. */
+  /** The template of the route. */
   route: string;
   code: string;
-  /** The message of the error; it names what was missing. */
+  /** The error message, which names the missing right. */
   message: string;
   address: string;
   requestId: string;
@@ -28,16 +28,16 @@ type Deps = {
   eventLog: Pick<EventLog, 'transact'>;
   logger: Logger;
   now: () => number;
-  /** How often it is looked whether something is due. Default 1 s. */
+  /** How often due entries are checked. Default 1 s. */
   tickMs?: number;
 };
 
 export type RefusalLog = BackgroundLoop & {
-  /** Notes a refusal in memory; it is written within a second or two. Costs nothing but a look into a map. */
+  /** Records a refusal in memory; it is written within a second or two. The cost is a single map lookup. */
   note: (refusal: Refusal) => void;
-  /** Writes all refusals, also those that wait for their minute. For the end of the process, and for tests. */
+  /** Writes all refusals, including those whose minute has not ended. For the end of the process, and for tests. */
   flush: () => Promise<void>;
-  /** Refusals that were counted nowhere, because too many different ones came in a minute. */
+  /** The number of refusals that were not counted because too many different ones arrived in a minute. */
   dropped: () => number;
 };
 
@@ -50,15 +50,15 @@ type Entry = {
   dueAt: number;
 };
 
-// A key, a route and a reason have one event a minute at most, however often they are tried: whoever holds any key could
-// otherwise fill the log of everybody.
+// Each combination of key, route and reason has at most one event per minute, no matter how often it is tried.
+// Otherwise any key could fill the log that everyone shares.
 const windowMs = 60_000;
 const entriesMax = 5_000;
-// Nor must one workspace, with ever new keys, take the places of all.
+// One workspace that keeps creating keys must not use up all entries either.
 const entriesOfWorkspaceMax = 500;
 const addressesMax = 10;
 
-/** Where a refusal is recorded, and of whom. */
+/** The stream and the actor for a refusal's event. */
 function placeOf({ workspaceId, keyId, principal }: Refusal) {
   if (keyId === null) {
     const actor = { type: 'system' as const, id: 'sign-in' };
@@ -71,13 +71,14 @@ function placeOf({ workspaceId, keyId, principal }: Refusal) {
 }
 
 /**
- * Keeps the audit trail of refused requests: events in the stream of the key, or of the user without one, that was refused, each with a count. The
- * first refusal is written at once, the others of the same minute together. What a killed process had counted and not
- * written is lost, a minute at most; a database that is away delays the events.
+ * Keeps the audit trail of refused requests: events, each with a count, in the stream of the key (or of the user, if
+ * there is no key) that was refused. The first refusal is written immediately; the others of the same minute are
+ * written together. A killed process loses the refusals that it had counted but not written, which is at most one
+ * minute of them. An unavailable database delays the events.
  */
 export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps): RefusalLog {
   const entries = new Map<string, Entry>();
-  /** How many of them each workspace has. */
+  /** How many entries each workspace has. */
   const taken = new Map<string, number>();
   let dropped = 0;
 
@@ -102,7 +103,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       first_at: new Date(firstAt).toISOString(),
       last_at: new Date(lastAt).toISOString(),
     };
-    // Whoever is refused meanwhile is counted again, and nobody twice.
+    // Refusals that arrive in the meantime are counted anew, and none is counted twice.
     entry.count = 0;
     entry.addresses = new Set();
     try {
@@ -125,7 +126,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
         entries.delete(key);
         take(entry.first.workspaceId, -1);
       }
-      // If it fails, the database is unavailable, and the others can wait as well.
+      // If this fails, the database is unavailable, and the other entries can wait as well.
       else await write(entry);
     }
   };

@@ -16,7 +16,7 @@ import { resourceModel } from '#libs/records/resource-model.ts';
 /** Times in ISO 8601. */
 type SessionData = {
   principal: Pick<Principal, 'type' | 'id'>;
-  /** The key with which it began; of a token, its user. */
+  /** The key that began the session; for a token, its user. */
   key_id: string;
   user_agent: string | null;
   address: string | null;
@@ -25,15 +25,15 @@ type SessionData = {
 
 /** Further sign-ins end the oldest sessions. */
 const sessionsMax = 100;
-/** Of one principal in a minute: each makes an event, and every process reads it. */
+/** The limit per principal and minute: each start creates an event, and every process reads it. */
 const startsPerMinute = 30;
 
-/** The stream of all refused sign-ins, which belong to nobody. */
+/** The stream of all refused sign-ins, which do not belong to any principal. */
 export const refusedSignIns = 'session_refused';
 
 /**
- * A browser that is signed in. Its cookie works while this record exists, so that ending it takes effect in every process within
- * a second. It comes about by POST /v1/session.
+ * A signed-in browser. Its cookie works as long as this record exists, so that ending the session takes effect in every
+ * process within a second. POST /v1/session creates it.
  */
 export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
   noun: 'session',
@@ -82,13 +82,13 @@ export const sessionKind = defineKind<z.ZodRawShape, SessionData, true>({
   cached: { leavesOutExpired: true, toEntry: () => true },
 });
 
-/** For what begins and ends sessions beside the routes of the kind. */
+/** For code that begins and ends sessions outside the routes of the kind. */
 export const sessionModel = resourceModel([sessionKind]);
 
 type Deps = Pick<KindDeps, 'db' | 'eventLog' | 'snapshot' | 'clock'>;
 type Begun = { caller: Caller; metadata: EventMetadata; userAgent: string | null; expiresAtMs: number };
 
-/** Records that a browser has signed in, and returns the id of its session. Throws rate_limited. */
+/** Records that a browser has signed in and returns the ID of its session. Throws rate_limited. */
 export async function beginSession(deps: Deps, { caller, metadata, userAgent, expiresAtMs }: Begun): Promise<string> {
   const { type, id: principalId } = caller.principal;
   const { active, recent } = await findSessions(deps, principalId);
@@ -120,7 +120,7 @@ export async function beginSession(deps: Deps, { caller, metadata, userAgent, ex
   return id;
 }
 
-/** Ends one session, or (null) all of the caller's user or key. Returns how many were ended. */
+/** Ends one session, or (null) all sessions of the caller's user or key. Returns how many were ended. */
 export async function endSessions(
   deps: Deps,
   { caller, metadata, id }: { caller: Caller; metadata: EventMetadata; id: string | null },
@@ -135,7 +135,7 @@ export async function endSessions(
 
 type Found = { id: string; expires_at: string };
 
-/** The sessions of a user or key in all workspaces, the newest first, and how many began within the last minute. */
+/** Returns the sessions of a user or key in all workspaces, newest first, and how many began within the last minute. */
 async function findSessions(
   { db }: Pick<Deps, 'db'>,
   principalId: string,
@@ -154,7 +154,7 @@ async function findSessions(
   });
 }
 
-/** Ends the sessions of these streams, in whichever workspaces they are, and returns how many were not ended yet. */
+/** Ends the sessions of these streams, in any workspace, and returns how many were still active. */
 async function endAll({ eventLog }: Pick<Deps, 'eventLog'>, command: Command): Promise<number> {
   return await asSystem(() =>
     eventLog.transact(command, async (unit) => {

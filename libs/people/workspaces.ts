@@ -41,10 +41,10 @@ import { asJson } from '#libs/records/resource-row.ts';
 import { peopleLock } from './users/users.ts';
 import { shownLimits, storedLimits } from '#libs/resources/limits/own-limits.ts';
 
-/** As their author wrote them, without their secrets (libs/credentials/configs/config-secrets.ts). */
+/** As their author wrote them, but without their secrets (libs/credentials/configs/config-secrets.ts). */
 type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
 
-/** Config and guardrails by their ids. */
+/** Names the config and the guardrails by ID. */
 type WorkspaceDefaults = {
   metadata?: Record<string, string> | null;
   locked_metadata?: Record<string, string> | null;
@@ -62,16 +62,19 @@ export type WorkspaceData = {
   rate_limits?: RateLimit[] | null;
   pricing_adjustments?: PricingAdjustments | null;
   allowed_networks?: string[] | null;
-  /** Absent for none. */
+  /** Absent if there are none. */
   guardrails?: GuardrailLists;
 };
 
 export type LiveWorkspace = {
-  /** Of every call; undefined for none, null when this process cannot read them (a newer release stored them). */
+  /**
+   * Apply to every call; undefined if there are none, null if this process cannot read them (a newer release stored
+   * them).
+   */
   readonly guardrails: AddedGuardrails | null | undefined;
-  /** What its keys add to their calls; null for nothing. */
+  /** The defaults that its keys add to their calls; null if there are none. */
   readonly defaults: KeyDefaults | null;
-  /** How what its calls cost differs from the price table; null: not at all. */
+  /** How the prices of its calls differ from the price table; null if they do not. */
   readonly prices: CompiledAdjustments | null;
 };
 
@@ -79,8 +82,8 @@ const noGuardrails: GuardrailLists = { input_guardrails: [], output_guardrails: 
 const guardrailsObject = 'workspace.guardrails';
 
 /**
- * The unit of isolation: every other record belongs to one. The keys of a deleted workspace, and everything else in it,
- * can no longer be used. Only keys of the organisation make, change and delete workspaces.
+ * The unit of isolation: every other record belongs to a workspace. When it is deleted, its keys and everything else in
+ * it can no longer be used. Only organisation keys can create, change and delete workspaces.
  */
 export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, LiveWorkspace>({
   noun: 'workspace',
@@ -154,7 +157,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
 
   history: {
     events: {
-      // The whole new lists; empty ones for none.
+      // The complete new lists; empty lists remove all guardrails.
       guardrails_set({ guardrails: _before, ...rest }, { data }) {
         const document: GuardrailLists = data;
         const isNone = document.input_guardrails.length === 0 && document.output_guardrails.length === 0;
@@ -236,7 +239,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
       ...kit.write,
       responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
       ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
-        // The lists are those of a config, and so are their rules.
+        // The lists have the same form and rules as those of a config.
         const judged = readDocument(body, 'guardrails', checkDestination);
         const { workspaceId } = getCaller(request);
         const owner = { workspaceId, ownerId: workspaceId };
@@ -256,7 +259,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
 
 type FirstMember = z.output<ReturnType<typeof firstMembers>>[number];
 
-/** Of the workspace that the first start makes. */
+/** The workspace that the first start creates. */
 export const firstWorkspaceSlug = 'default';
 
 function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): KeyDefaults | null {
@@ -279,8 +282,11 @@ function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): Ke
   return { ...found, recording: kept };
 }
 
-/** Names become ids, because a slug may name another record some day. Throws for what the workspace does not have. */
-/** Those that were set for every call, and those that the defaults name. */
+/**
+ * Replaces names with IDs, because a slug can refer to another record later. Throws if the workspace does not have a
+ * record with that name.
+ */
+/** The guardrails that were set for every call, and those that the defaults name. */
 function guardrailsOf(
   { guardrails = noGuardrails, defaults }: WorkspaceData,
   secrets: SecretMembers | null,
@@ -300,7 +306,7 @@ async function checkDefaults(
   workspaceId: string,
   wanted: NonNullable<z.output<typeof workspaceFields.defaults>>,
 ): Promise<WorkspaceDefaults> {
-  /** The workspace's own before those of the organisation. */
+  /** Records of the workspace take precedence over those of the organisation. */
   const idOf = async (kind: string, name: string): Promise<string | undefined> => {
     const id = idOfName(kind, name, ofWorkspaceOrShared(workspaceId));
     const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(tx);
@@ -332,5 +338,5 @@ function refuseGuardrail(name: string, param: string): never {
   throw noSuchGuardrail(name, param);
 }
 
-/** For the commands that make workspaces beside the routes. */
+/** For commands that create workspaces outside the routes. */
 export const workspaceModel = resourceModel([workspaceKind]);

@@ -7,8 +7,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { idOfName } from './find-by-name.ts';
 
 /**
- * The workspace of a request whose `workspace_id` (id or slug) is `wanted`: absent, the caller's own. A key of the
- * organisation can choose any, and the request is then bound to it; another key can only name its own. Throws not_found, for those that exist as well.
+ * Returns the workspace of a request whose `workspace_id` (an ID or slug) is `wanted`; if it is absent, the caller's
+ * own workspace. An organisation key can choose any workspace, and the request is then bound to it; other keys can only
+ * name their own. Throws not_found otherwise, even if the workspace exists.
  */
 export async function chosenWorkspace(
   db: Kysely<Database>,
@@ -25,7 +26,10 @@ export async function chosenWorkspace(
   throw noSuchWorkspace(wanted, 'workspace_id');
 }
 
-/** The same where a key of the organisation that names no workspace gets all of them: null. */
+/**
+ * Like `chosenWorkspace`, but for routes where an organisation key that names no workspace gets all of them: returns
+ * null.
+ */
 export async function chosenWorkspaces(
   db: Kysely<Database>,
   caller: Pick<Caller, 'workspaceId' | 'principal'>,
@@ -37,8 +41,8 @@ export async function chosenWorkspaces(
 }
 
 /**
- * The workspace of the record with this ID, for an organisation key that does not name the workspace: IDs are unique in the
- * installation. Undefined for other keys, other names and deleted workspaces.
+ * Returns the workspace of the record with this ID, for an organisation key that does not name the workspace; IDs are
+ * unique in the installation. Returns undefined for other keys, names that are not IDs and deleted workspaces.
  */
 export async function workspaceOfRecord(
   db: Kysely<Database>,
@@ -56,7 +60,7 @@ export async function workspaceOfRecord(
   return rows[0]?.workspace;
 }
 
-/** The id of the workspace that has this id or slug; null for none. */
+/** Returns the ID of the workspace that has this ID or slug, or null if there is none. */
 export async function findWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
   const { rows } = await sql<{ id: string | null }>`
     select ${idOfName('workspace', wanted, sql`true`)} as id`.execute(db);

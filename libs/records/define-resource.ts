@@ -18,123 +18,146 @@ import type { Shared } from './traits/shared.ts';
 import type { Slugs } from './traits/slugs.ts';
 import type { Versions } from './traits/versions.ts';
 
-/** What entries are made with. */
+/** The dependencies for creating cached entries. */
 export type EntryContext = { logger: Logger; plans: PlanCache };
 
-/** How a kind is held in memory by every process, so that calls need no database. */
+/** How every process caches a kind in memory, so that calls do not need the database. */
 export type CachedKind<Data, Entry> = {
-  /** `secrets` is null when they cannot be decrypted. A record for which it throws is unreadable. */
+  /** `secrets` is null when they cannot be decrypted. If this throws, the record counts as unreadable. */
   toEntry(row: ResourceRow<Data>, secrets: SecretMembers | null, context: EntryContext): Entry;
-  /** The entry keeps the record's data as JSON text, which takes up much less memory than the value. */
+  /** The entry keeps the record's data as JSON text, which takes up much less memory than the parsed value. */
   keepsText?: boolean;
-  /** Loaded even if the other records of the workspace do not fit into memory: without its keys, it could not free room. */
+  /**
+   * Loaded even if the workspace's other records do not fit into memory: without its keys, a workspace could not free
+   * room.
+   */
   alwaysLoaded?: boolean;
-  /** Whether those with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an error that says so. */
+  /**
+   * Whether records with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an
+   * error that says they expired.
+   */
   leavesOutExpired?: boolean;
-  /** What else it is found by, beside its `lookup`, and as which entry: a key that was replaced works for a while. */
+  /**
+   * Further lookups that find the record, in addition to its `lookup`, and the entry for each: a replaced key works for
+   * a while.
+   */
   moreLookups?(row: ResourceRow<Data>, entry: Entry): readonly (readonly [lookup: string, entry: Entry])[];
   /** The budgets and rates that follow from a record. */
   limits?(row: ResourceRow<Data>): readonly LimitRule[];
 };
 
 /**
- * A kind of record that is created, listed, retrieved, changed and deleted. From this one object come its events, its
+ * A kind of record that can be created, listed, retrieved, changed and deleted. This one object defines its events, its
  * rows and versions, its routes with their documentation, and its entry in the snapshot.
  */
 export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object, Entry, Deps = StoreDeps> = {
-  /** The noun of its events and the `kind` of its rows, such as `config`. */
+  /** The noun in its event types and the `kind` of its rows, for example `config`. */
   noun: string;
   idPrefix: `${string}_`;
   /** Its scopes are `<area>.read` and `<area>.write`. */
   area: string;
-  /** Of the collection; one record lies one segment below. */
+  /** The path of the collection. The path of a record has one more segment. */
   path: `/v1/${string}`;
   /**
-   * For people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one kind of
-   * each heading has. `command`: its group of commands on the command line; default: the end of the path. `object`: the member of
-   * that name in its records; default: the noun with hyphens.
+   * Names for people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one
+   * kind per heading provides. `command`: its command group on the command line; default: the end of the path.
+   * `object`: the `object` member of its records; default: the noun with hyphens.
    */
   names: { one: string; many: string; tag: string; about?: string; command?: string; object?: string };
-  /** How its routes are described, in addition to the texts that hold for every kind. */
+  /** Descriptions of its routes, in addition to the texts that apply to every kind. */
   texts?: Partial<Record<'create' | 'list' | 'retrieve' | 'update' | 'delete' | 'publish', RouteText>>;
   /**
-   * Who owns the records. `workspace` (default): only its keys see them. `organisation`: only keys of the organisation see
-   * them. `itself`: the records are workspaces; keys of the organisation change them, and each workspace sees itself.
+   * Who owns the records. `workspace` (default): only the workspace's keys see them. `organisation`: only organisation
+   * keys see them. `itself`: the records are workspaces; organisation keys change them, and each workspace sees itself.
    */
   owner?: 'workspace' | 'organisation' | 'itself';
-  /** The members of POST. PUT takes each of them alone, without those of `changes.immutable`. */
+  /** The members of POST. PUT accepts any of them, except those in `changes.immutable`. */
   fields: Shape;
-  /** Judges a request and makes of it what is stored. Default: stores it as it is. Throws GatewayError. */
+  /**
+   * Validates a request and turns it into the data to store. Default: stores the request unchanged. Throws
+   * GatewayError.
+   */
   check?(
     input: Partial<z.output<z.ZodObject<Shape>>>,
     context: CheckContext<Data, Deps>,
   ): Checked<Data> | Promise<Checked<Data>>;
-  /** The public form beyond id, `object`, slug and times; never a secret. `nowMs` is the database's clock. */
+  /**
+   * The public form, in addition to id, `object`, slug and times; it never contains a secret. `nowMs` is the database's
+   * clock.
+   */
   view(row: ResourceRow<Data>, nowMs: number): object;
-  /** Documents `view`. */
+  /** The schema that documents `view`. */
   viewSchema: z.ZodObject;
   /**
-   * Members of the query of the list, beside those of paging: the fields that they are compared with as text, or a
-   * condition on the rows of `resource`.
+   * Query members of the list, in addition to those for paging: each maps to the field that is compared with it as
+   * text, or to a condition on the rows of `resource`.
    */
   filters?: Record<string, ListFilter>;
-  /** Routes beside the usual ones. */
+  /** Routes in addition to the usual ones. */
   routes?(store: ResourceStore<Data>, deps: Deps, kit: RouteKit): Route[];
 
-  // Traits, which most kinds do not have.
+  // Optional traits, which most kinds do not have.
   slugs?: Slugs;
   versions?: Versions<Data, Deps>;
   shared?: Shared;
-  /** Members that are encrypted and never come back. `check` may also return other secrets itself. */
+  /** Members that are encrypted and never returned. `check` can also return other secrets itself. */
   secrets?: readonly (keyof Shape & string)[];
-  /** false: records come about in another way than by POST. */
+  /** false: the records are not created by POST but in another way. */
   creation?: false | Creation<Data, Deps>;
-  /** How records change by PUT. `fields`: members that PUT takes in another form than POST. false: they do not. */
+  /**
+   * How PUT changes records. `fields`: members that PUT accepts in another form than POST. false: records cannot be
+   * changed.
+   */
   changes?: false | { immutable?: readonly (keyof Shape & string)[]; fields?: z.ZodRawShape };
   /** false: records are never deleted. */
   removal?: false | Removal<Data, Deps>;
   portkey?: Portkey;
   history?: History<Data>;
   cached?: CachedKind<Data, Entry>;
-  /** What the answers about these records have beyond their rows, read for all of them at once. */
+  /** What answers about these records contain in addition to their rows, read for all of the rows together. */
   related?(rows: readonly ResourceRow<Data>[], deps: Deps): Promise<(row: ResourceRow<Data>) => object>;
-  /** What GET of one record has beyond that. `viewSchema` has these members as optional; `query`: members of the query. */
+  /**
+   * What GET of one record returns in addition to that. `viewSchema` lists these members as optional; `query`: members
+   * of the query.
+   */
   details?: {
     query?: z.ZodRawShape;
     read(row: ResourceRow<Data>, deps: Deps, query: Record<string, unknown>): Promise<object>;
   };
-  /** Runs before each request about a workspace's records, and makes those that every workspace has. */
+  /** Runs before each request about a workspace's records, and creates the ones that every workspace has. */
   prepare?(workspaceId: string, deps: Deps): Promise<void>;
   /**
-   * What every creation, change and deletion locks too, for rules about several records; names like those of streams. A
-   * function: those of one workspace.
+   * Further locks that every creation, change and deletion takes, for rules about several records. They have the same
+   * form as stream names. A function returns the locks of one workspace.
    */
   locks?: readonly string[] | ((workspaceId: string) => readonly string[]);
 };
 
 /** How records of a kind are deleted. */
 type Removal<Data, Deps> = {
-  /** Of the deleting event. Default: `deleted`. */
+  /** The verb of the event that deletes a record. Default: `deleted`. */
   verb?: string;
-  /** Deleted records are archived: lists and GET show them, and them alone, with `status=archived`. */
+  /** Deleted records are archived: lists and GET show them, and only them, with `status=archived`. */
   archives?: boolean;
   /** Runs in the transaction. Throws GatewayError to refuse. */
   check?(row: ResourceRow<Data>, caller: Caller, unit: UnitOfWork): void | Promise<void>;
-  /** What it changes of other records. */
+  /** The changes that it makes to other records. */
   also?: FollowUp<Data, ResourceRow<Data>, Deps>;
   /** Further members of the query of DELETE, for `also`. */
   query?: z.ZodRawShape;
 };
 
-/** What the events of a kind have beyond those of every kind. */
+/** What the event history of a kind has in addition to the events of every kind. */
 type History<Data> = {
-  /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
+  /** Further events, by the verb of their type, and how each one changes the fields. Pure. */
   events?: Record<string, (data: Data, event: RecordedEvent<{ type: string; data: never }>) => Data>;
-  /** Verbs of events that can begin a stream: of a record that never came about, such as a refused sign-in. */
+  /** Verbs of events that can begin a stream for a record that never came into existence, such as a refused sign-in. */
   neverActive?: readonly string[];
-  /** For events whose shape has changed since they were first written. */
+  /** Upcasts for events whose shape has changed since they were first written. */
   upcasts?: Upcasts;
-  /** What a record is found by in all workspaces; unique among the records of the kind, deleted ones too. */
+  /**
+   * A value that finds the record across all workspaces; unique among the records of the kind, including deleted ones.
+   */
   lookup?(data: Data): string | null;
 };
 
@@ -143,11 +166,12 @@ export type ListFilter = { schema: z.ZodType } & (
   | { where: (value: never) => RawBuilder<unknown> }
 );
 
-// What the kit knows of any kind. `Data` stands in both directions, so a list of kinds needs the widest form.
+// Any kind, as the kit sees it. `Data` occurs in both input and output positions, so a list of kinds needs the widest
+// type.
 // oxlint-disable-next-line typescript/no-explicit-any
 export type AnyResource = ResourceDefinition<any, any, unknown, any>;
 
-/** Names the types of a definition once, where it is made, and adds its scopes to those that keys can have. */
+/** Infers the types of a definition in one place, and adds its scopes to those that keys can have. */
 export function defineResource<Shape extends z.ZodRawShape, Data extends object, Entry = never, Deps = StoreDeps>(
   definition: ResourceDefinition<Shape, Data, Entry, Deps>,
 ): ResourceDefinition<Shape, Data, Entry, Deps> {

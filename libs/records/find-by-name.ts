@@ -4,12 +4,13 @@ import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * The ID of the record that `name` stands for, as an SQL expression; null for none. The ID comes first, and only then the
- * slug, so that no record can be reached by the ID of another one that has it as its slug. Of several records with the
- * slug, those of a workspace come before those of the organisation.
+ * Returns an SQL expression for the ID of the record that `name` refers to; null if there is none. IDs are matched
+ * before slugs, so that a record cannot be shadowed by another one that uses its ID as a slug. If several records have
+ * the slug, those of a workspace take precedence over those of the organisation.
  *
- * `name`: a value, or an expression over other tables than `resource`. `seen`: a condition on the columns of `resource`,
- * without a table name, that the record must meet. `alias`: what a kind without slugs is named by instead.
+ * `name`: a value, or an expression over other tables than `resource`. `seen`: a condition on the columns of
+ * `resource`, without a table name, that the record must meet. `alias`: the column that names records of a kind without
+ * slugs.
  */
 export function idOfName(
   kind: string,
@@ -25,13 +26,13 @@ export function idOfName(
       order by named.workspace_id = ${organisationId}, named.deleted_at desc, named.created_at desc, named.id limit 1))`;
 }
 
-/** A condition for `idOfName`: the records of a workspace, and those of the organisation. */
+/** A condition for `idOfName`: the records of a workspace and those of the organisation. */
 export const ofWorkspaceOrShared = (workspaceId: string): RawBuilder<unknown> =>
   sql`workspace_id in (${workspaceId}, ${organisationId})`;
 
 /**
- * The same among the records in memory: those of `owners`, of which the first ones come first by slug. Throws unavailable
- * for an unreadable record.
+ * Like `idOfName`, but for the records in memory: searches those of `owners`, where earlier owners take precedence by
+ * slug. Throws unavailable for an unreadable record.
  */
 export function findLive<Entry>(
   { records, bySlug, unreadable }: Pick<LiveKind<Entry>, 'records' | 'bySlug' | 'unreadable'>,
@@ -49,8 +50,8 @@ export function findLive<Entry>(
 }
 
 /**
- * Throws unavailable if `name` is the ID, slug or lookup of an unreadable record. `owners`: null for records of all
- * workspaces. Without a name, any unreadable record of the owners is refused.
+ * Throws unavailable if `name` is the ID, slug or lookup of an unreadable record. `owners`: null means the records of
+ * all workspaces. Without a name, throws if the owners have any unreadable record.
  */
 export function refuseUnreadable(
   { unreadable }: Pick<LiveKind<unknown>, 'unreadable'>,

@@ -11,51 +11,58 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import type { PageRequest, ResourceEvent, ResourcePage, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
-// What the kit gives to a kind of record. `Deps`: what the kind is kept with, beyond what the kit needs.
+// The interface between the kit and a kind of record. `Deps`: the kind's dependencies, beyond those of the kit.
 
-/** What records are kept with. */
+/** The dependencies for storing records. */
 export type StoreDeps = {
   db: Kysely<Database>;
   eventLog: EventLog;
   secrets: Secrets;
-  /** Lets this process see its own change before the caller is answered. */
+  /** Makes a change visible to this process before the caller is answered. */
   snapshot: {
     catchUp(): Promise<void>;
-    /** The memory that the cached records of a workspace take up, in bytes. Absent: not limited. */
+    /** The memory, in bytes, that the cached records of a workspace take up. Absent: not limited. */
     memoryOf?(workspaceId: string): number;
   };
-  /** The database's: records expire by it. */
+  /** The database's clock, which decides when records expire. */
   clock: Clock;
-  /** Reads pages of records within the memory budget. Absent: without it. */
+  /** Reads pages of records within the memory budget. Absent: pages are not limited by it. */
   recordPages?: PageReads;
-  /** `memoryBytesMax`: bytes of memory that the cached records of a workspace take up, all kinds together. Absent: not limited. */
+  /**
+   * `memoryBytesMax`: the bytes of memory that the cached records of a workspace can take up, all kinds together.
+   * Absent: not limited.
+   */
   recordLimits?: { memoryBytesMax: number } | undefined;
 };
 
-/** What a request was judged to be: the fields to store, and what is not stored with them. */
+/** The result of checking a request: the fields to store, and further results that are not stored with them. */
 export type Checked<Data> = {
-  /** At creation all fields, later those that change. Must be JSON, because it becomes an event. */
+  /**
+   * All fields when the record is created, later only those that change. Must be JSON, because it becomes part of an
+   * event.
+   */
   data: Partial<Data>;
-  /** The record's secrets as a whole, to be encrypted; absent: they stay as they are. */
+  /** The record's complete set of secrets, to be encrypted; absent: they do not change. */
   secrets?: SecretMembers;
-  /** Members of the answer to the creation that are shown only once, such as the value of a key. */
+  /** Members that only the answer to the creation shows, such as the value of a key. */
   shownOnce?: Record<string, string>;
 };
 
-/** `row` is null at creation; its stream is locked, and so is the slug. */
+/** `row` is null at creation. The record's stream is locked, and so is the slug. */
 export type CheckContext<Data, Deps = StoreDeps> = Deps & {
   unit: UnitOfWork;
   workspaceId: string;
   caller: Caller;
   row: ResourceRow<Data> | null;
-  /** The stored secrets; null when they cannot be decrypted. */
+  /** The stored secrets; null if they cannot be decrypted. */
   readSecrets: () => Promise<SecretMembers | null>;
 };
 
-/** Changes of other records in the transaction of one. */
+/** Changes to other records in the same transaction. */
 export type FollowUp<Data, Subject, Deps = StoreDeps> = {
   /**
-   * The streams that `run` loads or appends to. They are not locked yet: `run` has to look again. `query`: of the deletion.
+   * The streams that `run` loads or appends to. They are not locked yet, so `run` has to check their state again.
+   * `query`: the query of the deletion.
    */
   streams(
     subject: Subject,
@@ -76,29 +83,29 @@ export type FollowUp<Data, Subject, Deps = StoreDeps> = {
   ): Promise<void>;
 };
 
-/** What a kind's own routes share with the usual ones. */
+/** The functions that a kind's own routes share with the usual ones. */
 export type RouteKit = {
-  /** Answers with a new record, as POST does: `body` is that of POST, checked. */
+  /** Creates a record and sends the answer, as POST does. `body` is a validated body of POST. */
   create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
-  /** The record that the path names, in the workspace that a key of the organisation may choose by `query`. */
+  /** The record that the path names, in the workspace that an organisation key can choose in `query`. */
   recordOf: (request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }) => Promise<RecordName>;
-  /** Throws not_found for a record that the caller cannot see, and forbidden for one that it may only see. */
+  /** Throws not_found for a record that the caller cannot see, and forbidden for one that it can see but not change. */
   requireWrite(request: Request, record: RecordName): Promise<void>;
   actorOf(request: Request): Actor;
-  /** The public forms of records, as lists and single answers have them. */
+  /** The public forms of records, as in lists and single answers. */
   viewsOf: (rows: readonly ResourceRow[]) => Promise<{ id: string }[]>;
   /** The heading and the scope of the kind's routes. */
   read: { tag: string; scope: Scope };
   write: { tag: string; scope: Scope };
 };
 
-/** What the routes that the kit makes for a kind share beyond that. */
+/** Further values that the generated routes of a kind share. */
 export type KindRoutes = RouteKit & {
-  /** The path of one record, and its parameter. */
+  /** The path of one record, and its path parameter. */
   onePath: string;
   name: 'slug' | 'id';
   params: z.ZodObject;
-  /** The query that chooses a workspace, or the organisation. */
+  /** The query members that choose a workspace or the organisation. */
   place: z.ZodObject;
   /** The errors of routes about one record. */
   found: Record<string, string>;
@@ -109,13 +116,16 @@ export type KindRoutes = RouteKit & {
 export const objectOf = ({ noun, names }: { noun: string; names: { object?: string } }): string =>
   names.object ?? noun.replaceAll('_', '-');
 
-/** The members that the public form of every record begins with. */
+/** The first members of every record's public form. */
 export const commonMembers = (
   kind: Parameters<typeof objectOf>[0] & { slugs?: object },
   { id, slug }: Pick<ResourceRow, 'id' | 'slug'>,
 ): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });
 
-/** The times of a record as answers have them, ISO 8601 (REC-1), if its schema has both: a session has no changes. */
+/**
+ * The times of a record as shown in answers, in ISO 8601 (REC-1), if its schema has them: sessions, for example, have
+ * no `updated_at`.
+ */
 export const timeMembers = (
   { viewSchema }: { viewSchema: z.ZodObject },
   { created_at, updated_at }: Pick<ResourceRow, 'created_at' | 'updated_at'>,
@@ -126,28 +136,28 @@ export const timeMembers = (
 
 export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
 
-/** `ApiKeys` for `API keys` and `api_keys`: the form of names in operation IDs. */
+/** Returns the form that names have in operation IDs: `ApiKeys` for `API keys` and `api_keys`. */
 export const operationName = (name: string): string =>
   name
     .split(/[^A-Za-z]+/)
     .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())
     .join('');
 
-/** Who changes something: what the request authenticated as, and what its events say of it. */
+/** The author of a change: the caller that the request authenticated as, and the metadata for its events. */
 export type Actor = { caller: Caller; metadata: EventMetadata };
 
-/** A record is named by its slug (where the kind has them) or its id; `workspaceId` null means all workspaces. */
+/** A record is named by its slug (if the kind has slugs) or its ID; `workspaceId` null means all workspaces. */
 export type RecordName = {
   workspaceId: string | null;
   name: string;
-  /** Looks among the deleted records; only for reading. */
+  /** Searches the deleted records instead; only for reading. */
   isDeleted?: boolean;
 };
 
 export type ResourceStore<Data> = {
   /**
-   * Creates a record. A repeat of the call gets the first answer, without what is shown only once: `replayed` says so.
-   * Throws what `check` throws, and conflict (`slug_taken`).
+   * Creates a record. A repeated call gets the first answer without the members that are shown only once, and
+   * `replayed` is true. Throws the errors of `check`, and conflict (`slug_taken`).
    */
   create(
     call: CallIdentity,
@@ -155,23 +165,28 @@ export type ResourceStore<Data> = {
     actor: Actor,
     input: Record<string, unknown>,
   ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
-  /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
+  /** Changes the members in `input` and keeps the rest. Throws not_found and the errors of `check`. */
   update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
   /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
   remove(name: RecordName, actor: Actor, query?: Record<string, unknown>): Promise<ResourceRow<Data>>;
   /** Throws not_found, also for a record of another workspace. */
   get(name: RecordName): Promise<ResourceRow<Data>>;
-  /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */
+  /**
+   * Returns up to `limit + 1` rows, newest first, and the total number. Throws invalid_request for an invalid cursor.
+   */
   list(page: PageRequest): Promise<ResourcePage<ResourceRow<Data>>>;
-  /** The same of a record's versions. */
+  /** Like `list`, for the versions of a record. */
   listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<ResourcePage<ResourceVersionRow<Data>>>;
-  /** Puts a version into use, of a kind that publishes on request. The one in use: nothing happens. Throws not_found. */
+  /**
+   * Puts a version into use, for kinds that publish on request. Has no effect if it already is in use. Throws
+   * not_found.
+   */
   publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
   /** Throws not_found. */
   getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
   /**
-   * Runs `decide` on the locked row of an active record and appends what it returns, for the kind's own events.
-   * Throws not_found.
+   * Runs `decide` on the locked row of an active record and appends the events that it returns, for the kind's own
+   * events. Throws not_found.
    */
   change(
     name: RecordName,

@@ -4,7 +4,7 @@ import type { AnyResource } from './define-resource.ts';
 import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 import { versionedOnRequest, versionId, versionMember } from './traits/versions.ts';
 
-/** What of a kind decides how its events are folded. */
+/** The parts of a kind that decide how its events are folded. */
 type FoldedKind = Pick<AnyResource, 'noun' | 'versions' | 'removal' | 'cached' | 'history'>;
 
 const removalVerb = ({ removal }: FoldedKind): string => (removal && removal.verb) || 'deleted';
@@ -24,7 +24,7 @@ export function eventTypesOf(kind: AnyResource): string[] {
   return [...verbs, ...Object.keys(kind.history?.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
 }
 
-/** Heads of the records of these kinds: one row folds one stream. */
+/** The current rows of records of these kinds: each row folds one stream. */
 export function resourceModel(kinds: readonly FoldedKind[]): InlineModel<ResourceRow, ResourceEvent> {
   const byNoun = new Map(kinds.map((kind) => [kind.noun, kind]));
   return {
@@ -77,7 +77,7 @@ function evolve(kind: FoldedKind, row: Head | undefined, verb: string, event: Re
   }
   if (verb === 'version_published' && kind.versions) return { ...head, data: { ...data, ...event.data } };
   if (verb === removalVerb(kind)) {
-    // Its secrets went with it.
+    // The secrets were deleted together with the record.
     const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
     return { ...head, data: rest, deleted_at: event.recordedAt };
   }
@@ -93,7 +93,7 @@ function withoutVersioned(kind: FoldedKind, data: Record<string, unknown>): Reco
   return left;
 }
 
-/** The versions of records of these kinds: one row for each event that brought one, for good. */
+/** The versions of records of these kinds: one permanent row for each event that added a version. */
 export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel<ResourceVersionRow, ResourceEvent> {
   const versioned = new Map(kinds.filter((kind) => kind.versions).map((kind) => [kind.noun, kind]));
   const kindOf = ({ type }: ResourceEvent): AnyResource | undefined => versioned.get(type.slice(0, type.indexOf('.')));

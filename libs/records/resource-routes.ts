@@ -22,8 +22,8 @@ import { versionedOnRequest, versionRoutes } from './traits/versions.ts';
 import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
 
 /**
- * The routes of a kind of record: create, list, retrieve, update, delete, and those of its versions. Each has the scope
- * of the kind's area, and is documented by the schemas that check it.
+ * The routes of a kind of record: create, list, retrieve, update, delete, and those of its versions. Each route
+ * requires the scope of the kind's area and is documented by the schemas that validate it.
  */
 export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const store = createResourceStore<Record<string, unknown>>(kind, deps);
@@ -46,7 +46,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const status = removal && removal.archives ? { status: z.enum(['active', 'archived']).optional() } : {};
   const actorOf = (request: Request): Actor => ({ caller: getCaller(request), metadata: toEventMetadata(request) });
 
-  /** The workspace whose records a request is about; null for those of the whole organisation. */
+  /** The workspace whose records a request is about; null for the records of the whole organisation. */
   const workspaceOf = async (request: Request, wanted: unknown): Promise<string | null> => {
     const caller = getCaller(request);
     const isOfAll = !isOfWorkspace(kind) || (shared?.isDefault && wanted === undefined);
@@ -152,7 +152,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       { params, query: place.extend({ ...status, ...kind.details?.query }) },
       async ({ query }, request, response) => {
         const { workspaceId, name: wanted } = await recordOf(request, query);
-        // `slug@version`, of kinds whose versions are put into use on request.
+        // `slug@version`, for kinds whose versions are put into use on request.
         const at = versionedOnRequest(kind) ? wanted.indexOf('@') : -1;
         const isDeleted = (query as { status?: unknown }).status === 'archived';
         const row = await store.get({ workspaceId, name: at < 0 ? wanted : wanted.slice(0, at), isDeleted });
@@ -212,7 +212,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ),
   };
 
-  /** A record that the caller cannot see is not found; one that it sees but may not change is forbidden. */
+  /** A record that the caller cannot see is not found; one that it can see but not change is forbidden. */
   async function refuseForeignWrite(request: Request, record: RecordName): Promise<void> {
     if (isOfWorkspace(kind) && shared === undefined) return;
     const { workspace_id: owner } = await store.get(record);
@@ -235,7 +235,10 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
 const filterShape = ({ filters = {} }: AnyResource): z.ZodRawShape =>
   Object.fromEntries(Object.entries(filters).map(([name, { schema }]) => [name, schema.optional()]));
 
-/** Body of POST. A key of the organisation may choose the workspace; another key may only name its own. @testOnly */
+/**
+ * The body of POST. An organisation key can choose the workspace; other keys can only name their own.
+ * @testOnly
+ */
 export function createBodySchema(kind: AnyResource): z.ZodObject {
   return z.strictObject({
     ...kind.fields,
@@ -245,16 +248,19 @@ export function createBodySchema(kind: AnyResource): z.ZodObject {
   });
 }
 
-/** Body of PUT: what is absent stays, so no member has a default. @testOnly */
+/**
+ * The body of PUT: absent members stay as they are, so no member has a default.
+ * @testOnly
+ */
 export function updateBodySchema(kind: AnyResource): z.ZodObject {
   const { immutable = [], fields = {} } = kind.changes || {};
   const changeable = Object.entries(kind.fields as z.ZodRawShape).filter(([name]) => !immutable.includes(name));
   const optional = changeable.map(([name, field]) => [name, withoutDefault(field as z.ZodType).optional()] as const);
-  // Portkey's clients choose the workspace of a change here.
+  // Portkey's clients name the workspace of a change here.
   const place = isOfWorkspace(kind) ? { workspace_id: z.string().min(1).max(200).optional() } : {};
   return z.strictObject({ ...place, ...Object.fromEntries(optional), ...fields });
 }
 
-/** zod fills in a default inside of `.optional()`, too: a PUT of one member would reset the others. */
+/** zod also applies a default inside of `.optional()`, so a PUT of one member would reset the others. */
 const withoutDefault = (field: z.ZodType): z.ZodType =>
   field instanceof z.ZodDefault ? (field.unwrap() as z.ZodType) : field;

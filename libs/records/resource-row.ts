@@ -1,10 +1,11 @@
 import type { StreamRow } from '#libs/event-log/inline-model.ts';
 
-/** Who made a record and who changed it last: ids of principals. */
+/** The principals that created a record and last changed it, by ID. */
 export type Authors = { created_by?: string; updated_by?: string };
 
 /**
- * The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. Beside its members, `data` has `Authors`.
+ * The current state of a record. `Data` is in its JSON form: times are ISO 8601 strings. `data` also contains
+ * `Authors`.
  */
 export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
   kind: string;
@@ -16,7 +17,7 @@ export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
   deleted_at: Date | null;
 };
 
-/** A version of a record, as it was and will be. */
+/** A version of a record. It never changes. */
 export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
   kind: string;
   resource_id: string;
@@ -26,27 +27,26 @@ export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
 };
 
 /**
- * `<noun>.created` has all fields and the slug; `.updated` the changed ones; `.deleted` (or the kind's own
- * verb) nothing.
- * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
- * names, so that a row is made of the event alone.
+ * `<noun>.created` has all fields and the slug; `.updated` the changed ones; `.deleted` (or the kind's own verb) none.
+ * A new version adds its number as `<noun>_version`. `.version_published` repeats the fields of the version that it
+ * names, so that a row can be computed from the event alone.
  */
 export type ResourceEvent = { type: string; data: Record<string, unknown> };
 
-/** A page of a list: after the item with the id `after`, or after the first `skip` ones. */
+/** A page of a list: the items after the item with the ID `after`, or after the first `skip` items. */
 export type PageRequest = {
-  /** null: of all workspaces. */
+  /** null: the records of all workspaces. */
   workspaceId: string | null;
   after: string | null;
   skip: number;
   limit: number;
-  /** The most that the records of the page have together. Default 4 MiB. */
+  /** The maximum size of all records on the page together. Default: 4 MiB. */
   bytesMax?: number;
-  /** By the names of the kind's `filters`. */
+  /** Keyed by the names of the kind's `filters`. */
   filters?: Readonly<Record<string, unknown>>;
 };
 
-/** Where counting ends: a list with a million records would otherwise read them all for each page. */
+/** Counting stops here. Otherwise a list with a million records would read all of them for each page. */
 export const totalMax = 10_000;
 
 /**
@@ -55,5 +55,5 @@ export const totalMax = 10_000;
  */
 export type ResourcePage<Row> = { rows: Row[]; total: number; bytes: number; isCut: boolean };
 
-/** As an event gives it back: no undefined members, times as text. */
+/** Returns the value in the form that it has in an event: no undefined members, and times as text. */
 export const asJson = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value)) as Value;

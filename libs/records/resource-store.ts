@@ -22,7 +22,7 @@ import { ownedBy } from './traits/shared.ts';
 import { freeSlug, slugPlace } from './traits/slugs.ts';
 import { readVersion, versionId, versionMember } from './traits/versions.ts';
 
-/** What lists, creates and changes the records of one kind. */
+/** Creates the store that lists, creates and changes the records of one kind. */
 export function createResourceStore<Data extends object>(
   definition: AnyResource,
   deps: StoreDeps,
@@ -51,7 +51,7 @@ export function createResourceStore<Data extends object>(
     return row;
   };
 
-  /** Appends events, and the row of the version that one of them brings; tells every process where the kind is cached. */
+  /** Appends events and the row of the version that one of them adds. If the kind is cached, notifies every process. */
   const append = async (unit: UnitOfWork, id: string, events: readonly ResourceEvent[]): Promise<ResourceRow<Data>> => {
     const row = await unit.append(model, id, events);
     const number = events.map(({ data }) => data[versionMember(definition)]).find((value) => value !== undefined);
@@ -86,7 +86,7 @@ export function createResourceStore<Data extends object>(
       ? await definition.check(open, context)
       : { data: asJson(open) as Partial<Data> };
     if (Object.keys(given).length === 0) return checked;
-    // To store secrets again is how an operator replaces those that cannot be decrypted any more.
+    // Storing secrets again is how an operator replaces those that can no longer be decrypted.
     return { ...checked, secrets: { ...(await context.readSecrets()), ...given } };
   };
 

@@ -5,13 +5,13 @@ import { describePages } from './traits/portkey.ts';
 import { describeVisible, isOfWorkspace, ownerErrors } from './traits/shared.ts';
 import { slugErrors } from './traits/slugs.ts';
 
-/** The descriptions of the headings that kinds have in the documentation. */
+/** The descriptions of the kinds' headings in the documentation. */
 export const tagsOf = (kinds: readonly AnyResource[]): Record<string, string> =>
   Object.fromEntries(kinds.flatMap(({ names: { tag, about } }) => (about === undefined ? [] : [[tag, about]])));
 
 /**
- * How the records of a kind are listed, found, created, changed and deleted, and the errors of each, beyond the kind's own
- * texts. `found`: the errors of routes about one record.
+ * The descriptions of how the records of a kind are listed, found, created, changed and deleted, with the errors of
+ * each route, in addition to the kind's own texts. `found`: the errors of routes about one record.
  */
 export function textsOf(kind: AnyResource) {
   const name = kind.slugs ? 'slug or ID' : 'ID';

@@ -9,7 +9,7 @@ export const viewOf = (kind: AnyResource, row: ResourceRow<object>, nowMs: numbe
   ...timeMembers(kind, row),
 });
 
-/** Who owns a record and changed it last, as answers have them. */
+/** The owner of a record and its last editor, as shown in answers. */
 export const authorsOf = ({ data }: { data: object }) => {
   const { created_by: owner, updated_by: changer } = data as Authors;
   return { owner_id: owner ?? null, updated_by: changer ?? null };

@@ -16,12 +16,12 @@ const secretInConfig = { secret_in_config: 'the config contains a credential: st
 
 type Document = Record<string, unknown>;
 
-/** As its author wrote it, without its secrets, which are encrypted under the id of the version. */
+/** As its author wrote it, but without its secrets, which are encrypted under the ID of the version. */
 type ConfigData = {
   name: string;
   config: Document;
   config_version: number;
-  /** Kept for clients of Portkey; calls do not depend on it. */
+  /** Stored for Portkey's clients; calls do not depend on it. */
   is_default?: boolean;
 };
 
@@ -30,13 +30,19 @@ export type LiveConfig = {
   readonly workspaceId: string;
   readonly slug: string;
   readonly configVersion: number;
-  /** Decrypted, for what goes by this version for long; by their places (libs/credentials/configs/config-secrets.ts). */
+  /**
+   * The decrypted secrets by their positions, for users of this version that run for a long time
+   * (libs/credentials/configs/config-secrets.ts).
+   */
   readonly secrets: SecretMembers;
-  /** Compiled when it is not in the cache of plans; null when this process cannot read it (a newer release stored it). */
+  /** Compiled if it is not in the plan cache; null if this process cannot read it (a newer release stored it). */
   readonly plan: () => Plan | null;
 };
 
-/** Where calls go and what happens around them. A change of the document is a new version; batches keep theirs. */
+/**
+ * Where calls are sent and how they are processed. A change of the document creates a new version; batches keep the
+ * version that they started with.
+ */
 export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig>({
   noun: 'config',
   idPrefix: 'config_',
@@ -142,7 +148,7 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
   },
 });
 
-/** null for none yet, and when its secrets cannot be read: then no document is the one that is stored. */
+/** Returns null for a new config, and if its secrets cannot be read: then no document equals the stored one. */
 async function wholeOf({ row, readSecrets }: CheckContext<ConfigData>): Promise<Document | null> {
   const secrets = row && (await readSecrets());
   return row && secrets && joinSecrets(row.data.config, secrets);

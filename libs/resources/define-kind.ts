@@ -7,21 +7,21 @@ import type * as kit from '#libs/records/kit.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { PromptLimits } from './prompts/prompt-limits.ts';
 
-/** What the records of this platform are kept with. */
+/** The dependencies for storing this platform's records. */
 export type KindDeps = kit.StoreDeps & {
   snapshot: { findApiKey?(digest: string): { caller: Pick<Caller, 'keyId' | 'workspaceId'> } | undefined };
-  /** Throws for a URL that could never be called (libs/calls/upstream/egress/egress.ts `check`). */
+  /** Throws for a URL that can never be called (libs/calls/upstream/egress/egress.ts `check`). */
   checkDestination: (url: URL) => void;
-  /** Judges secret references. Absent: they are stored without. */
+  /** Validates secret references. Absent: they are stored without validation. */
   secretManagers?: Pick<SecretManagers, 'check'>;
-  /** Those of all routes, which a key can be given. */
+  /** The scopes of all routes, which can be given to a key. */
   scopes: () => ReadonlySet<string>;
   /** Default: those of libs/resources/prompts/prompt-limits.ts. */
   promptLimits?: PromptLimits | undefined;
   /** Absent: not limited. */
   recordLimits?: RecordLimits | undefined;
   people: PeopleOptions;
-  /** Policies of each kind that a workspace may have. Default 100. */
+  /** The maximum number of policies of each kind in a workspace. Default 100. */
   policiesMax?: number;
   /** A virtual key that every new workspace gets. */
   virtualKeyOfAll?: KeptVirtualKey | undefined;
@@ -30,27 +30,30 @@ export type KindDeps = kit.StoreDeps & {
 export type CheckContext<Data> = kit.CheckContext<Data, KindDeps>;
 export type FollowUp<Data, Subject> = kit.FollowUp<Data, Subject, KindDeps>;
 
-/** Names the types of a definition once, where it is made. */
+/** Infers the types of a definition in one place. */
 export const defineKind = <Shape extends z.ZodRawShape, Data extends object, Entry = never>(
   definition: ResourceDefinition<Shape, Data, Entry, KindDeps>,
 ): ResourceDefinition<Shape, Data, Entry, KindDeps> => defineResource(definition);
 
-/** The limit of most kinds of records, for `countLimit`. */
+/** The limit of most kinds of records, for `creation.limit`. */
 export const recordsLimit = ({ recordLimits }: KindDeps) => ({
   max: recordLimits?.recordsMax ?? Number.POSITIVE_INFINITY,
   variable: 'SLUICE_RECORDS_MAX',
 });
 
-/** Bounds of the records that every process keeps in memory, by their owner: a workspace or the organisation. */
+/** Limits for the records that every process keeps in memory, per owner: a workspace or the organisation. */
 type RecordLimits = {
-  /** Records of one kind. */
+  /** The maximum number of records of one kind. */
   recordsMax: number;
   apiKeysMax: number;
-  /** Bytes of memory that the cached records of a workspace take up, all kinds together. */
+  /** The bytes of memory that the cached records of a workspace can take up, all kinds together. */
   memoryBytesMax: number;
 };
 
-/** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */
+/**
+ * A virtual key for a server that belongs to the installation. If that server does not check keys, `key` can be any
+ * text.
+ */
 export type KeptVirtualKey = {
   slug: string;
   provider: string;
@@ -62,13 +65,16 @@ export type KeptVirtualKey = {
 
 export type PeopleOptions = {
   usersMax: number;
-  /** Those that are pending. */
+  /** The maximum number of pending invites. */
   invitesMax: number;
-  /** Of one workspace. */
+  /** The maximum per workspace. */
   membersMax: number;
   inviteTtlMs: number;
-  /** The link of an invite with this token. */
+  /** Returns the link for an invite with this token. */
   inviteLink: (token: string) => string;
-  /** Called before the token of an invite is looked up. Throws to refuse; what it returns is called for a right token. */
+  /**
+   * Called before the token of an invite is looked up. Throws to refuse; call the function that it returns if the token
+   * is correct.
+   */
   slowGuesses: (request: Request) => () => void;
 };

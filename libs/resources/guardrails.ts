@@ -20,7 +20,10 @@ import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/conf
 import { guardrailNamesIn } from '#libs/credentials/configs/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 
-/** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */
+/**
+ * The documents are as their author wrote them, but without their secrets, which are encrypted under the ID of the
+ * version.
+ */
 type GuardrailData = GuardrailDocument & {
   name: string;
   guardrail_version: number;
@@ -28,13 +31,13 @@ type GuardrailData = GuardrailDocument & {
 
 export type LiveGuardrail = {
   readonly slug: string;
-  /** null when this process cannot read it: a newer release stored it, or its secrets cannot be decrypted. */
+  /** null if this process cannot read it: a newer release stored it, or its secrets cannot be decrypted. */
   readonly guardrail: Guardrail | null;
 };
 
 /**
- * A guardrail under a name of its own, for configs, keys and workspaces: of one workspace, or of the organisation for all of them.
- * A change of what it checks or does is a new version.
+ * A named guardrail for configs, keys and workspaces. It belongs to one workspace, or to the organisation for all
+ * workspaces. Changing its checks or actions creates a new version.
  */
 export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, LiveGuardrail>({
   noun: 'guardrail',
@@ -116,7 +119,7 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   },
 });
 
-/** With the defaults of what is left out: a guardrail without `deny` records what it finds and refuses nothing. */
+/** Fills in defaults for omitted members: a guardrail without `deny` records its findings and refuses no calls. */
 const shownActions = (actions: GuardrailDocument['actions']): object => ({
   deny: false,
   async: false,
@@ -125,7 +128,10 @@ const shownActions = (actions: GuardrailDocument['actions']): object => ({
   ...actions,
 });
 
-/** Throws invalid_request for a name that no guardrail of the workspace has. `param` is where the document stands. */
+/**
+ * Throws invalid_request for a name that does not match any guardrail of the workspace. `param` is the position of the
+ * document.
+ */
 export async function requireGuardrails(
   { tx }: Pick<UnitOfWork, 'tx'>,
   workspaceId: string,
@@ -142,12 +148,12 @@ export async function requireGuardrails(
 }
 
 /**
- * Keeps a guardrail that a living record names from being deleted. What no record tells (configs that come with calls, versions
- * that batches go by) names it in vain afterwards, and is refused then.
+ * Refuses to delete a guardrail that an active record names. References that are not in a record (configs that come
+ * with calls, versions that batches use) no longer resolve after a deletion, and are then refused.
  */
 async function refuseWhenNamed({ tx }: UnitOfWork, workspaceId: string, names: readonly string[]): Promise<void> {
   const owner = workspaceId === organisationId ? null : workspaceId;
-  // Few documents have the text; only reading them shows whether it is a name there.
+  // Few documents contain the text; only parsing them shows whether it is a guardrail name there.
   const { rows } = await sql<{ kind: string; name: string; data: object }>`
     select kind, coalesce(slug, id) as name, data from resource
     where workspace_id = coalesce(${owner}, workspace_id) and deleted_at is null and kind <> 'guardrail'
@@ -161,13 +167,16 @@ async function refuseWhenNamed({ tx }: UnitOfWork, workspaceId: string, names: r
 
 type Checks = GuardrailDocument['checks'];
 
-// Secrets are found, and guardrails judged, as those of configs are.
+// Secrets are located and guardrails validated in the same way as in configs.
 const asConfig = (checks: Checks) => ({ input_guardrails: [{ checks }] });
 const checksOf = (config: Record<string, unknown>): Checks =>
   (config as ReturnType<typeof asConfig>).input_guardrails[0]?.checks ?? [];
 const shownChecks = (checks: Checks): Checks => checksOf(redactSecrets(asConfig(checks)));
 
-/** The checks as the log gives them back. Throws invalid_request for what could never be evaluated, in disabled checks too. */
+/**
+ * Returns the checks in the form that the event log returns them. Throws invalid_request for checks that can never be
+ * evaluated, including disabled ones.
+ */
 function readChecks(checks: Checks, checkDestination: (url: URL) => void): Checks {
   const enabled = checks.map((check) => ({ ...check, is_enabled: true }));
   try {
@@ -180,7 +189,7 @@ function readChecks(checks: Checks, checkDestination: (url: URL) => void): Check
   return JSON.parse(JSON.stringify(checks)) as Checks;
 }
 
-/** null for none yet, and when the secrets cannot be read. */
+/** null for a new guardrail, and if the secrets cannot be read. */
 async function wholeOf({ row, readSecrets }: CheckContext<GuardrailData>): Promise<GuardrailDocument | null> {
   if (row === null) return null;
   const { checks, actions } = row.data;

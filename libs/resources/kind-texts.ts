@@ -1,6 +1,6 @@
 import { providers } from '#libs/providers/provider-list.ts';
 
-// Texts of several kinds.
+// Texts that several kinds share.
 
 /** A provider for examples. */
 export const exampleProvider: string = providers[0]?.id ?? '';

@@ -7,7 +7,7 @@ import { resourceModel } from '#libs/records/resource-model.ts';
 import type { Authors } from '#libs/records/resource-row.ts';
 
 export type LogExportData = Authors & {
-  /** As they were sent. */
+  /** As the client sent them. */
   filters: Record<string, unknown>;
   requested_data: ExportField[];
   description?: string;
@@ -15,17 +15,20 @@ export type LogExportData = Authors & {
   /** Absent: a draft. */
   status?: 'in_progress' | 'success' | 'failed' | 'stopped';
   total?: number | null;
-  /** ISO 8601: records of later times are not in it, so that it ends. */
+  /** ISO 8601: later records are not included, so that the export ends. */
   until?: string;
   error?: string;
 };
 
-/** Exports that a workspace may keep; deleting one makes room. */
+/** The maximum number of exports in a workspace; deleting one frees its place. */
 const exportsMax = 200;
 
 const merge = (data: LogExportData, event: { data: object }): LogExportData => ({ ...data, ...event.data });
 
-/** An export of the request log to a file. Created as a draft, started by a route of its own, and written by a worker. */
+/**
+ * An export of the request log to a file. It is created as a draft, started by a separate route, and written by a
+ * worker.
+ */
 export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
   noun: 'log_export',
   idPrefix: 'export_',
@@ -52,7 +55,7 @@ export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
     object: 'export',
   },
   fields: logExportFields,
-  // Both also count what matches (apps/api/logs/log-export-routes.ts).
+  // The routes that create and change exports also count the matching records (apps/api/logs/log-export-routes.ts).
   creation: false,
   changes: false,
   locks: (workspaceId) => [`log-exports:${workspaceId}`],

@@ -14,8 +14,8 @@ export type PriceTableData = { table: PriceTableDocument };
 export type LivePriceTable = { readonly createdAtMs: number; readonly table: PriceTable };
 
 /**
- * Price lists of the organisation. The newest one is in use, in place of the one that the release brings; one that is
- * deleted gives way to the one before. A list is never changed, because its version stands in the rows that it priced.
+ * Price lists of the organisation. The newest one replaces the built-in list of the release; when it is deleted, the
+ * previous one is used again. A list never changes, because the rows that it priced refer to its version.
  */
 export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData, LivePriceTable>({
   noun: 'price_table',
@@ -76,15 +76,15 @@ export const priceTableKind = defineKind<typeof priceTableFields, PriceTableData
   },
 });
 
-/** For the command that stores one beside the routes. */
+/** For the command that stores a price table without the routes. */
 export const priceTableModel = resourceModel([priceTableKind]);
 
-/** The table that counts now: the newest of the organisation, or else `builtIn`. */
+/** Returns the table in use: the newest of the organisation, or else `builtIn`. */
 export function createCurrentPriceTable(live: () => LiveKind<LivePriceTable>, builtIn: PriceTable): () => PriceTable {
   let seen: LiveKind<LivePriceTable> | undefined;
   let current = builtIn;
   return () => {
-    // Asked for every call; the map is another one only after a change.
+    // This runs for every call. The map is only replaced after a change.
     const now = live();
     if (now === seen) return current;
     seen = now;
@@ -94,7 +94,7 @@ export function createCurrentPriceTable(live: () => LiveKind<LivePriceTable>, bu
   };
 }
 
-/** The table that counts now, read from the database, for a process without the snapshot. */
+/** The table in use, read from the database, for processes without the snapshot. */
 export async function readCurrentPriceTable(db: Kysely<Database>): Promise<PriceTable> {
   const { rows } = await sql<{ data: PriceTableData }>`
     select data from resource where kind = ${priceTableKind.noun} and deleted_at is null

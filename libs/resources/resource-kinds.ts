@@ -19,7 +19,7 @@ import { sessionKind } from '#libs/people/sessions.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 
-/** Every kind of record that the platform has. */
+/** All kinds of records on the platform. */
 export const resourceKinds: readonly AnyResource[] = [
   workspaceKind,
   userKind,

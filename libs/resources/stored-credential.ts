@@ -27,10 +27,13 @@ import {
 } from '#libs/credentials/deployments.ts';
 import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-references/secret-mappings.ts';
 
-/** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
+/** Kinds whose slugs name credentials in calls. Within a workspace, no two of these slugs are equal. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;
 
-/** Members of a request that make a credential: `key`, `custom_host`, the provider's settings under our names and Portkey's. */
+/**
+ * The members of a request that define a credential: `key`, `custom_host`, and the provider's settings under our names
+ * and Portkey's.
+ */
 type CredentialInput = Readonly<Record<string, unknown>> & {
   secret_mappings?: z.output<ReturnType<typeof secretMappings>> | undefined;
   provider?: string | undefined;
@@ -41,8 +44,9 @@ type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 
 type TimedFinding<Data> = { data: Data; secrets: SecretMembers };
 
 /**
- * Judges a new credential; the request names its provider in `providerParam`. Throws invalid_request for an unknown provider, setting or host, and a missing credential; forbidden for a host
- * that a mapped secret may not be sent to.
+ * Validates a new credential; the request names its provider in `providerParam`. Throws invalid_request for an unknown
+ * provider, setting or host, and for a missing credential; forbidden for a host that a mapped secret must not be sent
+ * to.
  */
 export async function checkNewCredential(
   input: CredentialInput,
@@ -69,8 +73,9 @@ export async function checkNewCredential(
 }
 
 /**
- * Judges the change of a credential. A stored credential is only sent to the server that it was stored for: a change of
- * server needs the credential in the same request, and none of the old secrets are kept. Throws as `checkNewCredential`.
+ * Validates the change of a credential. A stored credential is only sent to the server for which it was stored: to
+ * change the server, the request must include the credential, and none of the old secrets are kept. Throws the errors
+ * of `checkNewCredential`.
  */
 export async function checkChangedCredential(
   input: CredentialInput,
@@ -90,11 +95,12 @@ export async function checkChangedCredential(
   refuseMappedValue({ ...givenSettings, ...given }, mappings, deployments);
   const settings = unmapped({ ...kept, ...givenSettings }, mappings);
   const wanted = input.custom_host === undefined ? stored.custom_host : input.custom_host;
-  // A stored host is not checked again, so that a name can be changed whatever the operator allows by now.
+  // A stored host is not checked again, so that a name can be changed even if the operator no longer allows the host.
   const isNewPlace = input.custom_host !== undefined || (wanted === null && Object.keys(givenSettings).length > 0);
   const place = { provider, settings, customHost: wanted };
   const customHost = isNewPlace ? checkHost(checkDestination, place) : wanted;
-  // A mapped credential that moves brings its mappings with it (below), so this judges every new pair of the two.
+  // If a mapped credential changes its server, the request also contains its mappings (below), so this checks every new
+  // combination of the two.
   if (changed !== undefined) await refuseOtherHosts(unit, { ownerId, customHost }, changed);
   const moved =
     customHost === stored.custom_host ? changedDestination(provider, stored.settings, givenSettings) : 'custom_host';
@@ -111,11 +117,11 @@ export async function checkChangedCredential(
   return { data: { ...data, secret_last_four: getLastFour(secrets) }, secrets };
 }
 
-/** Whether a provider is given something to know its caller by. */
+/** Whether the provider receives credentials that identify its caller. */
 const isComplete = (own: ProviderSettings, mappings: readonly SecretMapping[]): boolean =>
   own.secrets['key'] !== undefined || authenticates(own) || mappings.some(({ target_field: field }) => proves(field));
 
-/** Throws invalid_request for a field that a request gives and that is mapped: one of the two would have no effect. */
+/** Throws invalid_request for a field that a request both sets and maps: one of the two would have no effect. */
 function refuseMappedValue(
   given: object,
   mappings: readonly SecretMapping[],
@@ -129,7 +135,7 @@ function refuseMappedValue(
   throw new GatewayError('invalid_request', 'field_mapped', message, { param });
 }
 
-/** What remains of stored values when fields are mapped. */
+/** The stored values that remain when fields are mapped. */
 function unmapped<Value>(
   values: Readonly<Record<string, Value>>,
   mappings: readonly SecretMapping[],
@@ -138,7 +144,7 @@ function unmapped<Value>(
   return Object.fromEntries(Object.entries(values).filter(([name]) => !fields.has(name)));
 }
 
-/** Settings that came under Portkey's names, under ours. */
+/** Renames settings that were sent under Portkey's names to ours. */
 function withOurNames(given: CredentialInput): CredentialInput {
   const renamed = portkeySettings
     .filter(([name]) => given[name] != null)
@@ -146,11 +152,11 @@ function withOurNames(given: CredentialInput): CredentialInput {
   return { ...Object.fromEntries(renamed), ...given };
 }
 
-/** The list of deployments of a request, in either spelling. Undefined: the request has none. */
+/** The list of deployments in a request, in either spelling. Undefined if the request has none. */
 const deploymentsIn = ({ deploymentConfig, deployment_config: sent }: CredentialInput): GivenDeployments | undefined =>
   (deploymentConfig ?? sent ?? undefined) as GivenDeployments | undefined;
 
-/** The settings of a credential as answers have them in one member, in the form of an integration's `configurations`. */
+/** The settings of a credential as a single member of answers, in the form of an integration's `configurations`. */
 export const shownSettings = ({ settings, custom_host: host, deployments = [] }: StoredCredential): object => ({
   ...settings,
   ...(host === null ? {} : { custom_host: host }),

@@ -1,6 +1,6 @@
-/** Counts the calls of each group, and decides whether a group may begin another one without starving the others. */
+/** Counts the calls of each group and decides whether a group can start another one without starving the others. */
 export type CallShares = {
-  /** Whether a call of these groups (the workspace comes first) may begin while `calls` are running. */
+  /** Whether a call of these groups (the workspace comes first) can begin while `calls` are running. */
   mayBegin(groups: readonly string[], calls: number): boolean;
   begin(groups: readonly string[]): void;
   end(groups: readonly string[], isAnswered: boolean): void;
@@ -8,13 +8,13 @@ export type CallShares = {
 
 type Share = { calls: number; unanswered: number };
 
-/** The share of all calls that a group of one kind may have. */
+/** The share of all calls that a group of one kind can have. */
 type Rule = {
-  /** This fraction is reserved for groups that have few calls or none. */
+  /** This fraction is reserved for groups with few calls or none. */
   reserved: number;
-  /** A group may have this many times the calls that are free. */
+  /** A group can have this many times the number of free calls. */
   timesFree: number;
-  /** A group may have this fraction of the free, unreserved calls unanswered. */
+  /** A group can have this fraction of the free, unreserved calls unanswered. */
   unanswered: number;
 };
 
@@ -22,21 +22,24 @@ type Rule = {
 const ofWorkspace: Rule = { reserved: 1 / 16, timesFree: 15, unanswered: 1 / 2 };
 /** A single batch or destination gets 7/8 of the calls. Two get nearly half each. */
 const ofOthers: Rule = { reserved: 1 / 8, timesFree: 7, unanswered: 1 / 8 };
-/** A group may always have this many calls unanswered, so that it can grow with its answers even when little is free. */
+/**
+ * A group can always have this many calls unanswered, so that its share can grow with its answers even when little is
+ * free.
+ */
 const unansweredMin = 2;
-/** Workspaces without a call may begin one beyond `callsMax`, up to this many times `callsMax`. */
+/** A workspace without a call can begin one beyond `callsMax`, up to this many times `callsMax`. */
 const timesAllMax = 2;
 
 /**
- * Dynamic thresholds, as network switches share their buffers (Choudhury and Hahne, 1998): the share of a group depends on
- * how many calls are free, so that a single group gets nearly all of them and many groups share them. A call belongs to
- * three groups, its workspace, its destination and its batch, and must be within the share of each.
+ * Dynamic thresholds, as network switches use to share their buffers (Choudhury and Hahne, 1998): the share of a group
+ * depends on how many calls are free, so that a single group gets nearly all of them and many groups share them. A call
+ * belongs to three groups (its workspace, its destination and its batch) and must be within the share of each.
  *
- * This alone does not protect against providers that hang: three groups would take 112, 14 and 2 of 128 calls, and the next
- * one none. So a group may only have some calls unanswered, and gets more with each answer, and a part of the calls is
- * reserved for groups with few calls or none. The first call to a new destination is exempt from its workspace's limit on
- * unanswered calls, so that destinations that hang do not block one that works. And a workspace without a call may always
- * begin one, even beyond `callsMax`.
+ * This alone does not protect against providers that hang: three groups would take 112, 14 and 2 of 128 calls, and the
+ * next one none. So a group can only have a limited number of calls unanswered and gets more with each answer, and some
+ * of the calls are reserved for groups with few calls or none. The first call to a new destination is exempt from its
+ * workspace's limit on unanswered calls, so that destinations that hang do not block one that works. A workspace
+ * without a call can always begin one, even beyond `callsMax`.
  */
 export function createCallShares(callsMax: number): CallShares {
   const shares = new Map<string, Share>();

@@ -2,16 +2,17 @@ import { WaitingGroups } from '#libs/kernel/waiting-groups.ts';
 import { createCallShares } from './call-shares.ts';
 
 /**
- * Limits what a worker process has in flight: calls, and the bytes of their lines and results until these are settled. Lines
- * that resume after a wait go before lines that begin, so that half-done lines do not pile up. But after
- * `resumingInARowMax` of them, a beginning line gets its turn. Within each kind, the groups take turns and the lines of a
- * group are served in order. A line larger than all the bytes allowed runs when nothing else does.
+ * Limits what a worker process has in flight: calls, and the bytes of their lines and results until those are settled.
+ * Lines that resume after a wait are served before lines that begin, so that half-done lines do not pile up. After
+ * `resumingInARowMax` of them, though, a beginning line gets its turn. Within each of these two kinds, the groups take
+ * turns, and the lines of a group are served in order. A line that needs more than the allowed bytes runs only while no
+ * other line does.
  */
 export type PermitPool = Permits & {
   /**
-   * The pool's permits for the calls of these groups: a workspace, a destination and a batch, in this order. Each group only
-   * gets a share (call-shares.ts), because a provider that hangs holds the permits of its batches until its calls time out,
-   * and other batches should not have to wait for that.
+   * The pool's permits for the calls of these groups: a workspace, a destination and a batch, in this order. Each group
+   * gets only a share (call-shares.ts): a provider that hangs holds the permits of its batches until its calls time
+   * out, and other batches should not have to wait for that.
    */
   of(...groups: string[]): Permits;
   inFlight(): { calls: number; bytes: number; waiting: number };
@@ -19,17 +20,20 @@ export type PermitPool = Permits & {
 
 export type Permits = {
   /**
-   * Resolves with true when the permit is granted; the caller must then call `release`. Resolves with false, with nothing
-   * held, when `signal` aborts first. `isResuming`: the line had a permit before, and waited without it.
+   * Resolves with true when the permit is granted; the caller must then call `release`. Resolves with false, holding no
+   * permit, when `signal` aborts first. `isResuming`: the line had a permit before and gave it up to wait.
    */
   acquire(bytes: number, options?: { signal?: AbortSignal; isResuming?: boolean }): Promise<boolean>;
-  /** `isAnswered`: the calls were answered, with whatever status. */
+  /** `isAnswered`: the provider answered the calls, with any status. */
   release(calls: number, bytes: number, isAnswered?: boolean): void;
 };
 
 type Line = { groups: readonly string[]; bytes: number };
 
-/** A working batch gets a quarter of the calls while thousands of lines resume only to be rate-limited again. */
+/**
+ * With this value, a batch whose calls succeed gets a quarter of the permits while thousands of lines resume only to be
+ * rate-limited again.
+ */
 const resumingInARowMax = 3;
 
 export function createPermitPool(limits: { callsMax: number; bytesMax: number }): PermitPool {
@@ -50,7 +54,9 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   const waiting = (): number => resuming.size + beginning.size;
   const canCall = ({ item }: { item: Line }): boolean => mayCall(item.groups);
 
-  /** Serves the lines whose turn it is. A small line never overtakes a large one, which would otherwise wait for ever. */
+  /**
+   * Serves the lines whose turn it is. A small line never overtakes a large one, which would otherwise wait forever.
+   */
   const admit = (): void => {
     while (waiting() > 0) {
       const back = resuming.next(canCall);
@@ -73,7 +79,7 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
         return true;
       }
       const started = (isResuming ? resuming : beginning).join(turn, line, signal);
-      // A resuming line may be served although a large one is waiting to begin, and so may other groups.
+      // A resuming line can be served while a large one is waiting to begin, and so can other groups.
       admit();
       const isStarted = await started;
       if (!isStarted) admit(); // a smaller line may have been waiting behind it

@@ -43,14 +43,14 @@ import {
 type Names = z.output<typeof AcceptInviteRequest>;
 type NewKey = { id: string; workspaceId: string; key: Secret };
 
-/** How often a user with the invited address may appear or go in the moment between two statements. */
+/** How many times to try again if a user with the invited address appears or is removed between two statements. */
 const triesMax = 3;
 
 /**
- * Makes the invited person a user of the organisation with the memberships and keys of the invite; one who is a user
- * already gets the memberships and keys only. Returns the public form of the user, and the keys. Throws not_found for an
- * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, which cancels it, or is expired,
- * rate_limited after too many wrong tokens, and quota_exceeded.
+ * Makes the invited person a user of the organisation with the memberships and keys of the invite. An existing user
+ * gets only the memberships and keys. Returns the public form of the user, and the keys. Throws not_found for an
+ * unknown token; conflict for an invite that is accepted, cancelled or expired, or whose inviter has left, which
+ * cancels it; rate_limited after too many wrong tokens; and quota_exceeded.
  */
 export async function acceptInvite(deps: KindDeps, request: Request, { token, ...names }: Names): Promise<object> {
   const { db, eventLog, snapshot } = deps;
@@ -135,8 +135,8 @@ const inviterGone = (): GatewayError =>
   );
 
 /**
- * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
- * would act in the name of that user.
+ * Refuses an invite with a key for a person who became a user in the meantime: the inviter could have the link, and the
+ * key would act in the name of that user.
  */
 function refuseForeignKey(inviter: Pick<Caller, 'principal'>, userId: string): void {
   if (controlsKeysOf(inviter, userId)) return;
@@ -146,8 +146,9 @@ function refuseForeignKey(inviter: Pick<Caller, 'principal'>, userId: string): v
 }
 
 /**
- * Returns who made an invite, with the right to do so. null: its key was revoked or has expired, its user was removed or has
- * lost rights that the invite gives, or the value of the key that made the link was replaced. The link must not work then.
+ * Returns the inviter if the inviter still has the right to make this invite. Returns null if the inviter's key was
+ * revoked or has expired, if the user was removed or has lost rights that the invite grants, or if the value of the key
+ * that made the link was replaced. The link must not work then.
  */
 async function findInviter({ tx, now }: UnitOfWork, invite: InviteData): Promise<Pick<Caller, 'principal'> | null> {
   const { invited_by: id, made_with: maker } = invite;
@@ -230,7 +231,7 @@ async function createKey(
   await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }], workspaceId);
 }
 
-/** Nobody is signed in: who accepts is the user that the invite makes. */
+/** The request is not signed in: the accepting user is the one that the invite creates. */
 function getCallMetadata(request: Request, userId: string): EventMetadata {
   const { requestId, traceId } = getContext(request);
   const address = getClientAddress(request);

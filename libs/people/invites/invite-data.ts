@@ -10,19 +10,19 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 export type InviteData = {
   email: string;
   role: OrganisationRole;
-  /** By id. */
+  /** By ID. */
   workspaces: { id: string; role: WorkspaceRole }[];
   workspace_api_key_details: { name?: string | undefined; scopes: string[]; allowed_networks?: string[] } | null;
   /** SHA-256 of the token, hex. */
   token_sha256: string;
   /** The user or key that made it. */
   invited_by: string;
-  /** The value of the key that made the current link, and so knows it. */
+  /** The value of the key that made the current link. Its holder knows the link. */
   made_with?: MadeWith;
   expires_at: string;
   cancelled_at?: string;
   accepted_at?: string;
-  /** Who accepted it. */
+  /** The user who accepted it. */
   user_id?: string;
 };
 
@@ -49,13 +49,13 @@ export const inviteEvents = {
   }),
 };
 
-/** For what changes invites beside their own routes. */
+/** For code that changes invites outside their own routes. */
 export const inviteModel = resourceModel([{ noun: 'invite', history: { events: inviteEvents, lookup: inviteLookup } }]);
 
-/** A token of 256 random bits, so that nobody guesses one and SHA-256 is enough of a hash. */
+/** A token has 256 random bits, so it cannot be guessed and SHA-256 is a sufficient hash. */
 export const createInviteToken = (): string => `inv_${randomBytes(32).toString('base64url')}`;
 
-/** How a token is stored and found. */
+/** The form in which a token is stored and found. */
 export const inviteTokenDigest = (token: string): string => createHash('sha256').update(token).digest('hex');
 
 /** `nowMs` is the database's clock. */
@@ -67,7 +67,7 @@ export function inviteStatus(data: InviteData, nowMs: number): InviteStatus {
 
 type Rights = Pick<InviteData, 'role' | 'workspaces' | 'workspace_api_key_details'>;
 
-/** Refuses an invite that gives more rights than the caller has. Throws forbidden. */
+/** Refuses an invite that grants more rights than the caller has. Throws forbidden. */
 export function refuseHigherRights(caller: Pick<Caller, 'principal' | 'scopes'>, invite: Rights): void {
   const { role, workspaces, workspace_api_key_details: key } = invite;
   refuseHigherOrganisationRole(caller, role);

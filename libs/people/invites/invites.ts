@@ -41,8 +41,8 @@ const endedInvite = {
 };
 
 /**
- * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
- * SHA-256 is kept. Who has an account already only gets the workspaces.
+ * An invitation to the organisation: a link with a token that works once and for a limited time. Only the SHA-256 of
+ * the token is stored. A person who already has an account only gets the workspaces.
  */
 export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   noun: 'invite',
@@ -66,7 +66,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   owner: 'organisation',
   fields: inviteFields,
   changes: false,
-  // A cancelled one is still listed.
+  // Cancelled invites are still listed.
   removal: false,
   locks: [peopleLock],
   history: { events: inviteEvents, lookup: inviteLookup },
@@ -157,7 +157,7 @@ export const inviteKind = defineKind<typeof inviteFields, InviteData>({
         const row = await store.change(await kit.recordOf(request, {}), metadata, async (unit, invite) => {
           refuseEnded(invite);
           refuseHigherRights(caller, invite.data);
-          // Who resends gets the link, and so the key.
+          // The caller who resends an invite gets the link, and with it the key.
           const { workspace_api_key_details: key } = invite.data;
           if (key !== null) await refuseStrongerKey({ unit, caller }, key);
           const link = { ...freshToken(token, unit, deps.people), made_with: madeWith(caller) };
@@ -233,8 +233,8 @@ const freshToken = (
 });
 
 /**
- * Whoever accepts gets a key that has no limits of the inviter's key except its networks, so that key cannot have others
- * either.
+ * The key of the accepting user has none of the limits of the inviter's key except its networks, so the inviter's key
+ * must not have other limits.
  */
 async function refuseStrongerKey(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },
@@ -253,7 +253,7 @@ function refuseEnded({ id, data }: InviteRow): void {
   throw new GatewayError('conflict', `invite_${what}`, `The invite '${id}' was ${what}.`, { param: 'id' });
 }
 
-/** One pending invite for each address, and so many in all. The people lock is held. */
+/** Allows one pending invite per address, up to a maximum in total. The caller must hold the people lock. */
 async function refuseFurtherInvite({ tx }: UnitOfWork, address: string, invitesMax: number): Promise<void> {
   const { rows } = await sql<{ same: string | null; count: number }>`
     select min(id) filter (where ${isEmail(address)}) as same, count(*)::int as count

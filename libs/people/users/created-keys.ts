@@ -9,10 +9,13 @@ import { isMadeBy, type ApiKeyData } from '#libs/resources/api-keys/api-key-data
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
-/** How many service keys one removal revokes. Their streams are locked together, which Postgres bounds. */
+/**
+ * How many service keys one removal can revoke. Their streams are locked together, and Postgres limits the number of
+ * locks.
+ */
 const createdKeysMax = 500;
 
-/** Members of the query of a request that removes a person. */
+/** Query members of a request that removes a person. */
 export const createdKeysQuery = {
   revoke_keys: z
     .enum(['true', 'false'])
@@ -20,7 +23,7 @@ export const createdKeysQuery = {
     .describe('true: also revoke the service keys that the person created or rotated. Otherwise they keep working'),
 };
 
-/** Whose keys: of all workspaces, or (`workspaceId`) of one alone. */
+/** The creator of the keys: in all workspaces, or in one (`workspaceId`). */
 type Creator = { userId: string; workspaceId: string | null };
 type Query = { revoke_keys?: unknown };
 
@@ -29,8 +32,8 @@ export const createdKeyStreams = async (db: Kysely<Database>, creator: Creator, 
   query.revoke_keys === 'true' ? findCreatedKeys(db, creator) : [];
 
 /**
- * Revokes the service keys whose value a removed person has seen, if the query asks for it. Throws forbidden for a caller
- * who cannot revoke one of them, and conflict if there are too many, or one that is not `locked` because it is new.
+ * Revokes the service keys whose value a removed person has seen, if the query asks for it. Throws forbidden if the
+ * caller cannot revoke one of them, and conflict if there are too many or if one is not in `locked` because it is new.
  */
 export async function revokeCreatedKeys(
   unit: UnitOfWork,
@@ -49,7 +52,7 @@ export async function revokeCreatedKeys(
   await revokeKeys(unit, ids);
 }
 
-/** Those that work, at most one more than a removal revokes. */
+/** Returns the working keys, at most one more than a removal can revoke. */
 async function findCreatedKeys(db: Kysely<Database>, { userId, workspaceId }: Creator): Promise<string[]> {
   const isThere: RawBuilder<unknown> = workspaceId === null ? sql`true` : sql`workspace_id = ${workspaceId}`;
   const { rows } = await sql<{ id: string }>`
@@ -76,7 +79,7 @@ const createdMeanwhile = (): GatewayError =>
     'A service key of the user was created at the same moment. Send the request again.',
   );
 
-/** The ids of a user's API keys that are not revoked, in one workspace or (null) in all. */
+/** The IDs of a user's API keys that are not revoked, in one workspace or (null) in all. */
 export async function findUserKeys(
   db: Kysely<Database>,
   userId: string,
@@ -89,8 +92,8 @@ export async function findUserKeys(
 }
 
 /**
- * Revokes keys whose streams are locked. A key that is created meanwhile is not among them. It is refused nevertheless,
- * because its user no longer has a role in its workspace (libs/identity/live-callers.ts).
+ * Revokes keys whose streams are locked. A key that is created in the meantime is not included. It is refused
+ * nevertheless, because its user no longer has a role in its workspace (libs/identity/live-callers.ts).
  */
 export async function revokeKeys(unit: UnitOfWork, ids: readonly string[]): Promise<void> {
   for (const id of ids) {

@@ -6,15 +6,16 @@ import { organisationId } from '#libs/http/caller.ts';
 import type { KindDeps } from '#libs/resources/define-kind.ts';
 import { inviteModel, inviteStatus, type InviteRow } from '#libs/people/invites/invite-data.ts';
 
-/** Of one kind in one answer. The invites are cancelled in one transaction. */
+/** The maximum number of records of one kind in an answer. The invites are cancelled in one transaction. */
 const listedMax = 100;
 
 type Made = z.output<typeof RotatedApiKey>['made_with_previous'];
 type Row = { id: string; workspace_id: string; label: string };
 
 /**
- * Returns what values of a key made: keys that work, users who came by their invites, and invites that are pending. With
- * `cancelling`, the invites that are returned are cancelled. Any others stay pending, but accepting one checks the value again.
+ * Returns what was created with these values of a key: working keys, users who accepted its invites, and pending
+ * invites. With `cancelling`, the returned invites are cancelled. Any others stay pending, but accepting one checks the
+ * value again.
  */
 export async function readMadeWith(
   deps: KindDeps,

@@ -34,9 +34,9 @@ type UserRow = ResourceRow<UserData>;
 type Wanted = { id: string; role: WorkspaceRole };
 
 /**
- * Makes users members of a workspace; of one who is a member already, it changes the role. The streams of the users and
- * the people lock are held. Throws not_found for a user who is unknown or shares no workspace with the caller,
- * forbidden for a role that may do more than the caller, and quota_exceeded.
+ * Makes users members of a workspace; if a user already is a member, changes the role. The caller must hold the locks
+ * of the users' streams and the people lock. Throws not_found for a user who is unknown or shares no workspace with the
+ * caller, forbidden for a role with more rights than the caller has, and quota_exceeded.
  */
 export async function addMembers(
   unit: UnitOfWork,
@@ -54,8 +54,9 @@ export async function addMembers(
 }
 
 /**
- * Whether a caller may learn that a user exists, and the e-mail address. Those who act for the organisation may, and those
- * who are in a workspace with the user. Anybody else who came to know an id could learn the address by adding the user.
+ * Whether a caller is allowed to know that a user exists and to see the e-mail address: callers that act for the
+ * organisation or are in a workspace with the user. Anyone else who came to know an ID could otherwise learn the
+ * address by adding the user.
  */
 async function knows({ tx }: UnitOfWork, caller: Caller, { data }: UserRow): Promise<boolean> {
   if (actsForOrganisation(caller) || data.workspaces[caller.workspaceId] !== undefined) return true;
@@ -66,7 +67,7 @@ async function knows({ tx }: UnitOfWork, caller: Caller, { data }: UserRow): Pro
   return Object.keys(rows[0]?.data.workspaces ?? {}).some((shared) => data.workspaces[shared] !== undefined);
 }
 
-/** What gives a user a role in a workspace: nothing for the one that the user has. Throws forbidden. */
+/** The events that give a user a role in a workspace; none if the user already has that role. Throws forbidden. */
 function roleEvents(row: UserRow, workspaceId: string, role: WorkspaceRole, caller: Caller): ResourceEvent[] {
   const before = row.data.workspaces[workspaceId];
   if (before?.role === role) return [];
@@ -80,7 +81,10 @@ const roleEvent = (verb: string, workspaceId: string, role: WorkspaceRole): Reso
   data: { workspace_id: workspaceId, role },
 });
 
-/** Makes a user a member of the workspaces where the user is none yet, as an invite says. The locks are held. */
+/**
+ * Makes a user a member of the invite's workspaces in which the user is not a member yet. The caller must hold the
+ * locks.
+ */
 export async function joinWorkspaces(
   unit: UnitOfWork,
   userId: string,
@@ -97,7 +101,7 @@ export async function joinWorkspaces(
   for (const { id } of joined) await refuseTooManyMembers(unit, id, people.membersMax);
 }
 
-/** What the deletion of a workspace does to its members. */
+/** Ends the memberships in a workspace when it is deleted. */
 export const endOfMemberships: FollowUp<object, { id: string }> = {
   streams: ({ id }, { db }) => memberIds(db, id),
   async run(unit, { id: workspaceId }, { locked }) {
@@ -135,13 +139,16 @@ async function refuseTooManyMembers({ tx }: UnitOfWork, workspaceId: string, mem
 const isMember = (workspaceId: string) =>
   sql`kind = 'user' and deleted_at is null and data -> 'workspaces' ? ${workspaceId}`;
 
-/** The same for an id that nobody has, because not every key of a workspace may know who else is in the organisation. */
+/**
+ * This is the same error as for an ID that does not exist, because not every key of a workspace is allowed to know who
+ * else is in the organisation.
+ */
 const noMember = (id: string): GatewayError =>
   new GatewayError('not_found', 'member_not_found', `This workspace has no member '${id.slice(0, 100)}'.`, {
     param: 'userId',
   });
 
-/** The same whether nobody has the id or the caller does not know the user. */
+/** The error is the same for an ID that does not exist and for a user that the caller does not know. */
 function noKnownUser(id: string, caller: Caller): GatewayError {
   const named = `There is no user '${id.slice(0, 100)}'`;
   const message = actsForOrganisation(caller)
@@ -174,7 +181,7 @@ function viewOfMember({ id, data }: UserRow, workspaceId: string): z.output<type
 
 type MemberFilters = { role?: string | undefined; email?: string | undefined };
 
-/** Members of a workspace, those who joined last first: up to `limit + 1`, and how many there are. */
+/** Members of a workspace, latest joined first: up to `limit + 1`, and the total number. */
 async function listMembers(
   db: Kysely<Database>,
   workspaceId: string,
@@ -198,13 +205,13 @@ async function listMembers(
   return { members: rows.map((row) => viewOfMember(row, workspaceId)), total: counted.rows[0]?.total ?? 0 };
 }
 
-/** `users` of the answer to GET of a workspace: its newest members; the list of members has them all. */
+/** The `users` member of the answer to GET of a workspace: its newest members. The list of members has all of them. */
 export async function newestMembers(db: Kysely<Database>, workspaceId: string): Promise<object[]> {
   const { members } = await listMembers(db, workspaceId, {}, { after: null, skip: 0, limit: 100 });
   return members.slice(0, 100);
 }
 
-/** `role`: before the change. `locked`: the streams that it asked for beside the user's. */
+/** `role`: before the change. `locked`: the streams that it requested in addition to the user's. */
 type Place = { row: UserRow; role: WorkspaceRole; workspaceId: string; caller: Caller; locked: readonly string[] };
 
 const path = '/v1/admin/workspaces/:workspaceId/users';
@@ -212,7 +219,10 @@ const one = { params: z.object({ workspaceId: z.string(), userId: z.string() }) 
 const all = { params: z.object({ workspaceId: z.string() }) };
 const MemberList = listOf(MemberObject).extend({ total: z.int() });
 
-/** Who belongs to a workspace. The routes are those of its keys and users, and of whoever acts for the organisation. */
+/**
+ * The routes for the members of a workspace. They can be used by its keys and users, and by callers that act for the
+ * organisation.
+ */
 export function memberRoutes(deps: KindDeps): Route[] {
   const kit = createMemberKit(deps);
   return [...addRoutes(kit), ...readRoutes(kit), ...changeRoutes(kit)];
@@ -234,7 +244,7 @@ function createMemberKit(deps: KindDeps) {
     const isOfOrganisation = actsForOrganisation(caller);
     const id = await (isOfOrganisation ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
     if (id === null || (id !== caller.workspaceId && !isOfOrganisation)) throw noSuchWorkspace(wanted, 'workspaceId');
-    // Members are users, who belong to the organisation, as their keys may to several workspaces.
+    // Members are users, and users belong to the organisation, because a user can be a member of several workspaces.
     rebind(null);
     return id;
   };
@@ -264,7 +274,7 @@ function createMemberKit(deps: KindDeps) {
     await snapshot.catchUp();
   };
 
-  /** The same on one member, with what `more` locks. */
+  /** Like `change`, for one member, and with the further streams that `more` returns. */
   const changeMember = async (
     request: Request,
     more: (workspaceId: string, userId: string) => Promise<readonly string[]>,

@@ -22,24 +22,24 @@ import { createdKeyErrors, serviceKeysText } from '#libs/resources/kind-texts.ts
 export type Membership = { role: WorkspaceRole; created_at: string; updated_at: string };
 
 export type UserData = {
-  /** As it was given. No two users have the same, whatever its case. */
+  /** In its original spelling. It is unique among users, ignoring case. */
   email: string;
   first_name: string;
   last_name: string;
   role: Role;
-  /** By the id of the workspace (decision 31). */
+  /** By workspace ID (decision 31). */
   workspaces: Record<string, Membership>;
-  /** By which the identity provider names a user who came by signing in. */
+  /** The identity provider's identifier for a user who was created by signing in. */
   subject?: string;
 };
 
 /**
- * Held by every command about people. They are rare, and their rules are about several records: no two users with one
- * e-mail address, always an owner, at most so many members.
+ * Every command about people holds this lock. Such commands are rare, and their rules concern several records: e-mail
+ * addresses are unique, there is always an owner, and the number of members is limited.
  */
 export const peopleLock = 'people';
 
-/** A person of the organisation. Comes by accepting an invite; the first one is its owner. */
+/** A person in the organisation. Users are created by accepting an invite; the first one is the owner. */
 export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
   noun: 'user',
   idPrefix: 'user_',
@@ -102,7 +102,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
 
   history: {
     events: {
-      /** Of requests with a token instead of a key (refusal-log.ts). */
+      /** Requests with a token instead of a key (refusal-log.ts). */
       request_refused: (data) => data,
       /** note-bodies-read.ts */
       bodies_read: (data) => data,
@@ -127,7 +127,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
     last_name: data.last_name,
     role: data.role,
     email: data.email,
-    // jsonb keeps no order of its own.
+    // jsonb does not preserve the order of members.
     workspace_ids: Object.entries(data.workspaces)
       .toSorted(([, one], [, other]) => (one.created_at < other.created_at ? -1 : 1))
       .map(([id]) => id),
@@ -149,8 +149,8 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
 });
 
 /**
- * What the snapshot finds a user by, for those who sign in with a token. Only ASCII letters are lower-cased: the Kelvin sign
- * becomes a `k` in Unicode, and its address may belong to somebody else.
+ * The key under which the snapshot finds a user who signs in with a token. Only ASCII letters are lower-cased: in
+ * Unicode, the Kelvin sign becomes a `k`, and that address could belong to a different person.
  */
 export const emailLookup = (address: string): string =>
   `email:${address.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())}`;
@@ -158,27 +158,27 @@ export const subjectLookup = (subject: string): string => `subject:${subject}`;
 
 type MembershipEvent = { data: { workspace_id: string; role: WorkspaceRole }; recordedAt: Date };
 
-/** For what changes users beside their own routes. */
+/** For code that changes users outside their own routes. */
 export const userModel = resourceModel([userKind]);
 
-/** The event that makes a user. `role` is the one in the organisation. */
+/** The event that creates a user. `role` is the role in the organisation. */
 export function userCreated(person: Omit<UserData, 'workspaces'>): ResourceEvent {
   return { type: 'user.created', data: { ...person, workspaces: {} } };
 }
 
-/** A condition on rows of `resource` that have an e-mail address. The collation lower-cases ASCII letters only. */
+/** A condition on rows of `resource` that have this e-mail address. The collation lower-cases ASCII letters only. */
 export function isEmail(address: string) {
   return sql`lower((data ->> 'email') collate "C") = lower(${address}::text collate "C")`;
 }
 
-/** The id of the user who has an e-mail address; null for nobody. */
+/** The ID of the user with this e-mail address; null if there is none. */
 export async function findUserByEmail(db: Kysely<Database>, address: string): Promise<string | null> {
   const { rows } = await sql<{ id: string }>`
     select id from resource where kind = 'user' and deleted_at is null and ${isEmail(address)}`.execute(db);
   return rows[0]?.id ?? null;
 }
 
-/** Throws quota_exceeded when there is no room for another user. The people lock is held. */
+/** Throws quota_exceeded if the maximum number of users is reached. The caller must hold the people lock. */
 export async function refuseTooManyUsers({ tx }: Pick<UnitOfWork, 'tx'>, usersMax: number): Promise<void> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from resource where kind = 'user' and deleted_at is null`.execute(tx);
@@ -187,7 +187,10 @@ export async function refuseTooManyUsers({ tx }: Pick<UnitOfWork, 'tx'>, usersMa
   throw new GatewayError('quota_exceeded', 'too_many_users', message);
 }
 
-/** Throws conflict for a change that would leave the organisation without an owner. The people lock is held. */
+/**
+ * Throws conflict for a change that would leave the organisation without an owner. The caller must hold the people
+ * lock.
+ */
 async function refuseLastOwner({ tx }: UnitOfWork, { id, data }: ResourceRow<UserData>): Promise<void> {
   if (data.role !== 'owner') return;
   const { rows } = await sql`

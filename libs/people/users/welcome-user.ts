@@ -11,7 +11,7 @@ import { findUserByEmail, isEmail, peopleLock, refuseTooManyUsers, userCreated, 
 
 export type Newcomer = {
   email: string;
-  /** By which the identity provider names the person; null when that is the e-mail address. */
+  /** The identity provider's identifier for the person; null if it is the e-mail address. */
   subject: string | null;
   workspaceId: string;
   role: WorkspaceRole;
@@ -20,9 +20,9 @@ export type Newcomer = {
 const metadata = { actor: { type: 'system' as const, id: 'sign-in' } };
 
 /**
- * Makes a user of somebody who signs in for the first time, with a membership in one workspace. Any number of processes may
- * do so at once. Throws forbidden when another user has the address (`email_taken`) or the person was removed
- * (`user_removed`), and quota_exceeded.
+ * Creates a user for a person who signs in for the first time, with a membership in one workspace. Any number of
+ * processes can do so at the same time. Throws forbidden if another user has the address (`email_taken`) or the person
+ * was removed (`user_removed`), and quota_exceeded.
  */
 export async function welcomeUser(
   { eventLog, people }: { eventLog: EventLog; people: Pick<PeopleOptions, 'usersMax' | 'membersMax'> },
@@ -35,7 +35,7 @@ export async function welcomeUser(
     const { rows } = await sql<{ deleted_at: Date | null }>`
       select deleted_at from resource where kind = 'user' and ${isPerson}
       order by deleted_at nulls first limit 1`.execute(unit.tx);
-    // Another call with a token of the same person was quicker.
+    // Another call with a token of the same person was faster.
     if (rows[0]?.deleted_at === null) return;
     if (rows[0]) throw wasRemoved();
     if ((await findUserByEmail(unit.tx, email)) !== null) throw emailTaken();
@@ -47,7 +47,10 @@ export async function welcomeUser(
   });
 }
 
-/** Not joined to that user: an identity provider at which anybody may enter any address would hand the user over. */
+/**
+ * The sign-in is not linked to that user: an identity provider that lets people enter any address would hand over the
+ * account.
+ */
 const emailTaken = (): GatewayError =>
   new GatewayError(
     'forbidden',

@@ -12,7 +12,7 @@ import {
   type ResourceVersionRow,
 } from '#libs/records/resource-row.ts';
 
-/** Records of a kind, newest first: up to `limit + 1`; the one too many only says that there are more. */
+/** Returns records of a kind, newest first: up to `limit + 1`. The extra one only shows that there are more. */
 export async function listResources<Data>(
   db: Kysely<Database>,
   kind: AnyResource,
@@ -90,7 +90,7 @@ async function count(db: Kysely<Database>, listed: RawBuilder<unknown>): Promise
   return rows[0]?.total ?? 0;
 }
 
-/** A deleted record is still a cursor: it may have been the last item of the page before. */
+/** A deleted record still works as a cursor: it could have been the last item of the previous page. */
 async function createdAt(
   db: Kysely<Database>,
   kind: AnyResource,

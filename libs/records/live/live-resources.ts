@@ -8,25 +8,25 @@ import { isOfWorkspace } from '#libs/records/traits/shared.ts';
 import { recordBytesSql } from './record-bytes.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
-/** The active records of one kind in memory, as what its `cached.toEntry` makes of them. */
+/** The active records of one kind in memory, as the entries that its `cached.toEntry` returns. */
 export type LiveKind<Entry> = {
   readonly byId: ReadonlyMap<string, Entry>;
   /** By workspace, then slug. */
   readonly bySlug: ReadonlyMap<string, ReadonlyMap<string, Entry>>;
   readonly byLookup: ReadonlyMap<string, Entry>;
-  /** To know which records have changed since. */
+  /** Used to detect which records have changed since they were loaded. */
   readonly records: ReadonlyMap<string, LiveRecord<Entry>>;
-  /** By ID. They are in none of the other maps. */
+  /** By ID. The other maps do not contain them. */
   readonly unreadable: ReadonlyMap<string, UnreadableRecord>;
 };
 
-/** A record that this process cannot read. Calls that need it are refused, and others are served. */
+/** A record that this process cannot read. Calls that need it are refused; all other calls are served. */
 type UnreadableRecord = {
   readonly version: number;
   readonly workspaceId: string;
   readonly slug: string | null;
   readonly lookup: string | null;
-  /** What messages call its kind. */
+  /** The name of its kind in messages. */
   readonly noun: string;
   readonly bytes: number;
 };
@@ -37,9 +37,9 @@ type LiveRecord<Entry> = {
   readonly slug: string | null;
   readonly lookups: readonly (readonly [lookup: string, entry: Entry])[];
   readonly entry: Entry;
-  /** The budgets and rates that the record brings. */
+  /** The budgets and rates that the record defines. */
   readonly limits: readonly LimitRule[];
-  /** The memory that it takes up, as `recordBytesSql` estimates it. */
+  /** The memory that it takes up, as estimated by `recordBytesSql`. */
   readonly bytes: number;
 };
 
@@ -51,11 +51,11 @@ type Measured = { version: number; bytes: number };
 /** The cached records of all workspaces. */
 export type LiveRecords = {
   readonly kinds: LiveKinds;
-  /** The memory that the records of each workspace take up, those that are left out included. */
+  /** The memory that the records of each workspace take up, including those that are left out. */
   readonly bytesOf: ReadonlyMap<string, number>;
-  /** Of all that are loaded. */
+  /** The memory that all loaded records take up. */
   readonly bytes: number;
-  /** Workspaces whose records do not fit into memory, and the records that are not loaded, by ID. */
+  /** Workspaces whose records do not fit into memory, each with the records that are not loaded, by ID. */
   readonly leftOut: ReadonlyMap<string, ReadonlyMap<string, Measured>>;
 };
 
@@ -72,31 +72,32 @@ const empty: LiveKind<unknown> = {
 type Deps = EntryContext & {
   db: Kysely<Database>;
   secrets: Pick<Secrets, 'open'>;
-  /** The memory that all records together may take up. */
+  /** The memory that all records together can take up. */
   bytesMax: number;
-  /** Called with the memory that they will take up before any of them is read. */
+  /** Called before any record is read, with the memory that they will take up. */
   onBytes?: ((bytes: number) => void) | undefined;
 };
 
 const noLimits: readonly LimitRule[] = [];
 
-// Rows a query: decrypting them (about 20 µs each) then never holds the event loop for long.
+// Rows per query: decrypting takes about 20 µs per row, so this keeps it from blocking the event loop for long.
 const sliceRows = 500;
 /** The estimated memory of the rows of one query. A single larger row is read alone. */
 const sliceBytes = 8_388_608;
 
-/** One kind's entries; none while nothing was loaded. */
+/** The entries of one kind; empty until records have been loaded. */
 export const liveKind = <Entry>(kinds: LiveKinds, { noun }: { noun: string }): LiveKind<Entry> =>
   (kinds.get(noun) ?? empty) as LiveKind<Entry>;
 
 type Listed = Measured & { id: string; kind: string; workspaceId: string };
 
 /**
- * Loads the active records of the cached ones of these kinds. Only what differs from `previous` by its version is fetched
- * and decrypted: one change among 10,000 keys costs a list of ids, not 10,000 rows. A kind without a change keeps its maps.
+ * Loads the active records of the cached kinds among `kinds`. Only records whose version differs from `previous` are
+ * fetched and decrypted: one change among 10,000 keys costs a list of IDs, not 10,000 rows. A kind without a change
+ * keeps its maps.
  *
- * Records are measured before they are read. If all of them do not fit into `bytesMax`, the workspaces with the largest
- * ones are left out, except for what is `alwaysLoaded` and what belongs to the organisation.
+ * Records are measured before they are read. If they do not all fit into `bytesMax`, the workspaces with the largest
+ * records are left out, except for records that are `alwaysLoaded` or belong to the organisation.
  */
 export async function loadLiveRecords(
   deps: Deps,
@@ -130,7 +131,7 @@ async function list({ db }: Deps, cached: readonly AnyResource[]): Promise<Liste
   return rows;
 }
 
-/** Sets the size of each record. Only those that have changed are measured. */
+/** Sets the size of each record. Only changed records are measured. */
 async function measure(
   { db }: Deps,
   cached: readonly AnyResource[],
@@ -159,7 +160,7 @@ const measuredRows = 10_000;
 
 type LoadPlan = Omit<LiveRecords, 'kinds'>;
 
-/** Decides which workspaces are left out, the largest first, until the others fit. */
+/** Decides which workspaces are left out, starting with the largest, until the others fit. */
 function chooseLoaded(cached: readonly AnyResource[], listed: readonly Listed[], bytesMax: number): LoadPlan {
   const bytesOf = new Map<string, number>();
   let bytes = 0;
@@ -253,7 +254,7 @@ async function renew(
   return { byId: new Map([...records].map(([id, { entry }]) => [id, entry])), bySlug, byLookup, records, unreadable };
 }
 
-/** The sizes of records by ID, in groups that are read by one query each. */
+/** Groups the records for reading, one query per group. Each group maps IDs to sizes. */
 function* slicesOf(records: readonly Listed[]): Generator<Map<string, number>> {
   let slice = new Map<string, number>();
   let held = 0;
@@ -283,7 +284,10 @@ async function fetchRows({ db }: Deps, ids: readonly string[]): Promise<FetchedR
   return rows;
 }
 
-/** No members where there is no secret; null for one that cannot be decrypted, so that others are served all the same. */
+/**
+ * Returns no members if the record has no secret, and null for a secret that cannot be decrypted, so that other records
+ * are still served.
+ */
 function openSecrets(row: FetchedRow, { secrets, logger }: Deps): SecretMembers | null {
   const { sealed_id: id, workspace_id, owner_id, master_key_id, wrapped_key, ciphertext } = row;
   if (id === null && (row.data['secret_id'] ?? null) === null) return {};

@@ -7,7 +7,7 @@ import type { StoreDeps } from '#libs/records/kit.ts';
 
 // How much memory of a process a record takes up while it is cached (CachedKind).
 
-/** Its entries in maps, its name and its times. */
+/** The record's entries in maps, its name and its times. */
 const overheadBytes = 512;
 
 const isText = ({ cached }: AnyResource): boolean => cached?.keepsText === true;
@@ -22,8 +22,8 @@ export function recordBytes(kind: AnyResource, data: object): number {
 const noLimits = { depthMax: Number.POSITIVE_INFINITY, membersMax: Number.POSITIVE_INFINITY };
 
 /**
- * The same as an SQL expression over rows of `resource`, so that the size of a record is known before it is read. It follows
- * the weights of measure-json.ts, without distinguishing what is inside strings, so it is somewhat higher.
+ * The same estimate as an SQL expression over rows of `resource`, so that the size of a record is known before it is
+ * read. It uses the weights of measure-json.ts but does not look inside strings, so its result is slightly higher.
  */
 export const recordBytesSql = (kinds: readonly AnyResource[]) => sql<number>`(
   select ${overheadBytes}::int + case
@@ -36,9 +36,9 @@ export const recordBytesSql = (kinds: readonly AnyResource[]) => sql<number>`(
   from (select data::text as json) as form)`;
 
 /**
- * Throws conflict (`records_too_large`) if a record of a workspace grows and all of its cached records would then take up
- * more memory than allowed. Their size is that of this process's snapshot, so requests that run at the same time can exceed
- * the limit by what they store.
+ * Throws conflict (`records_too_large`) if a workspace's record grows and all of the workspace's cached records would
+ * then exceed the memory limit. The size of the others comes from this process's snapshot, so concurrent requests can
+ * exceed the limit by the amount that they store.
  */
 export function refuseMoreMemory(
   kind: AnyResource,

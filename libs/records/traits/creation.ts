@@ -6,11 +6,20 @@ import type { FollowUp, StoreDeps } from '../kit.ts';
 
 /** How records of a kind are created by POST. */
 export type Creation<Data, Deps> = {
-  /** The limit of its records in a workspace, and the variable that sets it. Absent: none, or `check` has its own. */
+  /**
+   * The maximum number of records in a workspace, and the variable that sets it. Absent: no limit, or `check` applies
+   * one.
+   */
   limit?: (deps: Deps) => { max: number; variable: string };
-  /** What the answer shows only once, and how to get another one: a repeated creation is refused with this sentence. */
+  /**
+   * A sentence about the part of the answer that is shown only once and how to get a new one. A repeated creation is
+   * refused with this sentence.
+   */
   shownOnce?: string;
-  /** What the creation of a record, whose body is the subject, changes of other records, in its transaction. */
+  /**
+   * The changes that creating a record makes to other records, in the same transaction. The subject is the request
+   * body.
+   */
   also?: FollowUp<Data, Record<string, unknown>, Deps>;
 };
 
@@ -38,7 +47,7 @@ export async function refuseMoreRecords(
   throw new GatewayError('conflict', 'too_many_records', message);
 }
 
-/** Throws conflict for a repeated creation whose answer cannot be given again, because part of it was shown only once. */
+/** Throws conflict for a repeated creation whose answer cannot be repeated, because part of it is shown only once. */
 export function refuseReplay({ names, creation }: CreatedKind, record: object): void {
   if (!creation || creation.shownOnce === undefined) return;
   const message = `This request was executed before and created the ${names.one} ${(record as { id: string }).id}, ${creation.shownOnce}`;

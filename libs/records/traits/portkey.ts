@@ -6,13 +6,13 @@ import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { totalMax } from '../resource-row.ts';
 
-/** Answers in the form that clients of Portkey expect of a kind. */
+/** Adapts a kind's answers to the form that Portkey's clients expect. */
 export type Portkey = {
-  /** Its list is a bare array (LIST-3). */
+  /** The list is a bare array (LIST-3). */
   listsBare?: boolean;
   /**
-   * For clients that read `{success, data}` from the answer about one record: what `data` has of its public form, in
-   * addition to the members of the record.
+   * For clients that read `{success, data}` from the answer about one record: returns `data` from the public form. The
+   * answer also keeps the members of the record.
    */
   data?: (view: Record<string, unknown>) => object;
 };
@@ -26,8 +26,8 @@ export const answerSchemaOf = ({ data }: Portkey, view: z.ZodObject): z.ZodObjec
   data ? view.extend({ success: z.literal(true), data: anyObject() }) : view;
 
 /**
- * Answers with a page from up to `limit + 1` items. Throws invalid_request (`page_too_large`) for a numbered page that was
- * cut: the next one would not begin where it ends.
+ * Answers with a page of up to `limit + 1` items. Throws invalid_request (`page_too_large`) for a numbered page that
+ * was cut, because the next page would not begin where this one ends.
  */
 export function sendList(
   { listsBare, data }: Portkey,

@@ -9,14 +9,14 @@ import { versionedOnRequest, versionId } from './versions.ts';
 type KindWithSecrets = Parameters<typeof versionedOnRequest>[0] & { secrets?: readonly string[] };
 type Owner = Pick<ResourceRow, 'id' | 'workspace_id'>;
 
-/** Stores the secrets of a kind's records: encrypted, of each record or each version as a whole. */
+/** Stores the secrets of a kind's records, encrypted as one unit per record or per version. */
 export function createSecretStore(kind: KindWithSecrets, secrets: Secrets) {
   const ownerOf = ({ id, workspace_id: workspaceId }: Owner, number: number | null): SecretOwner => ({
     workspaceId,
     ownerId: !kind.versions || number === null ? id : versionId(id, number),
   });
   return {
-    /** null when they cannot be decrypted. */
+    /** Returns null if they cannot be decrypted. */
     async read(tx: Kysely<Database>, row: Owner & { last_version: number | null }): Promise<SecretMembers | null> {
       try {
         return (await secrets.readOwned(tx, ownerOf(row, row.last_version))) ?? {};
@@ -26,7 +26,7 @@ export function createSecretStore(kind: KindWithSecrets, secrets: Secrets) {
       }
     },
 
-    /** Divides a request into the members that are shown and those that are encrypted. */
+    /** Splits a request into the members that are shown and those that are encrypted. */
     split(input: Record<string, unknown>): { open: Record<string, unknown>; given: SecretMembers } {
       const open = { ...input };
       const given: Record<string, Secret> = {};
@@ -38,7 +38,7 @@ export function createSecretStore(kind: KindWithSecrets, secrets: Secrets) {
       return { open, given };
     },
 
-    /** Replaces those of the version `before` by those of `now`. Returns what belongs into the event. */
+    /** Replaces the secrets of the version `before` with those of `now`. Returns the members for the event. */
     async replace(
       unit: UnitOfWork,
       row: Owner,
@@ -51,7 +51,9 @@ export function createSecretStore(kind: KindWithSecrets, secrets: Secrets) {
       return kind.versions ? {} : { secret_id: secretId };
     },
 
-    /** Removes those of a record. Where a change does not publish, earlier versions have theirs. */
+    /**
+     * Removes all secrets of a record. If changes are not published automatically, earlier versions have secrets too.
+     */
     async removeAll(unit: UnitOfWork, row: Owner & { last_version: number | null }): Promise<void> {
       const last = row.last_version ?? 1;
       for (let number = versionedOnRequest(kind) ? 1 : last; number <= last; number += 1) {

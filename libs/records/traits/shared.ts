@@ -1,13 +1,16 @@
 import { sql, type RawBuilder } from 'kysely';
 import { organisationId } from '#libs/http/caller.ts';
 
-/** Of a workspace's kind: there are also records of the organisation, which workspaces see and its keys change. */
+/**
+ * For a kind that belongs to workspaces: the organisation also has records, which workspaces can see and organisation
+ * keys can change.
+ */
 export type Shared = {
   /** Which of the organisation's records a workspace sees, as a condition on rows of `resource`. Default: all. */
   with?(workspaceId: string): RawBuilder<unknown>;
   /**
-   * Without `workspace_id`, callers that act for the organisation see the records of all workspaces, and create records of
-   * the organisation. Otherwise they create these with `organisation_id`.
+   * Without `workspace_id`, callers that act for the organisation see the records of all workspaces and create records
+   * of the organisation. If this is not set, they create those with `organisation_id`.
    */
   isDefault?: boolean;
 };
@@ -17,7 +20,10 @@ type Owned = { owner?: 'workspace' | 'organisation' | 'itself'; shared?: Shared 
 /** Whether each record belongs to a workspace or is shared by the organisation. */
 export const isOfWorkspace = ({ owner = 'workspace' }: Owned): boolean => owner === 'workspace';
 
-/** Whether a workspace sees a record: its own, and of a kind that has shared ones those of the organisation. null: all. */
+/**
+ * An SQL condition for the records that a workspace sees: its own, and the organisation's if the kind has shared ones.
+ * null: all.
+ */
 export function ownedBy({ shared }: Owned, workspaceId: string | null): RawBuilder<unknown> {
   if (workspaceId === null) return sql`true`;
   if (shared === undefined) return sql`workspace_id = ${workspaceId}`;
@@ -25,7 +31,7 @@ export function ownedBy({ shared }: Owned, workspaceId: string | null): RawBuild
   return sql`(workspace_id = ${workspaceId} or (workspace_id = ${organisationId} and ${isSeen}))`;
 }
 
-/** The errors of changes that only the organisation can make. */
+/** The errors for changes that only the organisation can make. */
 export function ownerErrors(kind: Owned): Record<string, string> {
   if (isOfWorkspace(kind) && !kind.shared) return {};
   const records = isOfWorkspace(kind) ? 'shared records' : 'these records';

@@ -5,19 +5,24 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { looksLikeId } from '#libs/kernel/ids.ts';
 
-/** A record is addressed by a slug, given or made of `name`; its ID does as well. Kinds without slugs have IDs alone. */
+/**
+ * A record is addressed by its slug, which is given or derived from `name`, or by its ID. Kinds without slugs have only
+ * IDs.
+ */
 export type Slugs = {
-  /** Kinds that share their slugs, this one among them; the first one names the lock. Default: this one alone. */
+  /** Kinds that share their slugs, including this one; the first one names the lock. Default: only this one. */
   kinds?: readonly string[];
-  /** Whether slugs are unique in the whole installation, and not in one workspace alone. */
+  /** Whether slugs are unique in the whole installation, and not just in one workspace. */
   areGlobal?: boolean;
-  /** Slugs that no record gets, because its path would be another's. */
+  /** Slugs that records cannot have, because their paths would conflict with other paths. */
   reserved?: readonly string[];
 };
 
 export const slugErrors = { slug_taken: 'another record has this slug' };
 
-/** The lock of a workspace's slugs of one kind: slugs are unique, so the commands that take one run one after the other. */
+/**
+ * The lock for a workspace's slugs of one kind. Slugs are unique, so commands that take one run one after the other.
+ */
 export const slugLock = (workspaceId: string, kind: string): string => `${kind}_slugs:${workspaceId}`;
 
 type SlugPlace = {
@@ -30,7 +35,7 @@ type SlugPlace = {
   reserved?: readonly string[] | undefined;
 };
 
-/** Among which records the slug of a record of this kind is unique, and the lock of their slugs. */
+/** Determines among which records the slug of a record of this kind must be unique, and the lock for their slugs. */
 export function slugPlace(
   { noun: kind, names, slugs = {} }: { noun: string; names: { one: string }; slugs?: Slugs },
   workspaceId: string,
@@ -43,8 +48,8 @@ export function slugPlace(
 }
 
 /**
- * Returns the wanted slug, or one derived from the name, that no active record of these kinds has and that does not look
- * like an ID. The caller holds `slugLock`. Throws conflict (`slug_taken`) for a wanted slug that is taken, and
+ * Returns the wanted slug, or one derived from the name, that no active record of these kinds has and that does not
+ * look like an ID. The caller must hold `slugLock`. Throws conflict (`slug_taken`) for a wanted slug that is taken, and
  * invalid_request for one that looks like an ID.
  */
 export async function freeSlug(
@@ -76,7 +81,10 @@ export async function freeSlug(
   );
 }
 
-/** Best first; the last is random, so that one of them is free. `fallback` is for a name without letters and digits. */
+/**
+ * The candidates, best first. The last one is random, so that one of them is free. `fallback` is used for a name
+ * without letters and digits.
+ */
 function slugCandidates(name: string, fallback: string): string[] {
   const base =
     name

@@ -20,21 +20,21 @@ import { pageOf, readPage } from '../lists/list-page.ts';
 import type { ResourceRow, ResourceVersionRow } from '../resource-row.ts';
 import { listSchemaOf, sendList, type Portkey } from './portkey.ts';
 
-/** Fields whose every change is a new, numbered version, kept for good. */
+/** Every change to these fields creates a new, numbered version, which is kept permanently. */
 export type Versions<Data, Deps> = Pick<Portkey, 'listsBare'> & {
   fields: readonly (keyof Data & string)[];
-  /** `at_once`: the newest version is the one in use. `on_request`: a `version_published` event puts one into use. */
+  /** `at_once`: the newest version is in use. `on_request`: a `version_published` event puts a version into use. */
   publish: 'at_once' | 'on_request';
-  /** What of a version's fields may be shown, with what else its answer has; default: all fields. */
+  /** Returns the fields of a version that can be shown, and further members of its answer. Default: all fields. */
   shown?(data: Partial<Data>, head: ResourceRow<Data>, version: ResourceVersionRow<Data>): object;
   /** Documents the members that `shown` adds. */
   shownSchema?: z.ZodRawShape;
   /**
-   * The public form of a record with one of its versions, instead of the kit's; `list`: among its versions. A change is
-   * then answered with the version that it made.
+   * The public form of a record with one of its versions, which replaces the kit's; `list`: as one of its versions in a
+   * list. A change is then answered with the version that it created.
    */
   view?(row: ResourceRow<Data>, version: ResourceVersionRow<Data>, place: 'list' | 'alone'): object;
-  /** The number that a name stands for, beside numbers and `latest`, such as `production`. */
+  /** The number that a name such as `production` refers to, in addition to numbers and `latest`. */
   asNumber?(row: ResourceRow<Data>, name: string, deps: Deps): Promise<number | null>;
 };
 
@@ -45,14 +45,14 @@ type VersionedKind = {
   names: { one: string; object?: string };
   slugs?: object;
   viewSchema: z.ZodObject;
-  // Of any kind.
+  // The versions of any kind.
   // oxlint-disable-next-line typescript/no-explicit-any
   versions?: Versions<any, any>;
   related?(rows: readonly Row[], deps: never): Promise<(row: Row) => object>;
   texts?: { publish?: RouteText };
 };
 
-/** The member of events, and of `data`, that holds the number of a version: `config_version` of a config. */
+/** The member of events and of `data` that holds the number of a version: `config_version` for a config. */
 export const versionMember = ({ noun }: { noun: string }): string => `${noun}_version`;
 
 export const versionId = (id: string, number: number): string => `${id}@${number}`;
@@ -60,7 +60,7 @@ export const versionId = (id: string, number: number): string => `${id}@${number
 export const versionedOnRequest = ({ versions }: Pick<VersionedKind, 'versions'>): boolean =>
   versions?.publish === 'on_request';
 
-/** The routes of a record's versions, and what the routes of the record need of them. */
+/** The routes of a record's versions, and the helpers that the routes of the record need for them. */
 export function versionRoutes(
   kind: VersionedKind,
   store: ResourceStore<Record<string, unknown>>,
@@ -81,7 +81,7 @@ export function versionRoutes(
     shown: readonly ResourceVersionRow[],
     where: 'list' | 'alone',
   ): Promise<{ id: string }[]> => {
-    // What is related to a version is found by the record as it would be with this version in use.
+    // The data related to a version is looked up with the record, as if this version were in use.
     const rows = shown.map(({ number, data }) => ({
       ...row,
       data: { ...row.data, ...data, [versionMember(kind)]: number },
@@ -93,7 +93,7 @@ export function versionRoutes(
     });
   };
 
-  /** `latest`, a number, or what else the kind names versions by. Throws not_found. */
+  /** Accepts `latest`, a number, or another name that the kind defines for versions. Throws not_found. */
   const asNumber = async (row: Row, wanted: string): Promise<number> => {
     if (wanted === 'latest') return row.last_version ?? 1;
     if (/^\d{1,9}$/.test(wanted)) return Number(wanted);
@@ -170,7 +170,7 @@ export const versionParams = (name: 'slug' | 'id') =>
     version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, which ends with `@` and the number'),
   }) as unknown as z.ZodObject<{ version: z.ZodString }>;
 
-/** The public form of a version of a record, among others (`list`) or alone. */
+/** The public form of a version of a record, in a list (`list`) or alone. */
 export function versionViewOf(
   kind: Pick<VersionedKind, 'noun' | 'names' | 'slugs' | 'versions' | 'viewSchema'>,
   head: ResourceRow<object>,
@@ -190,7 +190,10 @@ export function versionViewOf(
   };
 }
 
-/** The schema of `versionViewOf`. Stored fields may be another form of what the request has, so it leaves their types open. */
+/**
+ * The schema of `versionViewOf`. Stored fields can differ in form from the request's fields, so it leaves their types
+ * open.
+ */
 const versionSchemaOf = (
   kind: VersionedKind,
   { fields, shownSchema }: NonNullable<VersionedKind['versions']>,
@@ -207,8 +210,8 @@ const versionSchemaOf = (
   });
 
 /**
- * The number of a version that a path names by number or by ID. Throws not_found for the ID of another record's version, and
- * invalid_request for anything else.
+ * The number of a version that a path names by number or by ID. Throws not_found for the ID of another record's
+ * version, and invalid_request for anything else.
  */
 export function versionNumber(
   kind: Pick<VersionedKind, 'noun' | 'names'>,
@@ -221,7 +224,7 @@ export function versionNumber(
     const message = "Invalid 'version': expected the number of a version, at least 1, or its ID.";
     throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'version' });
   }
-  // No version has so large a number, and only safe integers can be looked up.
+  // No version has a number this large, and only safe integers can be looked up.
   if (record === undefined || record === row.id || record === row.slug) return Math.min(number, 2 ** 53 - 1);
   throw noSuchVersion(kind, row, wanted);
 }
@@ -236,7 +239,7 @@ function noSuchVersion(
   return new GatewayError('not_found', `${noun}_version_not_found`, message, { param });
 }
 
-/** Returns a version of a record. undefined: there is no such version. */
+/** Returns a version of a record, or undefined if it does not exist. */
 export async function readVersion<Data = Record<string, unknown>>(
   db: Kysely<Database>,
   { workspaceId, id, number }: { workspaceId: string; id: string; number: number },

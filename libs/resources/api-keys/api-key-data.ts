@@ -5,27 +5,27 @@ import type { keyRateLimits, usageLimit } from '#libs/contracts/people/limits.ts
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 
-/** Enough to recognise a key and to tell it apart, not to use it. */
+/** Enough to recognise a key and distinguish it from others, but not to use it. */
 export type ApiKeyData = {
   name: string;
   description?: string | null;
   /** SHA-256 of the key, hex. */
   digest: string;
   last_four: string;
-  /** `<area>.<read|write>`; null for all, also those of later versions. */
+  /** `<area>.<read|write>`; null for all scopes, including those of later versions. */
   scopes: string[] | null;
   defaults: ApiKeyDefaults;
-  /** ISO 8601 with milliseconds, null for never; like all times here. */
+  /** ISO 8601 with milliseconds, like all times here; null for never. */
   expires_at: string | null;
-  /** Whose key it is. Absent: it is a service key of the workspace. */
+  /** The owner of the key. Absent: it is a service key of the workspace. */
   type?: ApiKeyType;
-  /** Of a key of a user. */
+  /** Only for keys of a user. */
   user_id?: string;
-  /** `auto`: made by a start or a command, not by a request. */
+  /** `auto`: created at startup or by a command, not by a request. */
   creation_mode?: 'auto';
   usage_limits?: z.output<ReturnType<typeof usageLimit>> | null;
   rate_limits?: z.output<ReturnType<typeof keyRateLimits>> | null;
-  /** What was used before does not count in `usage_limits`. */
+  /** Usage before this time does not count towards `usage_limits`. */
   usage_reset_at?: string;
   alert_emails?: string[] | null;
   allowed_networks?: string[] | null;
@@ -36,17 +36,17 @@ export type ApiKeyData = {
   } | null;
   /** When it was recorded that `next_rotation_at` has passed. */
   rotation_due_at?: string | null;
-  /** Keys that were replaced, the newest first, and until when each works beside the new one. */
+  /** Replaced keys, newest first, and when each of them stops working. */
   previous?: { digest: string; last_four: string; expires_at: string }[];
-  /** Of the key that it was created with, after a rotation: a start with that key must not create it again. */
+  /** The digest of the original key, after a rotation: a start with that key must not create it again. */
   first_digest?: string;
-  /** Who replaced it last, and so knows its value. */
+  /** The caller who last replaced it, and so knows its value. */
   rotated_by?: string;
-  /** The value of the key with which its own value was made. */
+  /** The value of the key that created this key's value. */
   made_with?: MadeWith;
 };
 
-/** A key and its value at that time, as SHA-256 in hex; a user who signed in with a token has no digest. */
+/** A key and its value at that time, as SHA-256 in hex. A user who signed in with a token has no digest. */
 export type MadeWith = { id: string; digest: string | null };
 
 export const madeWith = ({ keyId, keyDigest }: Pick<Caller, 'keyId' | 'keyDigest'>): MadeWith => ({
@@ -58,7 +58,7 @@ export const madeWith = ({ keyId, keyDigest }: Pick<Caller, 'keyId' | 'keyDigest
 export const expiryMs = ({ expires_at: expiresAt }: Pick<ApiKeyData, 'expires_at'>): number =>
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);
 
-/** Whether a value of a key works at `nowMs`, the newest or one that was replaced. */
+/** Whether a value of a key, the current one or a replaced one, works at `nowMs`. */
 export function worksStill(data: ApiKeyData, digest: string, nowMs: number): boolean {
   if (expiryMs(data) <= nowMs) return false;
   const previous = data.previous?.find((each) => each.digest === digest);
@@ -66,8 +66,9 @@ export function worksStill(data: ApiKeyData, digest: string, nowMs: number): boo
 }
 
 /**
- * A condition on rows of `resource`: API keys that a principal made or rotated, or that were made or rotated with one of these,
- * and so on. What a person made with a service key is otherwise in nobody's name.
+ * A condition on rows of `resource`: API keys that a principal created or rotated, or that were created or rotated with
+ * one of these keys, and so on. Keys that a person creates with a service key do not otherwise carry that person's
+ * name.
  */
 export const isMadeBy = (principalId: string): RawBuilder<unknown> => sql`id <> ${principalId} and id in (
   with recursive maker as (

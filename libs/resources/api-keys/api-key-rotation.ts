@@ -15,9 +15,14 @@ import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 
 const dayMs = 86_400_000;
-/** When neither the request nor the key's policy says: a working day to bring the new key everywhere. */
+/**
+ * Applies if neither the request nor the key's policy sets a period: a working day to deploy the new key everywhere.
+ */
 const transitionMsDefault = dayMs;
-/** Keys that work beside the newest. Each was promised its time, so a further rotation is refused instead. */
+/**
+ * How many replaced keys can work in addition to the newest one. Each was promised its time, so a further rotation is
+ * refused instead.
+ */
 const previousMax = 10;
 
 type Policy = NonNullable<ApiKeyData['rotation_policy']>;
@@ -27,7 +32,9 @@ type WantedPolicy = {
   key_transition_period_ms?: number | undefined;
 };
 
-/** What is stored of a rotation policy. Throws invalid_request for a next rotation in the past that was not there before. */
+/**
+ * The rotation policy to store. Throws invalid_request for a next rotation in the past, unless it was stored before.
+ */
 export function readRotationPolicy(wanted: WantedPolicy | null, before: Policy | null, now: Date): Policy | null {
   if (wanted === null) return null;
   const { rotation_period: period = null, next_rotation_at: at, key_transition_period_ms: transitionMs } = wanted;
@@ -52,15 +59,16 @@ function after(time: Date, period: 'weekly' | 'monthly'): Date {
   return next;
 }
 
-/** Until when a key that was replaced works, ISO 8601; null when none does at `nowMs`. */
+/** When the last replaced key stops working, ISO 8601; null if none works at `nowMs`. */
 export function keyTransitionEnd({ previous = [] }: ApiKeyData, nowMs: number): string | null {
   const ends = previous.map(({ expires_at: end }) => end).filter((end) => Date.parse(end) > nowMs);
   return ends.toSorted().at(-1) ?? null;
 }
 
 /**
- * The event that replaces a key, the digests of the values before it, and until when the last of them works. `isEnded`: none
- * does. Throws forbidden as for a new key, and conflict when too many keys would work beside it.
+ * Returns the event that replaces a key, the digests of its previous values, and the time when the last of them stops
+ * working. `isEnded`: none of them works. Throws forbidden as for a new key, and conflict if too many replaced keys
+ * would still work.
  */
 function rotate(
   { id, data }: ResourceRow<ApiKeyData>,
@@ -100,7 +108,7 @@ function rotate(
   };
 }
 
-/** POST /v1/api-keys/{id}/rotate: a new key for the record, with the one before working for a while. */
+/** POST /v1/api-keys/{id}/rotate: creates a new key for the record; the previous one keeps working for a while. */
 export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: KindDeps, kit: RouteKit): Route => ({
   method: 'POST',
   path: '/v1/api-keys/:id/rotate',
@@ -134,7 +142,7 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, deps: KindDeps, ki
         return [rotated.event];
       });
       const { replaced = [], endsAt = '', isEnded = false } = rotated ?? {};
-      // What they made is of all workspaces, and of the organisation.
+      // Records created with the key can be in any workspace, or belong to the organisation.
       const made = await asSystem(() => readMadeWith(deps, replaced, isEnded ? metadata : null));
       response.setHeader('cache-control', 'no-store');
       response.json({

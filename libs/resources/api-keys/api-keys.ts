@@ -18,7 +18,7 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { reportLeakedKeyRoute } from './report-leaked-key.ts';
 import { keyErrors } from '#libs/resources/kind-texts.ts';
 
-/** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
+/** Requests of a key that were refused for the same reason within a minute (refusal-log.ts); times in ISO 8601. */
 export type RequestRefused = {
   method: string;
   route: string;
@@ -31,8 +31,8 @@ export type RequestRefused = {
 };
 
 /**
- * What clients of the gateway send. A key has at most the rights of the one that makes it, and its value is shown once;
- * deleting revokes it.
+ * The keys that clients send to the gateway. A key has at most the rights of the key that creates it, and its value is
+ * shown once. Deleting a key revokes it.
  */
 export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
   noun: 'api_key',
@@ -158,7 +158,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       });
       return { caller, expiresAtMs };
     },
-    // A key that was replaced has its own end, and can make no key that works for longer.
+    // A replaced key has its own expiry, and cannot create a key that works for longer.
     moreLookups: ({ data }, entry) =>
       (data.previous ?? []).map(({ digest, expires_at: end }) => {
         const expiresAtMs = Math.min(Date.parse(end), entry.expiresAtMs);
@@ -167,7 +167,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
       }),
   },
 
-  // The first that fits is taken, and {id}/rotate would fit {type}/{sub-type}.
+  // The first matching route is used, and {id}/rotate would also match {type}/{sub-type}.
   routes: (store, deps, kit) => [
     reportLeakedKeyRoute(deps, () => apiKeyModel),
     rotateRoute(store, deps, kit),
@@ -175,7 +175,7 @@ export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey
   ],
 });
 
-/** For the commands that make keys or record what they did, beside the routes. */
+/** For commands that create keys or record their actions outside the routes. */
 export const apiKeyModel = resourceModel([apiKeyKind]);
 
 /** The budget and the rates of a key. */
@@ -191,8 +191,8 @@ function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Princip
 const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
 
 /**
- * `sub-type`: clients send it again in this spelling. `scopes` is required, so that a key that may do everything is never
- * made because a client left them out.
+ * `sub-type`: clients send it back in this spelling. `scopes` is required, so that a client that omits it does not
+ * create a key with all rights.
  */
 const TypedBody = z.strictObject({
   ...fieldsOfBody,
@@ -201,7 +201,7 @@ const TypedBody = z.strictObject({
   'sub-type': z.string().optional(),
 });
 
-/** POST /v1/api-keys/{type}/{sub-type}: as POST /v1/api-keys, with the type in the path. */
+/** POST /v1/api-keys/{type}/{sub-type}: like POST /v1/api-keys, with the type in the path. */
 const createTypedRoute = (kit: RouteKit): Route => ({
   method: 'POST',
   path: '/v1/api-keys/:type/:sub_type',

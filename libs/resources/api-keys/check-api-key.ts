@@ -26,14 +26,17 @@ import { storedLimits } from '#libs/resources/limits/own-limits.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof apiKeyFields>>> & { reset_usage?: boolean };
 
-/** What is stored of a new key, or of a change of one. Throws GatewayError, such as forbidden for rights beyond the caller's. */
+/**
+ * Returns the data to store for a new or changed key. Throws GatewayError, such as forbidden for rights beyond the
+ * caller's.
+ */
 export const checkApiKey = (input: Input, context: CheckContext<ApiKeyData>): Promise<Checked<ApiKeyData>> =>
   context.row === null ? checkNew(input, context) : checkChange(input, context.row, context);
 
 async function checkNew(input: Input, context: CheckContext<ApiKeyData>): Promise<Checked<ApiKeyData>> {
   const { caller, unit } = context;
   const defaults = await readDefaults(input.defaults, {}, context);
-  // A key that is made for another workspace says so, as one does whose type was given.
+  // A key that is created for another workspace stores its type explicitly, like one whose type was given.
   const isForeign = context.workspaceId !== caller.workspaceId;
   const type = input.type ?? (isForeign ? 'workspace-service' : undefined);
   const scopes = input.scopes ? [...new Set(input.scopes)] : null;
@@ -93,7 +96,7 @@ async function checkChange(
   return { data: change };
 }
 
-/** Of a new key all members that were given, of a change those that it names. */
+/** For a new key, all members that were given; for a change, those that the request names. */
 function readSettings(input: Input, before: ApiKeyData | null, now: Date): Partial<ApiKeyData> {
   const settings: Partial<ApiKeyData> = {};
   const { description, usage_limits: usage, rate_limits: rates, alert_emails: emails, rotation_policy: policy } = input;
@@ -104,13 +107,15 @@ function readSettings(input: Input, before: ApiKeyData | null, now: Date): Parti
   if (policy === undefined) return settings;
   const stored = before?.rotation_policy ?? null;
   settings.rotation_policy = readRotationPolicy(policy, stored, now);
-  // Another date is another occasion to say that it has passed.
+  // A new date has to be recorded again when it has passed.
   const isSameDate = settings.rotation_policy?.next_rotation_at === stored?.next_rotation_at;
   if (before?.rotation_due_at && !isSameDate) settings.rotation_due_at = null;
   return settings;
 }
 
-/** A default config must exist, so that the key does not refuse every request later. What a change leaves out stays. */
+/**
+ * A default config must exist; otherwise, the key would refuse every request later. Omitted members keep their values.
+ */
 async function readDefaults(
   wanted: Input['defaults'],
   before: ApiKeyDefaults,
@@ -130,7 +135,7 @@ async function readDefaults(
   const recorded = record_bodies === undefined ? before.record_bodies : record_bodies;
   const isFixed = mayOverride === undefined ? before.allow_config_override === false : !mayOverride;
   return {
-    // By its id: its slug may name another one some day.
+    // Stored by ID, because its slug can refer to another config later.
     ...(configId === null ? {} : { config_id: configId }),
     ...(labels === null ? {} : { metadata: labels }),
     ...(Object.keys(locked).length === 0 ? {} : { locked_metadata: locked }),
@@ -146,7 +151,10 @@ async function configIdOf(name: string, { unit, workspaceId }: CheckContext<ApiK
   throw noSuchConfig(name, 'defaults.config_id');
 }
 
-/** The user of a key of type workspace-user: the given one, or who makes the key. Throws not_found for an unknown one. */
+/**
+ * The user of a key of type workspace-user: the given one, or the creator of the key. Throws not_found for an unknown
+ * user.
+ */
 async function readUser(
   { type, user_id: given }: Input,
   { unit, caller, workspaceId }: CheckContext<ApiKeyData>,
@@ -161,7 +169,7 @@ async function readUser(
   if (userId === undefined)
     throw refuse("Missing 'user_id': a key of the type workspace-user belongs to a user. Send the ID of the user.");
   refuseForeignKey(caller, userId);
-  // Owners and admins of the organisation are at home in every workspace.
+  // Owners and admins of the organisation belong to every workspace.
   const find = sql`
     select from resource where kind = 'user' and id = ${userId} and deleted_at is null
       and (data ->> 'role' <> 'member' or data -> 'workspaces' ? ${workspaceId})`;

@@ -4,8 +4,8 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import { organisationId } from '#libs/http/caller.ts';
 
 /**
- * Returns the names of these API keys of a workspace (null: of any), and the e-mail addresses of users who signed in by token, by id. Those
- * that were deleted are there, too; keys of the organisation are not.
+ * Returns, by ID, the names of these API keys of a workspace (null: of any), and the e-mail addresses of users who
+ * signed in by token. Includes deleted ones, but not organisation keys.
  */
 export async function namesOfKeys(
   db: Kysely<Database>,
@@ -14,7 +14,7 @@ export async function namesOfKeys(
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(ids)].filter((id) => id !== null);
   if (wanted.length === 0) return new Map();
-  // Users belong to the organisation. The ids come from calls of the workspace, which its members see anyway.
+  // Users belong to the organisation. The IDs come from calls of the workspace, which its members can see anyway.
   const { rows } = await asSystem(() =>
     sql<{ id: string; name: string }>`
       select id, coalesce(data ->> 'name', data ->> 'email') as name from resource where id = any(${wanted}::text[])

@@ -4,13 +4,13 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import { apiKeyModel } from './api-keys.ts';
 
-/** A run takes this many; the next one goes on. */
+/** The maximum number of keys per run; the next run continues. */
 const keysMax = 500;
 const metadata = { actor: { type: 'system' as const, id: 'key rotation' } };
 
 /**
- * Records which keys should have been rotated by now, once for each date. It does not rotate them: nobody would be shown
- * the new key. Any number of processes may run it at once.
+ * Records which keys should have been rotated by now, once for each date. It does not rotate them, because there would
+ * be no one to show the new key to. Any number of processes can run this at the same time.
  */
 export async function recordDueRotations({
   db,
@@ -29,7 +29,7 @@ export async function recordDueRotations({
       const row = await unit.load(apiKeyModel, id);
       const { rotation_policy: policy, rotation_due_at: recordedAt } = (row?.data ?? {}) as Partial<ApiKeyData>;
       const dueAt = policy?.next_rotation_at ?? null;
-      // Another process may have been quicker, or the key has just been rotated.
+      // Another process was faster, or the key has just been rotated.
       if (!row || row.deleted_at || recordedAt || dueAt === null || Date.parse(dueAt) > unit.now.getTime()) return;
       await unit.append(apiKeyModel, id, [{ type: 'api_key.rotation_due', data: { next_rotation_at: dueAt } }]);
     });

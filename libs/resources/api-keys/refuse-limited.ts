@@ -6,8 +6,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 
 /**
- * Refuses a caller whose key has a budget, rates or locked metadata, or is named by a policy: it would get around them
- * with other keys, or by changing them. `what` ends the sentence "it cannot". Throws forbidden.
+ * Refuses a caller whose key has a budget, rates or locked metadata, or is named by a policy: it could bypass these
+ * with other keys, or by changing them. `what` completes the sentence "it cannot". Throws forbidden.
  */
 export async function refuseLimited(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },
@@ -20,7 +20,7 @@ export async function refuseLimited(
         and workspace_id = ${caller.workspaceId} and deleted_at is null and data -> 'conditions' @> ${named}::jsonb
     ) as "isNamed"
     from resource where kind = 'api_key' and id = ${caller.keyId}`;
-  // Of a key of the organisation that acts in another workspace, the record is in its own.
+  // The record of an organisation key that acts in another workspace is in the key's own workspace.
   const { rows } = await runForWorkspace(caller.workspaceId, () => find.execute(unit.tx));
   const { data, isNamed = false } = rows[0] ?? {};
   const { usage_limits: usage, rate_limits: rates, defaults } = data ?? {};

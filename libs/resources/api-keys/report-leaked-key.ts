@@ -56,7 +56,7 @@ export const reportLeakedKeyRoute = (deps: KindDeps, model: () => Model): Route 
   }),
 });
 
-/** Of a key that was rotated, a leaked earlier value ends, and the newest one stays. */
+/** If a previous value of a rotated key has leaked, only that value is revoked; the newest one stays valid. */
 async function revoke(
   { eventLog, snapshot }: KindDeps,
   model: Model,

@@ -12,12 +12,12 @@ import {
 import type { OpenCredential, StoredCredential } from '#libs/credentials/stored.ts';
 import { shownLimits } from '#libs/resources/limits/own-limits.ts';
 
-/** What a workspace may do with an integration. */
+/** The access that a workspace has to an integration. */
 export type WorkspaceAccess = {
   enabled: boolean;
   usage_limits?: UsageLimit[] | null;
   rate_limits?: RateLimit[] | null;
-  /** When the use of its budgets was last set to 0 by hand; ISO 8601. */
+  /** When the usage of its budgets was last reset manually; ISO 8601. */
   usage_reset_at?: string;
 };
 
@@ -25,19 +25,19 @@ export type IntegrationData = StoredCredential & {
   name: string;
   description: string | null;
   pricing_adjustments: PricingAdjustments | null;
-  /** Whether workspaces may use one another's objects at the provider. Absent: false. */
+  /** Whether workspaces can use each other's objects at the provider. Absent: false. */
   share_stored_objects?: boolean;
   /** Absent: true. */
   allow_all_models?: boolean;
   /** By slug. */
   models?: Record<string, Omit<IntegrationModel, 'slug'>>;
-  /** By the id of the workspace. */
+  /** By workspace ID. */
   workspaces?: Record<string, WorkspaceAccess>;
-  /** Of workspaces that have no entry of their own. Absent: none. */
+  /** For workspaces without their own entry. Absent: no access. */
   global_workspace_access?: GlobalAccess;
 };
 
-/** Access of all workspaces, with the provider that a new workspace gets. */
+/** The access of all workspaces, and the provider that a new workspace gets. */
 export type GlobalAccess = WorkspaceAccess & {
   /** Absent: true. */
   create_default_provider?: boolean;
@@ -54,21 +54,21 @@ export type LiveIntegration = OpenCredential & {
   readonly sharesStoredObjects: boolean;
   /** null: all. */
   readonly models: AllowedModels | null;
-  /** null: as listed. */
+  /** null: the list prices. */
   readonly prices: CompiledAdjustments | null;
   readonly access: Pick<IntegrationData, 'workspaces' | 'global_workspace_access'>;
 };
 
-/** Names the limits of one workspace in the counters of an integration, as the id of a record does. */
+/** Identifies the limits of one workspace in the counters of an integration, in the same way as the ID of a record. */
 export const sharedLimitsId = (integrationId: string, workspaceId: string): string => `${integrationId}.${workspaceId}`;
 
-/** The record whose stream has the events of limits with this id: the integration, or the record of the id itself. */
+/** The record whose stream contains the limit events for this ID: the integration, or the record with the ID itself. */
 export const recordOfLimits = (id: string): string => id.split('.')[0] ?? id;
 
 const noAccess: WorkspaceAccess = { enabled: false };
 const ownAccess: WorkspaceAccess = { enabled: true };
 
-/** What a workspace may do with an integration of its own or of the organisation. */
+/** The access that a workspace has to an integration, which belongs to the workspace or to the organisation. */
 export function accessOf(
   { ownerId, access }: Pick<LiveIntegration, 'ownerId' | 'access'>,
   workspaceId: string,
@@ -78,19 +78,19 @@ export function accessOf(
   return access.workspaces?.[workspaceId] ?? access.global_workspace_access ?? noAccess;
 }
 
-/** What access looks like in answers; absent: none. */
+/** Access as shown in answers; absent: none. */
 export const shownAccess = (access: WorkspaceAccess = noAccess, createdAt: Date, nowMs: number) => ({
   enabled: access.enabled,
   usage_limits: shownLimits(access.usage_limits, createdAt, nowMs),
   rate_limits: access.rate_limits ?? null,
 });
 
-/** The same as a condition on the organisation's rows of `resource`. */
+/** Whether an integration is shared with a workspace, as a condition on the organisation's rows of `resource`. */
 export const isSharedWith = (workspaceId: string): RawBuilder<unknown> => sql`coalesce(
   (data -> 'workspaces' -> ${workspaceId}::text ->> 'enabled')::boolean,
   (data -> 'global_workspace_access' ->> 'enabled')::boolean, false)`;
 
-/** null: every model may be called, and none is known by name. */
+/** null: every model can be called, and none is listed by name. */
 export function allowedModelsOf({
   allow_all_models: allowsOthers = true,
   models = {},
@@ -107,7 +107,7 @@ export function allowedModelsOf({
   };
 }
 
-/** How prices with an integration differ from the list: its own adjustments, and the prices of its models. */
+/** How prices with an integration differ from the price list: its own adjustments, and the prices of its models. */
 export function adjustmentsOf({ pricing_adjustments: own, models = {} }: IntegrationData): CompiledAdjustments | null {
   const priced = Object.entries(models).flatMap(([slug, { pricing_config: config }]) =>
     config ? [[slug, config.pay_as_you_go as Partial<Record<PriceComponent, string>>] as const] : [],

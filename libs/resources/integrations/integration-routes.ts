@@ -176,7 +176,7 @@ const workspaceRoutes = (store: Store, deps: KindDeps, kit: RouteKit): Route[] =
 
 type SharedWorkspace = z.output<typeof SetWorkspacesRequest>['workspaces'][number];
 
-/** Slugs of workspaces become their ids. Throws not_found. */
+/** Replaces workspace slugs with IDs. Throws not_found. */
 async function withIds({ db }: KindDeps, given: readonly SharedWorkspace[]): Promise<SharedWorkspace[]> {
   const found: SharedWorkspace[] = [];
   for (const workspace of given) {
@@ -187,7 +187,7 @@ async function withIds({ db }: KindDeps, given: readonly SharedWorkspace[]): Pro
   return found;
 }
 
-/** What the event says: the whole access of each workspace that is named, budgets that go on with their last reset. */
+/** The data of the event: the complete access of each named workspace. Budgets keep their last reset. */
 function sharingOf(
   body: z.output<typeof SetWorkspacesRequest>,
   given: readonly SharedWorkspace[],
@@ -197,7 +197,7 @@ function sharingOf(
   const workspaces = Object.fromEntries(
     given.map(({ id, enabled, usage_limits, rate_limits, reset_usage: resets }) => {
       const resetAt = resets === true ? now : before[id]?.usage_reset_at;
-      // What is left out of the limits stays.
+      // Limits that are left out keep their values.
       const wanted = asJson({
         enabled,
         usage_limits: storedLimits(usage_limits),
@@ -223,7 +223,7 @@ function sharingOf(
   });
 }
 
-/** Active workspaces that have the access of all, because they have none of their own. */
+/** Active workspaces without their own access, which therefore have the access of all workspaces. */
 async function otherWorkspaces(
   { db }: KindDeps,
   named: ReadonlySet<string>,
@@ -248,7 +248,7 @@ const modelsOf = ({ data }: ResourceRow<IntegrationData>) => {
   return { total: models.length, allow_all_models: data.allow_all_models ?? true, models };
 };
 
-/** A workspace sees its own access alone. */
+/** A workspace only sees its own access. */
 function workspacesOf(
   { data, workspace_id: owner, created_at: createdAt }: ResourceRow<IntegrationData>,
   workspaceId: string | null,

@@ -33,8 +33,9 @@ import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
 
 /**
- * A credential of a provider, kept once for the organisation (or for one workspace) and shared with workspaces, with the
- * models that may be called with it. A workspace uses it through a provider (libs/resources/integrations/providers.ts).
+ * A provider credential that is stored once for the organisation (or for one workspace) and shared with workspaces,
+ * together with the models that can be called with it. A workspace uses it through a provider
+ * (libs/resources/integrations/providers.ts).
  */
 export const integrationKind = defineKind<typeof integrationFields, IntegrationData, LiveIntegration>({
   noun: 'integration',
@@ -82,7 +83,7 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
       },
     },
   },
-  // An integration is found by its slug in requests of the organisation, and by the log, wherever it belongs.
+  // Organisation requests and the log find an integration by its slug, no matter which owner it has.
   filters: {
     type: {
       schema: schema.enum(['workspace', 'organisation', 'all']),
@@ -164,7 +165,7 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
   routes: integrationRoutes,
 });
 
-/** As a virtual key has them, beside each other. */
+/** In the form of a virtual key, where these members are next to each other. */
 const credentialOf = ({ key, configurations, secret_mappings: mappings, ai_provider_id: provider }: Input) => ({
   ...configurations,
   ...(mappings === undefined ? {} : { secret_mappings: mappings }),

@@ -29,16 +29,16 @@ import { credentialKinds } from '#libs/resources/stored-credential.ts';
 
 type ProviderData = {
   name: string;
-  /** Its id; it never changes. */
+  /** The integration's ID, which never changes. */
   integration_id: string;
-  /** That of the integration, which never changes either. */
+  /** The provider of the integration, which never changes either. */
   ai_provider_id: string;
   note: string | null;
   usage_limits: UsageLimit | null;
   rate_limits: RateLimit[] | null;
   /** ISO 8601, null for never. */
   expires_at: string | null;
-  /** When the use of its budget was last set to 0 by hand; ISO 8601. */
+  /** When the usage of its budget was last reset manually; ISO 8601. */
   usage_reset_at?: string;
 };
 
@@ -55,7 +55,9 @@ export const providerIdPrefix = 'pro_';
 
 type Input = Partial<z.output<z.ZodObject<typeof providerFields>>> & { reset_usage?: boolean };
 
-/** A workspace's use of an integration, under a slug. What calls name as a virtual key may be one. */
+/**
+ * A workspace's use of an integration, under a slug. Calls can name a provider wherever they can name a virtual key.
+ */
 export const providerKind = defineKind<typeof providerFields, ProviderData, LiveProvider>({
   noun: 'provider',
   idPrefix: providerIdPrefix,
@@ -141,7 +143,9 @@ function rulesOf(row: ResourceRow<ProviderData>): LimitRule[] {
   return rulesOfRow(row, { noun: 'provider', label: `the provider '${row.slug ?? row.id}'`, of: 'credential' });
 }
 
-/** Of these providers those that cannot be called because of their integration, with the code that calls are refused with. */
+/**
+ * Returns the providers that cannot be called because of their integration, each with the error code for such calls.
+ */
 async function blockedProviders(
   db: KindDeps['db'],
   rows: readonly ResourceRow<ProviderData>[],
@@ -170,7 +174,7 @@ const expiryMs = ({ expires_at: expiresAt }: ProviderData): number =>
 
 type IntegrationRow = Pick<ResourceRow<IntegrationData>, 'id' | 'slug' | 'data' | 'workspace_id'>;
 
-/** An integration that the workspace may use, by slug or id. Throws invalid_request. */
+/** An integration that the workspace can use, by slug or ID. Throws invalid_request. */
 async function integrationOf(
   { unit, workspaceId }: Pick<CheckContext<ProviderData>, 'unit' | 'workspaceId'>,
   name: string,
@@ -187,8 +191,10 @@ async function integrationOf(
 }
 
 /**
- * Adds the provider that a workspace gets with an integration, unless it has one of that integration. `id` is that of the
- * new provider. Without a wanted slug it gets one made of `name`, by default the slug of the integration. The caller holds the lock of the workspace's credential slugs. Throws conflict for a slug that is taken.
+ * Adds the provider that a workspace gets with an integration, unless the workspace already has a provider for it. `id`
+ * is the ID of the new provider. Without a wanted slug, it gets one derived from `name`, by default the slug of the
+ * integration. The caller must hold the lock for the workspace's credential slugs. Throws conflict for a slug that is
+ * taken.
  */
 export async function addDefaultProvider(
   unit: UnitOfWork,
@@ -210,14 +216,16 @@ export async function addDefaultProvider(
 }
 
 /**
- * Held by changes of integrations and by the creation of workspaces, so that an integration that is shared with all while a
- * workspace is made finds the workspace, or is found by it.
+ * Held while integrations are changed and workspaces are created. If an integration is shared with all workspaces while
+ * a workspace is being created, one of the two operations therefore sees the other's result.
  */
 export const sharingLock = 'integration_sharing';
 
 const firstProvidersMax = 100;
 
-/** Providers of the integrations that are shared with all workspaces, for a new one: of the oldest 100. */
+/**
+ * Gives a new workspace providers for the integrations that are shared with all workspaces; at most for the 100 oldest.
+ */
 export const firstProviders: FollowUp<object, unknown> = {
   streams: (_input, _deps, workspaceId) => [
     sharingLock,
@@ -233,7 +241,8 @@ export const firstProviders: FollowUp<object, unknown> = {
     const ids = locked.filter((stream) => stream.startsWith(providerIdPrefix));
     for (const [index, integration] of rows.entries()) {
       const id = ids[index];
-      // Two integrations may want the same slug: then one of them gets another, and the workspace is made all the same.
+      // If two integrations want the same slug, one of them gets another slug, so that the workspace can still be
+      // created.
       const name = integration.data.global_workspace_access?.default_provider_slug;
       if (id !== undefined)
         await addDefaultProvider(unit, id, { integration, slug: undefined, name, workspaceId: row.id });
@@ -241,7 +250,10 @@ export const firstProviders: FollowUp<object, unknown> = {
   },
 };
 
-/** The same for several workspaces, each in a transaction of its own: a repeat goes on where the last one ended. */
+/**
+ * Like `addDefaultProvider`, for several workspaces, each in its own transaction: a repeated call continues where the
+ * last one stopped.
+ */
 export async function addDefaultProviders(
   { eventLog }: Pick<KindDeps, 'eventLog'>,
   metadata: EventMetadata,

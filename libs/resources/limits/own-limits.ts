@@ -6,7 +6,7 @@ import { makeRecordRules, type LimitRule } from '#libs/limits/limit-rule.ts';
 import { periodAt, toReset } from '#libs/limits/period.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
-/** The ids of the records that have a budget of which nothing is left. Rates do not count: there is soon more of them. */
+/** The IDs of the records with an exhausted budget. Rates do not count, because they become available again soon. */
 export async function exhaustedRecords(
   db: Kysely<Database>,
   rules: readonly LimitRule[],
@@ -23,7 +23,9 @@ type LimitedData = {
   usage_reset_at?: string | undefined;
 };
 
-/** The budget and the rates that a record has itself. `of`: which calls count; `label`: how messages call the record. */
+/**
+ * The budget and the rates of the record itself. `of`: which calls count; `label`: the name of the record in messages.
+ */
 export const rulesOfRow = (
   { id, workspace_id: workspaceId, data, created_at: createdAt }: ResourceRow<LimitedData>,
   { noun, label, of }: { noun: string; label: string; of: 'api_key' | 'credential' },
@@ -43,7 +45,7 @@ export const rulesOfRow = (
 
 type Budgets = UsageLimit | readonly UsageLimit[];
 
-/** Each budget with the time at which its use next starts again at 0, ISO 8601; null for never. */
+/** Adds to each budget the time of its next reset, ISO 8601; null for never. */
 export function shownLimits<Limits extends Budgets>(limits: Limits, createdAt: Date, nowMs: number): Limits;
 export function shownLimits<Limits extends Budgets>(
   limits: Limits | null | undefined,
@@ -57,7 +59,10 @@ export function shownLimits(limits: Budgets | null | undefined, createdAt: Date,
   return { ...limits, next_usage_reset_at: endMs === Number.POSITIVE_INFINITY ? null : new Date(endMs).toISOString() };
 }
 
-/** Budgets as they are stored: the next reset is computed, and clients send back what they were answered. */
+/**
+ * Budgets in their stored form: without the next reset, which is computed but which clients send back from earlier
+ * answers.
+ */
 export function storedLimits<Limits extends Budgets | null | undefined>(limits: Limits): Limits {
   if (limits === null || limits === undefined) return limits;
   if (isList(limits)) return limits.map((limit) => storedLimits(limit)) as unknown as Limits;

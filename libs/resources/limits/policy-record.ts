@@ -4,7 +4,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { CheckContext } from '#libs/resources/define-kind.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
-/** What both kinds of policies store. */
+/** The data that both kinds of policies store. */
 export type PolicyData = {
   name: string | null;
   conditions: { key: string; value: string }[];
@@ -12,8 +12,8 @@ export type PolicyData = {
 };
 
 /**
- * Judges what both kinds of policies have in common; what is to be stored of a request. Throws not_found for another
- * organisation, and quota_exceeded when the workspace has as many policies as it may.
+ * Validates the members that both kinds of policies share, and returns the data to store. Throws not_found for another
+ * organisation, and quota_exceeded if the workspace already has the maximum number of policies.
  */
 export async function newPolicy(
   noun: string,
@@ -38,7 +38,7 @@ export async function newPolicy(
   throw new GatewayError('quota_exceeded', 'too_many_policies', message);
 }
 
-/** The members that both kinds of policies are answered with. */
+/** The members that answers about both kinds of policies contain. */
 export const policyView = (row: ResourceRow<PolicyData>): object => ({
   name: row.data.name ?? null,
   conditions: row.data.conditions,

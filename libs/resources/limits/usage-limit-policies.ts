@@ -16,22 +16,24 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import { archivedText, policyErrors } from '#libs/resources/kind-texts.ts';
 
-/** `credit_limit` is exact: a decimal as text. */
+/** `credit_limit` is exact: a decimal number as text. */
 type UsageLimitPolicyData = PolicyData &
   Pick<UsageLimit, 'type' | 'alert_threshold' | 'periodic_reset' | 'periodic_reset_days'> & {
     credit_limit: string;
-    /** By hand, of one of its counters; ISO 8601. */
+    /** When one of its counters was last reset manually; ISO 8601. */
     last_reset_at?: string;
   };
 
 type Row = ResourceRow<UsageLimitPolicyData>;
 
-/** Counters that `include_usage` shows; all of them are listed by the entities. */
+/** The maximum number of counters that `include_usage` shows; the list of entities has all of them. */
 const usageMapMax = 1_000;
 
 const usageLimitPolicyNoun = 'usage_limit_policy';
 
-/** A budget for the calls of a workspace that meet its conditions. Its counters are no events (libs/limits). */
+/**
+ * A budget for the calls of a workspace that meet its conditions. Its counters are not stored as events (libs/limits).
+ */
 export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, UsageLimitPolicyData, null>({
   noun: usageLimitPolicyNoun,
   idPrefix: 'policy_',

@@ -15,14 +15,17 @@ import { slugLock } from '#libs/records/traits/slugs.ts';
 
 type CollectionData = { name: string; parent_collection_id: string | null; is_default?: true };
 
-/** Held by whatever puts something into a collection, and by the removal of one. */
+/** Held while a record is put into a collection and while a collection is removed. */
 export const collectionLock = (workspaceId: string): string => `collections:${workspaceId}`;
 
 const depthMax = 5;
 const idPrefix = 'col_';
 const metadata: EventMetadata = { actor: { type: 'system', id: 'collections' } };
 
-/** Folders of prompts and partials. Each workspace has a default one from the start, and only empty ones are deleted. */
+/**
+ * Folders for prompts and partials. Each workspace has a default collection from the start. Only empty collections can
+ * be deleted.
+ */
 export const collectionKind = defineKind<typeof collectionFields, CollectionData>({
   noun: 'collection',
   idPrefix,
@@ -111,7 +114,7 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
 
 const model = resourceModel([collectionKind]);
 
-/** Makes the default collection of a workspace that has none yet. */
+/** Creates the default collection for a workspace that does not have one yet. */
 export async function keepDefaultCollection(workspaceId: string, { db, eventLog }: KindDeps): Promise<void> {
   if ((await defaultCollection(db, workspaceId)) !== null) return;
   const id = newId(idPrefix);
@@ -131,8 +134,8 @@ async function defaultCollection(db: Kysely<Database>, workspaceId: string): Pro
 }
 
 /**
- * The id of the collection that a prompt or partial is put into: by id or slug, the default one without a name. The caller
- * holds `collectionLock`. Throws invalid_request.
+ * The ID of the collection for a prompt or partial, by ID or slug; without a name, the default collection. The caller
+ * must hold `collectionLock`. Throws invalid_request.
  */
 export async function collectionOf(
   context: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
@@ -144,7 +147,7 @@ export async function collectionOf(
   return id;
 }
 
-/** The ids of a collection and of those that it lies in, the innermost first. Throws invalid_request. */
+/** The IDs of a collection and of those that contain it, innermost first. Throws invalid_request. */
 async function pathTo(
   { unit, workspaceId }: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
   name: string,
@@ -163,7 +166,7 @@ async function pathTo(
   throw new GatewayError('invalid_request', 'collection_not_found', message, { param });
 }
 
-/** The filter of a list by collection, whose id or slug a query has. */
+/** Filters a list by the ID or slug of a collection. */
 export const collectionFilter: ListFilter = {
   schema: z.string().max(200),
   where: (name: string) =>

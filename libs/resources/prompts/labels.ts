@@ -14,7 +14,7 @@ type LabelData = { name: string; description?: string | null; color_code?: strin
 
 export type LiveLabel = { readonly id: string; readonly workspaceId: string; readonly name: string };
 
-/** Names for versions of prompts, such as `production`. Those of the organisation are universal. */
+/** Names for prompt versions, such as `production`. Labels of the organisation are universal. */
 export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
   noun: 'label',
   idPrefix: 'label_',
@@ -71,14 +71,17 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
   cached: { toEntry: ({ id, workspace_id: workspaceId, data: { name } }) => ({ id, workspaceId, name }) },
 });
 
-/** The id of the label that a workspace knows by this name or id, its own before a universal one; null for none. */
+/**
+ * The ID of the label with this name or ID; a workspace's own label takes precedence over a universal one. Null if
+ * there is none.
+ */
 export async function findLabel(db: Kysely<Database>, workspaceId: string, name: string): Promise<string | null> {
   const id = idOfName('label', name, ofWorkspaceOrShared(workspaceId), { alias: sql`data ->> 'name'` });
   const { rows } = await sql<{ id: string | null }>`select ${id} as id`.execute(db);
   return rows[0]?.id ?? null;
 }
 
-/** Those of these ids that are labels still. */
+/** Returns those of the IDs that belong to active labels. */
 export async function activeLabels(db: Kysely<Database>, ids: readonly string[]): Promise<ReadonlySet<string>> {
   if (ids.length === 0) return new Set();
   const { rows } = await sql<{ id: string }>`

@@ -1,25 +1,25 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** Bounds of prompts, partials, collections and labels. */
+/** Limits for prompts, partials, collections and labels. */
 export type PromptLimits = {
-  /** The JSON of one version of a prompt or partial, in bytes. */
+  /** The maximum size in bytes of one version of a prompt or partial, as JSON. */
   versionBytesMax: number;
-  /** Records of one of these kinds in a workspace. */
+  /** The maximum number of records of one of these kinds in a workspace. */
   recordsMax: number;
 };
 
-/** For processes that create no prompts, and for tests. */
+/** For processes that do not create prompts, and for tests. */
 const noPromptLimits: PromptLimits = { versionBytesMax: Infinity, recordsMax: Infinity };
 
 type Context = { promptLimits?: PromptLimits | undefined };
 
-/** For `countLimit`. */
+/** For `creation.limit`. */
 export const promptsLimit = ({ promptLimits = noPromptLimits }: Context) => ({
   max: promptLimits.recordsMax,
   variable: 'SLUICE_PROMPTS_MAX',
 });
 
-/** Throws invalid_request for a version that is larger than a process should hold in memory for each prompt. */
+/** Throws invalid_request for a version that is too large for every process to hold in memory. */
 export function refuseLargeVersion(version: object, { promptLimits = noPromptLimits }: Context): void {
   const bytes = Buffer.byteLength(JSON.stringify(version));
   if (bytes <= promptLimits.versionBytesMax) return;

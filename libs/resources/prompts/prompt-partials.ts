@@ -36,7 +36,7 @@ type PartialInput = Partial<z.output<z.ZodObject<typeof partialFields>>> & {
   status?: 'active' | 'archived';
 };
 
-/** Texts that prompts put in with `{{>slug}}`. */
+/** Texts that prompts include with `{{>slug}}`. */
 export const partialKind = defineKind<typeof partialFields, PartialData, LivePartial>({
   noun: 'prompt_partial',
   idPrefix: 'partial_',
@@ -134,14 +134,14 @@ function viewOf({ id, data, last_version, deleted_at }: ResourceRow<PartialData>
   };
 }
 
-/** Throws invalid_request for a template that names partials which this workspace does not have. */
+/** Throws invalid_request for a template that names partials that do not exist in this workspace. */
 export async function refuseUnknownPartials(
   names: readonly string[],
   { unit, workspaceId }: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,
 ): Promise<void> {
   if (names.length === 0) return;
   const isActive = sql`workspace_id = ${workspaceId} and coalesce(data ->> 'status', 'active') = 'active'`;
-  // `slug@3` names a version, which is looked for when the template is rendered.
+  // `slug@3` names a version, which is looked up when the template is rendered.
   const id = idOfName('prompt_partial', sql`split_part(wanted.name, '@', 1)`, isActive);
   const { rows } = await sql<{ name: string }>`
     select wanted.name from unnest(${names}::text[]) with ordinality as wanted (name, place)

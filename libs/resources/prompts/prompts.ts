@@ -23,7 +23,7 @@ import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { credentialKinds } from '#libs/resources/stored-credential.ts';
 import { templateErrors } from '#libs/resources/kind-texts.ts';
 
-/** What one version says, never changed. */
+/** The content of one version, which never changes. */
 export type PromptVersion = {
   string: string;
   parameters: Readonly<Record<string, unknown>>;
@@ -31,7 +31,7 @@ export type PromptVersion = {
   tools: object[] | null;
   tool_choice: string | object | null;
   model: string | null;
-  /** Slug of a virtual key, and of a stored config. */
+  /** The slug of a virtual key and of a stored config. */
   virtual_key: string | null;
   config: string | null;
   version_description: string | null;
@@ -42,7 +42,7 @@ export type PromptVersion = {
 export type PromptData = PromptVersion & {
   name: string;
   collection_id: string;
-  /** The version that has a label, by the label's id. */
+  /** Maps the ID of a label to the version that has it. */
   labels?: Readonly<Record<string, number>>;
   /** The version in use. */
   prompt_version: number;
@@ -55,7 +55,7 @@ export type LivePrompt = {
   readonly version: number;
   readonly lastVersion: number;
   readonly labels: Readonly<Record<string, number>>;
-  /** Of the version in use. */
+  /** The content of the version in use. */
   readonly data: PromptVersion;
 };
 
@@ -73,17 +73,20 @@ const versionFields = [
   'is_raw_template',
 ] as const satisfies (keyof PromptVersion)[];
 
-/** Emptied by a change that leaves them out, unless it is a patch. The other fields cannot be empty, or say where calls go. */
+/**
+ * A change that omits these fields clears them, unless it is a patch. The other fields cannot be empty, or decide where
+ * calls are sent.
+ */
 const emptiedFields = ['functions', 'tools', 'tool_choice', 'template_metadata'] as const;
 
-/** The template makes these, and the request decides whether it is streamed. */
+/** The template produces these members, except that the request decides whether the answer is streamed. */
 const ownMembers: readonly string[] = ['messages', 'prompt', 'stream', 'stream_options', 'variables', 'prompt_id'];
 
 type PromptInput = Partial<z.output<z.ZodObject<typeof promptFields & typeof promptUpdateFields>>>;
 
 /**
- * A template with the request that it belongs to. A change makes a version, which is used when it is published or asked for
- * by `slug@version`; libs/stored-prompts/prompts.ts renders it.
+ * A template together with its request. A change creates a version, which is used once it is published, or when a call
+ * asks for `slug@version`. libs/stored-prompts/prompts.ts renders it.
  */
 export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt>({
   noun: 'prompt',
@@ -123,7 +126,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
   changes: { fields: promptUpdateFields },
   slugs: { reserved: ['partials'] },
   creation: { limit: promptsLimit },
-  // Partials have their routes there.
+  // The corresponding filter of partials is in their routes.
   filters: {
     collection_id: collectionFilter,
     search: { schema: z.string().max(200), field: 'name', match: 'contains' },
@@ -246,7 +249,7 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
   ],
 });
 
-/** What a request changes of the version; nothing when it names none of its fields. */
+/** The version fields that a request changes; empty if it names none of them. */
 function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
   const { template_metadata: template = input.prompt_metadata, is_raw_template: isRaw, virtual_key: key } = input;
   const given = {
@@ -263,8 +266,9 @@ function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
 }
 
 /**
- * A new version as it is stored, and its secrets (members of parameters and tools that are named like one), including those
- * of the newest version's members that stay. The secrets are absent where there are none, and where nothing changes.
+ * Returns a new version in its stored form, and its secrets (members of parameters and tools whose names mark them as
+ * secret). These include the secrets of members that stay as they are in the newest version. The secrets are absent if
+ * there are none, and if they do not change.
  */
 async function withoutSecrets(
   version: Partial<PromptVersion>,
@@ -302,7 +306,7 @@ async function checkVersion(version: Partial<PromptVersion>, context: CheckConte
   if (string !== undefined) await refuseUnknownPartials(compilePrompt(string).partials, context);
 }
 
-/** So that a mistyped name is not found out by the first call. */
+/** This reports a mistyped name now instead of at the first call. */
 async function refuseUnknownCredential(slug: string, { unit, workspaceId }: CheckContext<PromptData>): Promise<void> {
   const { rows } = await sql`
     select from resource where kind = any(${credentialKinds}::text[]) and workspace_id = ${workspaceId} and slug = ${slug}

@@ -15,10 +15,10 @@ type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key
 type Given = z.output<ReturnType<typeof secretMappings>>;
 
 /**
- * The mappings of a request as they are stored; undefined where it has none. `ownerId`: the workspace that owns the
- * credential, or the organisation. The references stay until the transaction ends. Throws invalid_request for a field
- * that cannot be mapped, or is mapped twice, and for a reference that the owner may not map; forbidden for a member of the
- * secret that the organisation does not share.
+ * The mappings of a request in their stored form; undefined if the request has none. `ownerId`: the workspace that owns
+ * the credential, or the organisation. The references cannot be deleted until the transaction ends. Throws
+ * invalid_request for a field that cannot be mapped or is mapped twice, and for a reference that the owner cannot map;
+ * forbidden for a member of the secret that the organisation does not share.
  */
 export async function checkMappings(
   { tx }: Pick<UnitOfWork, 'tx'>,
@@ -29,7 +29,7 @@ export async function checkMappings(
   const mappings: SecretMapping[] = [];
   for (const [index, { target_field, secret_reference_id, secret_key, value_format }] of (given ?? []).entries()) {
     const place = `secret_mappings[${index}]`;
-    // Portkey's names of fields say where they stand in the body.
+    // Portkey's field names include their position in the body.
     const field = target_field.replace(/^(?:configurations|model_config)\./, '');
     refuseUnmappable(provider, field, `${place}.target_field`);
     if (mappings.some((other) => other.target_field === field)) {
@@ -61,14 +61,15 @@ async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string
       coalesce(data -> 'allowed_secret_keys', '[]') as "allowedKeys"
     from resource
     where id = ${idOfName('secret_reference', name, isUsable)} and deleted_at is null for share`;
-  // A workspace sees references of the organisation, but Postgres lets only those lock a row who may change it.
+  // A workspace can see references of the organisation, but Postgres only lets roles lock rows that they can change.
   const { rows } = await asSystem(() => find.execute(tx));
   return rows[0] ?? null;
 }
 
 /**
- * Throws forbidden when a workspace would have a secret of the organisation sent to a host that its reference does not name.
- * The provider's own address (`customHost` null) needs no name. References of the workspace itself go where it likes.
+ * Throws forbidden if a workspace would send a secret of the organisation to a host that its reference does not name.
+ * The provider's own address (`customHost` null) does not have to be named. A workspace can send its own references
+ * anywhere.
  */
 export async function refuseOtherHosts(
   { tx }: Pick<UnitOfWork, 'tx'>,
@@ -90,9 +91,9 @@ export async function refuseOtherHosts(
   throw new GatewayError('forbidden', 'host_not_allowed', message, { param: 'custom_host' });
 }
 
-/** Throws conflict for a reference that a living credential takes a field from, and names the first one. */
+/** Throws conflict for a reference that an active credential maps a field to, and names the first one. */
 export async function refuseMappedReference({ tx }: Pick<UnitOfWork, 'tx'>, id: string): Promise<void> {
-  // A mapping that is being made holds this lock until it is committed, and is seen then.
+  // A transaction that adds a mapping holds this lock until it commits, so the query below sees the mapping.
   await sql`select from resource where id = ${id} for update`.execute(tx);
   const wanted = JSON.stringify([{ secret_reference_id: id }]);
   const { rows } = await sql<{ kind: string; name: string; total: number }>`

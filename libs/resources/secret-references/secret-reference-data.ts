@@ -6,22 +6,25 @@ export type SecretReferenceData = Authors & {
   name: string;
   description: string | null;
   manager_type: ManagerType;
-  /** Without its secrets, which are encrypted. */
+  /** Without its secrets, which are stored encrypted. */
   auth_config: Record<string, string>;
   secret_path: string;
   secret_key: string | null;
-  /** Further members of the secret that workspaces may take from a reference of the organisation. Absent for none. */
+  /**
+   * Further members of the secret that workspaces can use from a reference of the organisation. Absent if there are
+   * none.
+   */
   allowed_secret_keys?: string[];
   allow_all_workspaces: boolean;
-  /** Their ids. */
+  /** The IDs of the workspaces. */
   allowed_workspaces: string[];
-  /** Origins that the credentials of workspaces may send it to. Absent for none. */
+  /** The origins that the credentials of workspaces can send it to. Absent if there are none. */
   allowed_hosts?: string[];
   tags: Record<string, unknown> | null;
   secret_id: string | null;
 };
 
-/** Whether a workspace may map a reference of the organisation, as a condition on rows of `resource`. */
+/** Whether a workspace can map a reference of the organisation, as a condition on rows of `resource`. */
 export const isReferenceFor = (workspaceId: string): RawBuilder<unknown> => sql`(
   (data ->> 'allow_all_workspaces')::boolean
   or data -> 'allowed_workspaces' @> ${JSON.stringify([workspaceId])}::jsonb)`;

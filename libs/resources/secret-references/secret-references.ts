@@ -25,12 +25,13 @@ import { isReferenceFor, type SecretReferenceData } from './secret-reference-dat
 type Input = Partial<z.output<z.ZodObject<typeof secretReferenceFields>>>;
 type Context = CheckContext<SecretReferenceData>;
 
-/** What the secrets of `auth_config` are answered as. */
+/** Shown in answers instead of the secrets of `auth_config`. */
 const mask = '********';
 
 /**
- * Says where a secret is kept outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials
- * map fields to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never stored.
+ * Points to a secret outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials map
+ * fields to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never
+ * stored.
  */
 export const secretReferenceKind = defineKind<typeof secretReferenceFields, SecretReferenceData, LiveSecretReference>({
   noun: 'secret_reference',
@@ -73,7 +74,7 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
   fields: secretReferenceFields,
   changes: { immutable: ['manager_type'] },
   slugs: { areGlobal: true },
-  // For the number of references.
+  // Locked while the number of references is checked.
   locks: (workspaceId) => [`secret_references:${workspaceId}`],
   filters: {
     manager_type: { schema: z.enum(managerTypes), field: 'manager_type', match: 'equal' },
@@ -158,7 +159,10 @@ async function refuseTooMany({ unit, workspaceId }: Context): Promise<void> {
   throw new GatewayError('quota_exceeded', 'limit_exceeded', message);
 }
 
-/** Variables, files and the service account belong to the server, so a workspace does not choose among what they reach. */
+/**
+ * Variables, files and the service account belong to the server, so workspaces cannot choose which of their secrets to
+ * use.
+ */
 function refuseServerSecrets(
   { manager_type: managerType, auth_config: auth }: Partial<SecretReferenceData>,
   { workspaceId }: Context,
@@ -172,7 +176,7 @@ function refuseServerSecrets(
   throw new GatewayError('forbidden', 'organisation_key_required', message, { param });
 }
 
-/** Everything but the workspaces. The secrets are absent where they stay as they are. */
+/** Checks everything except the workspaces. The secrets are absent if they do not change. */
 async function checkAuth(input: Input, context: Context): Promise<Checked<SecretReferenceData>> {
   const {
     auth_config: given,
@@ -192,8 +196,8 @@ async function checkAuth(input: Input, context: Context): Promise<Checked<Secret
 }
 
 /**
- * Divides an `auth_config` into what may be shown and what is encrypted. A secret that a change leaves out stays, unless
- * the change would send it to another server. Throws invalid_request.
+ * Splits an `auth_config` into members that can be shown and members that are encrypted. A secret that a change omits
+ * is kept, unless the change would send it to another server. Throws invalid_request.
  */
 async function checkAuthConfig(
   managerType: ManagerType,
@@ -235,7 +239,7 @@ async function checkAuthConfig(
   };
 }
 
-/** A stored credential is only sent to the server that it was stored for. */
+/** A stored credential is only sent to the server for which it was stored. */
 const movesAway = ({ auth_config: stored }: SecretReferenceData, given: Record<string, unknown>): boolean =>
   ['vault_addr', 'azure_vault_url'].some((name) => stored[name] !== given[name]);
 

@@ -16,8 +16,9 @@ const metadata: EventMetadata = { actor: { type: 'system', id: 'bootstrap' } };
 const idPrefix = 'vk_';
 
 /**
- * Keeps a virtual key that points to a server whose address changes: creates it when absent and moves it when it pointed
- * elsewhere. A key of that slug for another provider is a user's own and stays. Any number of processes may run it at once.
+ * Maintains a virtual key for a server whose address can change: creates it if it does not exist, and updates it if its
+ * address differs. A key with that slug for another provider belongs to a user and is not touched. Any number of
+ * processes can run this at the same time.
  */
 export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: KeptVirtualKey): Promise<void> {
   const { slug, provider } = kept;
@@ -48,7 +49,9 @@ export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: Kept
   });
 }
 
-/** The same for the other workspaces: moves the virtual keys that `firstVirtualKey` created for them. */
+/**
+ * Like `keepVirtualKey`, for the other workspaces: updates the virtual keys that `firstVirtualKey` created for them.
+ */
 export async function keepVirtualKeys(deps: Deps, kept: KeptVirtualKey): Promise<void> {
   const { rows } = await sql<{ workspace_id: string }>`
     select workspace_id from resource where kind = 'virtual_key' and deleted_at is null and slug = ${kept.slug}

@@ -25,10 +25,10 @@ export type VirtualKeyData = StoredCredential & {
   note: string | null;
   /** ISO 8601 with milliseconds, null for never. */
   expires_at: string | null;
-  /** Absent for none (libs/contracts/people/limits.ts). */
+  /** Absent if there are none (libs/contracts/people/limits.ts). */
   usage_limits?: UsageLimit | UsageLimit[] | null;
   rate_limits?: RateLimit[] | null;
-  /** What was used before does not count in `usage_limits`; ISO 8601. */
+  /** Usage before this time does not count towards `usage_limits`; ISO 8601. */
   usage_reset_at?: string;
 };
 
@@ -36,8 +36,9 @@ type Input = Partial<z.output<z.ZodObject<typeof virtualKeyFields>>> & { reset_u
 type Context = CheckContext<VirtualKeyData>;
 
 /**
- * A credential of a provider under a slug, with the provider's settings and address. Provider and slug never change. An
- * expired key stays in the snapshot, so that its users get an error that says so; a deleted one is gone with its credential.
+ * A provider credential under a slug, with the provider's settings and address. The provider and the slug never change.
+ * An expired key stays in the snapshot, so that its users get an error that says so. A deleted key is removed together
+ * with its credential.
  */
 export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData, LiveCredential>({
   noun: 'virtual_key',
@@ -114,7 +115,7 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
   },
 });
 
-/** For the commands that keep virtual keys beside the routes. */
+/** For commands that maintain virtual keys outside the routes. */
 export const virtualKeyModel = resourceModel([virtualKeyKind]);
 
 /** The budget and the rates of a virtual key. */
@@ -123,8 +124,8 @@ function rulesOf(row: ResourceRow<VirtualKeyData>): LimitRule[] {
 }
 
 /**
- * The active virtual keys and providers of a workspace by their slugs, as the database has them now; the slugs of deleted
- * ones are free.
+ * The active virtual keys and providers of a workspace by slug, as they are now in the database. The slugs of deleted
+ * ones can be used again.
  */
 export async function listActiveCredentials(
   db: Kysely<Database>,
@@ -153,7 +154,7 @@ async function checkNew(input: Input, context: Context): Promise<Checked<Virtual
   };
 }
 
-/** Throws as `checkChangedCredential`. */
+/** Throws the errors of `checkChangedCredential`. */
 async function checkChange(input: Input, context: Context, stored: VirtualKeyData): Promise<Checked<VirtualKeyData>> {
   const { data, ...secrets } = await checkChangedCredential(input, context, stored);
   return {
@@ -169,7 +170,7 @@ async function checkChange(input: Input, context: Context, stored: VirtualKeyDat
   };
 }
 
-/** Only what the request names. */
+/** Only the members that the request names. */
 const limitsOf = ({ usage_limits, rate_limits }: Input) =>
   asJson({ usage_limits: storedLimits(usage_limits), rate_limits }) as Pick<
     VirtualKeyData,
