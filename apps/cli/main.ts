@@ -4,7 +4,7 @@ import { printable } from './terminal/table.ts';
 import { createProgram } from './program.ts';
 
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  // EPIPE: the reader has closed the pipe, as in `sluice … | head`. It needs no message.
+  // EPIPE: the reader has closed the pipe, as in `sluice … | head`. No message is needed.
   if (error.code !== 'EPIPE') process.stderr.write(`error: ${unwritableFile('stdout', error).message}\n`);
   process.exit(1);
 });
@@ -19,7 +19,7 @@ try {
   process.exitCode = problem?.exitCode ?? 1;
 }
 
-/** Describes an error of a maintenance command: one sentence for an expected one, a stack for any other. */
+/** Describes an error of a maintenance command: an expected error in one sentence, any other with its stack. */
 async function explained(error: unknown): Promise<string> {
   const { explain } = await import('../standalone/explain.ts');
   const text = explain(error);

@@ -7,13 +7,13 @@ import { createProgram } from './program.ts';
 
 const folder = path.resolve(import.meta.dirname, '../../test/fixtures/command-line');
 
-/** Every command with the words that call it. */
+/** Every command with the words that invoke it. */
 const commandsOf = (command: Command, words: string[] = []): { command: Command; words: string[] }[] => [
   { command, words },
   ...command.commands.flatMap((each) => commandsOf(each, [...words, each.name()])),
 ];
 
-/** Those that do something, by the words that call them. A group whose options make it a command counts as one. */
+/** The words of all commands that can be run. A group whose options make it a command counts as one. */
 const callable = (): string[] =>
   commandsOf(createProgram())
     .filter(({ command }) => command.commands.length === 0 || command.options.length > 0)
@@ -51,17 +51,20 @@ test('every command takes --json, so that scripts need not know which', () => {
   const withoutJson = commandsOf(createProgram())
     .filter(({ command }) => command.commands.length === 0 && !command.options.some(({ long }) => long === '--json'))
     .map(({ words }) => words.join(' '));
-  // A shell reads its script.
+  // A shell reads the output of this command.
   expect(withoutJson).toEqual(['completion']);
 });
 
-/** Commands without a transcript, and why. */
+/** Commands without a transcript, and the reason. */
 const withoutTranscript: Readonly<Record<string, string>> = {
   restore: 'runs while no process of Sluice does: test/integration/start',
   'keys forget-master': 'as restore',
 };
 
-/** Those of labels, which have an id, and configs, which have a slug, stand for all kinds: the same lines make them. */
+/**
+ * Labels (which have an ID) and configs (which have a slug) represent all kinds: the same code defines the commands of
+ * the others.
+ */
 const ofOtherKinds = recordKinds
   .filter(({ command }) => !['labels', 'configs'].includes(command))
   .flatMap(({ command }) => ['list', 'get', 'create', 'update', 'delete'].map((verb) => `${command} ${verb}`));
@@ -82,6 +85,6 @@ test('every command has a transcript of what it prints, or a reason why not', ()
   expect(names.filter((name) => !called.has(name) && !excepted.includes(name) && !ofOtherKinds.includes(name))).toEqual(
     [],
   );
-  // An exception that is none any more is removed.
+  // An exception that is no longer needed must be removed.
   expect(excepted.filter((name) => called.has(name) || !names.includes(name))).toEqual([]);
 });

@@ -26,7 +26,7 @@ Data goes to stdout, progress and errors to stderr. A terminal gets a table,
 a pipe one JSON object per line.
 Variables: SLUICE_URL, SLUICE_API_KEY, SLUICE_PROFILE.`;
 
-/** Adds the commands that only speak HTTP, to any server. */
+/** Adds the commands that only use HTTP, with any server. */
 function addClientCommands(program: Command): void {
   program.version(version, '--version', 'print the release');
   program.addHelpText('after', exitCodeHelp);
@@ -64,7 +64,7 @@ export function createProgram(): Command {
   return program;
 }
 
-/** A command in a list of commands. `[options]` after each of them would add no information. */
+/** The term for a command in a list of commands. `[options]` after each of them would not add information. */
 const describeTerm = (command: Command): string =>
   [
     command.name(),

@@ -16,21 +16,21 @@ type Asked = {
   exchange: Exchange;
   credential: string;
   headers: IncomingHttpHeaders;
-  /** Known before anything is sent, because a header contains it. */
+  /** Known before any byte is sent, because a header contains it. */
   timing: { processingMs: number };
 };
 
-// The maximum of prompts whose calls are counted for temporary faults; more than any batch has in flight.
+// The maximum number of prompts whose calls are counted for temporary faults; more than any batch has in flight.
 const promptsMax = 200_000;
 
-/** Answers decoded calls: chooses behaviour, latency and fault by the model's name and the x-simulator-* headers. */
+/** Answers decoded calls. The model's name and the x-simulator-* headers determine the behaviour, latency and fault. */
 export function createCallAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
   const random = createRandom(1); // Latencies vary, but in the same way in every run.
   const attempts = createAttemptCounter({ promptsMax });
   return {
     /**
-     * Sends the answer: in this tick if there is no latency, otherwise it returns a promise. Throws Refusal, before
-     * anything is sent, for a fault or a latency that does not exist.
+     * Sends the answer: in this tick if there is no latency; otherwise returns a promise. Throws Refusal, before any
+     * byte is sent, for a fault or latency that does not exist.
      */
     answer({ call, wire, exchange, credential, headers, timing }: Asked): void | Promise<void> {
       const traits = readTraits(call.model);
@@ -100,14 +100,14 @@ function latencyOf(headers: IncomingHttpHeaders): Latency | undefined {
   });
 }
 
-/** Attempts are counted per prompt, `user` (so that a test can name its lines) and fault. */
+/** Attempts are counted per prompt, `user` (so that a test can distinguish its lines) and fault. */
 function promptKey({ hash, user }: Call, faultHeader: string | undefined): number {
   return user === undefined && faultHeader === undefined ? hash : hashText(`${user ?? ''}\n${faultHeader ?? ''}`, hash);
 }
 
 /**
- * Decides for each call whether a fault happens. Counts the calls of each prompt if that is needed. Beyond `promptsMax`
- * prompts, the oldest are forgotten and start again.
+ * Decides for each call whether a fault happens, and counts the calls of each prompt if necessary. Beyond `promptsMax`
+ * prompts, the counts of the oldest are dropped, so those prompts start again.
  * @testOnly
  */
 export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
@@ -133,7 +133,7 @@ export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
           return attempt <= occasion.attempts ? attempt : undefined;
         }
         case 'flaky': {
-          // Odd calls are drawn again from prompt and number; even ones always succeed.
+          // For odd calls, the result is drawn from the prompt and the call's number; even calls always succeed.
           const attempt = count(prompt);
           return attempt % 2 === 1 && draw(prompt, attempt) < occasion.percent ? attempt : undefined;
         }

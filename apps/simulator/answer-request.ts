@@ -13,7 +13,7 @@ import { Refusal, type Call, type Failure, type Received, type Route, type WireF
 import { describeFaults } from './faults/faults.ts';
 import { latencyForm } from './faults/latency.ts';
 
-/** Answers every request of one simulator: checks route, key and limit, then answers the call (answer-call.ts). */
+/** Answers every request to one simulator: checks the route, key and limit, then answers the call (answer-call.ts). */
 export function createRequestAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
   const calls = createCallAnswerer({ options, stats });
   const wireOf = createWireFinder(options);
@@ -101,7 +101,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     exchange.reset();
   };
 
-  /** The simulator's own routes, which need no key. */
+  /** The simulator's own routes, which do not require a key. */
   const answerOwn = (request: IncomingMessage, response: ServerResponse, method: string, path: string): void => {
     const route = path === redirectedPath ? redirectedPath : `${method} ${path}`;
     const own = ownRoutes.get(route);

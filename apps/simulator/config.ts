@@ -71,7 +71,9 @@ const schema = SimulatorConfig.transform((env) => ({
   },
 }));
 
-/** The simulator's configuration from the environment. Throws ConfigurationError, naming every unusable variable. */
+/**
+ * Reads the simulator's configuration from the environment. Throws ConfigurationError that lists all invalid variables.
+ */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): z.output<typeof schema> {
   return readEnv(schema, env);
 }

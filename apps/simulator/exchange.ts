@@ -8,7 +8,7 @@ export type Exchange = ReturnType<typeof createExchange>;
 type Context = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
 
 /**
- * Handles one request to its end. `headers` (flat names and values) are sent with every status. When the client
+ * Handles one request from start to end. `headers` (flat names and values) are sent with every status. When the client
  * disconnects or the simulator stops, pauses end early and no further bytes are written. Clients that disconnect early
  * are counted.
  */
@@ -37,7 +37,7 @@ export function createExchange(
   return {
     requestId,
     isClosed: () => closed,
-    /** Sends status and headers; the body follows by `write` and `end`. */
+    /** Sends the status and headers; the body follows through `write` and `end`. */
     head,
     /** Sends a whole reply in this turn of the event loop. */
     reply(
@@ -56,7 +56,8 @@ export function createExchange(
       sendTogether(response, bytes);
     },
     /**
-     * Writes a piece. Resolves with true when the next piece can follow, with false when the client has disconnected.
+     * Writes a piece. Resolves with true when the next piece can follow, and with false when the client has
+     * disconnected.
      */
     async write(piece: string | Uint8Array): Promise<boolean> {
       if (closed) return false;
@@ -99,7 +100,7 @@ export function createExchange(
   };
 }
 
-// A socket that fails while being written to also closes, and the exchange listens to that.
+// A socket that fails during a write also closes, and the exchange handles its close event.
 function ignore(): void {}
 
 function bytesOf(body: Uint8Array): Buffer {

@@ -11,12 +11,13 @@ export type SimulatorOptions = {
   latency: Latency;
   /** The speed of a streamed answer; 0 sends it immediately. */
   tokensPerSecond: number;
-  /** The only key that is accepted; absent: any key but `invalid`. */
+  /** The only accepted key; absent: any key except `invalid`. */
   requiredKey: Secret | undefined;
-  /** A limit that is enforced for each key; 0: none. */
+  /** A limit that is enforced for each key; 0: no limit. */
   requestsPerMinute: number;
   /**
-   * Count the calls of each `user` or prompt in GET /stats; a single request can enable this with x-simulator-count.
+   * Whether GET /stats counts the calls of each `user` or prompt; a single request can enable this with
+   * x-simulator-count.
    */
   countCalls: boolean;
   countedKeysMax: number;
@@ -28,8 +29,8 @@ export type SimulatorOptions = {
   /** How long `stop` waits for answers in flight before it closes their connections. */
   drainMs: number;
   /**
-   * Throws Refusal for a request that the provider would refuse. Tests of our adapters have one (test/conformance/strict);
-   * without it, the simulator reads what it needs.
+   * Throws Refusal for a request that the provider would refuse. Tests of our adapters set it
+   * (test/conformance/strict); without it, the simulator reads only the members that it needs.
    */
   check?: ((route: string, received: Received) => void | Promise<void>) | undefined;
   clock: Clock;

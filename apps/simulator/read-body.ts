@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './wire/wire-format.ts';
 
-/** A JSON body; `text` is exactly the received text. */
+/** A JSON body; `text` is the exact text that was received. */
 export type Body = { text: string; json: Record<string, unknown> };
 
 // How long a client can continue to send a rejected body, so that it can still read the error.
@@ -10,7 +10,7 @@ const drainMs = 1_000;
 const nothing = Buffer.alloc(0);
 
 /**
- * Reads a body of at most `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413).
+ * Reads a body of up to `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413).
  * Never calls back if the client disconnects.
  */
 export function readBody(request: IncomingMessage, maxBytes: number, done: (body: Buffer | Refusal) => void): void {

@@ -2,7 +2,7 @@ import { parseFaultName, type Fault } from './faults/faults.ts';
 import { parseLatency, type Latency } from './faults/latency.ts';
 import type { Behaviour } from './model/generate.ts';
 
-/** The traits of the simulation that a model's name contains. */
+/** The traits of the simulation that a model's name specifies. */
 export type Traits = {
   behaviour: Behaviour;
   latency: Latency | undefined;
@@ -15,7 +15,7 @@ export type Traits = {
 };
 
 const tokensMax = 100_000;
-// Few names are in use; a caller that makes up names must not fill the memory.
+// Few names are in use, and a caller that invents names must not fill the memory.
 const cachedNamesMax = 1_000;
 const cachedNameLengthMax = 256;
 const cache = new Map<string, Traits>();

@@ -1,14 +1,16 @@
 import type { Exchange } from './exchange.ts';
 import type { Frame } from './wire/wire-format.ts';
 
-/** Frames are gathered into writes of about this size: fewer system calls, and back-pressure still bounds memory. */
+/**
+ * Frames are combined into writes of about this size: this reduces system calls, and back-pressure still limits memory.
+ */
 const writeSize = 32_768;
 
 export type StreamOptions = {
   contentType: string;
   /** 0: as fast as the client reads. Otherwise one frame (a token) at a time, on a fixed schedule. */
   tokensPerSecond: number;
-  /** Never ends the response, although everything was sent. */
+  /** Does not end the response, even after all frames were sent. */
   holdOpen?: boolean;
 };
 
@@ -25,7 +27,7 @@ export function sendBody(
   exchange.reply(200, contentType, body, headers);
 }
 
-/** Streams the frames. An unpaced stream of ordinary size is sent whole in this tick. */
+/** Streams the frames. An unpaced stream of normal size is sent whole in this tick. */
 export function sendFrames(exchange: Exchange, frames: Iterable<Frame>, options: StreamOptions): void | Promise<void> {
   if (exchange.isClosed()) return undefined;
   exchange.head(200, ['content-type', options.contentType, ...streamHeaders]);
@@ -85,7 +87,7 @@ async function sendPaced(exchange: Exchange, frames: Iterable<Frame>, options: S
   const startedAt = performance.now();
   let sent = 0;
   for (const text of frames) {
-    // Measured from the start, not from the last frame, so that late timers do not add up.
+    // Measured from the start, not from the last frame, so that delays of timers do not add up.
     const dueMs = startedAt + (sent * 1_000) / options.tokensPerSecond - performance.now();
     if (dueMs >= 1 && !(await exchange.pause(dueMs))) return;
     if (!(await exchange.write(text))) return;

@@ -7,7 +7,7 @@ import type { SimulatorOptions } from './options.ts';
 import { createStats, type StatsSnapshot } from './stats.ts';
 
 export type Simulator = {
-  /** Listens; `url` has no trailing slash and no /v1. Rejects when the address is in use. */
+  /** Starts listening; `url` has no trailing slash and no /v1. Rejects if the address is in use. */
   start(): Promise<{ url: string }>;
   /** Stops listening, lets answers in flight finish for `drainMs`, then closes every connection. Idempotent. */
   stop(): Promise<void>;

@@ -37,13 +37,13 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       openRequests++;
       requests.set(route, (requests.get(route) ?? 0) + 1);
     },
-    /** The status was sent; the answer may still be in flight. */
+    /** The status was sent; the answer can still be in flight. */
     answered(route: string, status: number): void {
       let byStatus = statuses.get(route);
       if (byStatus === undefined) statuses.set(route, (byStatus = new Map()));
       byStatus.set(status, (byStatus.get(status) ?? 0) + 1);
     },
-    /** The answer is over; `aborted` if the client disconnected before that. */
+    /** The answer has ended; `aborted` if the client disconnected before that. */
     finished(aborted: boolean): void {
       openRequests--;
       if (aborted) abortedRequests++;
@@ -64,7 +64,7 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       calls: Object.fromEntries(calls),
       calls_dropped: callsDropped,
     }),
-    /** Resets all counts; open requests stay counted as open. */
+    /** Resets all counts; open requests are still counted as open. */
     reset(): void {
       requests.clear();
       statuses.clear();

@@ -87,7 +87,7 @@ export function noteFailureCommands({ id, request_counts: { failed } }: Batch): 
   note(`To retry them: sluice batch retry ${id}`);
 }
 
-/** Prints why lines failed, by cause. If the server cannot tell, the command continues without the causes. */
+/** Prints why lines failed, by cause. If the server cannot report the causes, the command continues without them. */
 export async function explainFailures(client: Client, { id, request_counts: { failed } }: Batch): Promise<void> {
   if (failed === 0) return;
   try {

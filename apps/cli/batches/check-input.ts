@@ -7,7 +7,7 @@ export type CheckedInput = {
   file: string;
   bytes: number;
   lines: number;
-  /** Hex. */
+  /** As a hex string. */
   sha256: string;
   /** The `url` of all lines. */
   endpoint: string;
@@ -15,13 +15,16 @@ export type CheckedInput = {
 
 const lineBytesMax = 16 * 1_048_576;
 const problemsMax = 20;
-/** Ids are compared up to this many lines; the server compares all. A 48-bit number for each takes about 80 MB. */
+/**
+ * IDs are compared up to this many lines; the server compares all of them. A 48-bit number per ID takes about 80 MB in
+ * total.
+ */
 const comparedMax = 2_000_000;
 
 /**
  * Reads an input file of a batch and checks what can be checked without the server: each line is a JSON object with
- * `custom_id`, `method`, `url` and `body`, the ids differ, and all lines have one url. Throws CliError with the first 20
- * problems by line.
+ * `custom_id`, `method`, `url` and `body`, the IDs are unique, and all lines have the same URL. Throws CliError with
+ * the first 20 problems by line.
  */
 export async function checkInput(file: string, onProgress: (bytes: number, of: number) => void): Promise<CheckedInput> {
   const found = await stat(file).catch((error: unknown) => {
@@ -67,7 +70,9 @@ export async function checkInput(file: string, onProgress: (bytes: number, of: n
   return { file, bytes, lines, sha256: sha256.digest('hex'), endpoint: endpoint ?? '' };
 }
 
-/** Two ids can share their short hash, so the lines of those that do are read again, and the ids themselves compared. */
+/**
+ * Two IDs can share their short hash, so the lines with a shared hash are read again, and their full IDs are compared.
+ */
 async function findRepeated(file: string, short: ReadonlySet<number>, report: (line: number, text: string) => void) {
   const first = new Map<string, number>();
   for await (const { text, number } of linesOf(file, () => undefined)) {
@@ -85,7 +90,7 @@ async function findRepeated(file: string, short: ReadonlySet<number>, report: (l
 
 const shortHash = (text: string): number => hash('sha256', text, 'buffer').readUIntBE(0, 6);
 
-/** The ID and URL of a request, or what is wrong with the line. */
+/** The ID and URL of a request, or a description of the line's problem. */
 function readRequest(text: string): { customId: string; url: string } | string {
   let request: Record<string, unknown>;
   try {

@@ -71,7 +71,7 @@ export function describeEnd(batch: Batch): string[] {
   ];
 }
 
-/** The exit code for the way a batch ended. */
+/** Returns the exit code for a batch that has ended. */
 export function exitCodeFor(batch: Batch): number {
   if (batch.status !== 'completed') return exitCodes.notCompleted;
   return batch.request_counts.failed > 0 ? exitCodes.failedLines : 0;

@@ -12,7 +12,9 @@ export type Downloaded = { bytes: number; lines: number };
 type Options = {
   onProgress?: (bytes: number, of: number) => void;
   signal?: AbortSignal;
-  /** Where the file is, with its query. Default: the content of a file of the server. Otherwise no part is kept. */
+  /**
+   * The path of the file, with its query. Default: the content of a file on the server. With a path, no part is kept.
+   */
   path?: string;
 };
 
@@ -77,7 +79,7 @@ async function writePiece(target: Writable, piece: Uint8Array): Promise<void> {
 
 const keptHint = 'The downloaded part is kept. To resume, repeat the command.';
 
-/** Opens a file, lets `work` write it, and closes it. Throws CliError if that fails, and what `work` throws. */
+/** Opens a file, lets `work` write it, and closes it. Throws CliError if that fails, and the errors of `work`. */
 async function write(
   file: string,
   flags: 'a' | 'w',
@@ -86,7 +88,7 @@ async function write(
 ): Promise<void> {
   const stream = createWriteStream(file, { flags });
   const closed = new Promise<void>((resolve) => stream.once('close', resolve));
-  stream.on('error', () => undefined); // it is in `errored`
+  stream.on('error', () => undefined); // the error is in `errored`
   try {
     await once(stream, 'open');
     await work(stream);
@@ -100,8 +102,8 @@ async function write(
 }
 
 /**
- * Reads a file of the server piece by piece without storing it, and resumes and checks it as `download` does. Throws what
- * `download` throws, possibly after calls of `onPiece`.
+ * Reads a file of the server piece by piece without storing it, and resumes and checks it as `download` does. Throws
+ * the errors of `download`, possibly after calls of `onPiece`.
  */
 export async function readThrough(
   client: Client,
@@ -124,7 +126,7 @@ export async function readThrough(
 class Progress {
   bytes = 0;
   lines = 0;
-  /** Of the whole file; null until the server sends it. */
+  /** The digest of the whole file; null until the server sends it. */
   digest: string | null = null;
   readonly #hash: Hash = createHash('sha256');
 

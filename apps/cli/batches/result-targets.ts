@@ -18,7 +18,7 @@ export async function checkTargets(
     if (target === undefined) continue;
     const found = await stat(target).catch(() => null);
     if (found?.isDirectory()) throw new CliError(`${target} is a folder. Name a file in it.`);
-    // Devices and pipes, such as /dev/null, can be written to by several.
+    // Several outputs can be written to the same device or pipe, such as /dev/null.
     const identity = await identityOf(target);
     if (found === null || found.isFile()) {
       const taker = taken.get(identity);
@@ -35,7 +35,7 @@ export async function checkTargets(
   }
 }
 
-/** Equal for two names of one file. */
+/** Returns the same value for two names of the same file. */
 async function identityOf(file: string): Promise<string> {
   const found = await stat(file, { bigint: true }).catch(() => null);
   return found === null ? path.resolve(file) : `${found.dev} ${found.ino}`;

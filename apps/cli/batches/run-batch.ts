@@ -36,8 +36,9 @@ export type RunOptions = ClientOptions &
 type Remembered = { run: string; batch_id: string | null };
 
 /**
- * Checks an input file, uploads it, creates a batch, watches it and delivers its results. The same command with the same file and
- * options resumes the batch of the previous run, wherever that stopped. Throws CliError, ApiError, UnreachableError.
+ * Checks an input file, uploads it, creates a batch, watches it and delivers its results. Running the same command with
+ * the same file and options resumes the previous run's batch at the point where that run stopped. Throws CliError,
+ * ApiError, UnreachableError.
  */
 export async function runBatch(file: string, options: RunOptions): Promise<void> {
   const client = await connect(options);
@@ -88,7 +89,7 @@ export async function readInput(file: string): Promise<CheckedInput> {
 
 export type BatchOptions = Pick<RunOptions, 'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget'>;
 
-/** The body of a batch of this input, without its file. */
+/** The request body for a batch with this input, except for its file. */
 export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
   endpoint: input.endpoint,
   completion_window: options.window,
@@ -166,7 +167,8 @@ async function openMemory(
     const { run, batch_id: batchId } = JSON.parse(await readFile(file, 'utf8')) as Partial<Remembered>;
     if (typeof run === 'string') remembered = { run, batch_id: typeof batchId === 'string' ? batchId : null };
   } catch {
-    // None yet, or damaged: the Idempotency-Keys, which follow from the file alone, still find the first run for a day.
+    // The file does not exist yet or is damaged. The Idempotency-Keys depend only on the input file, so they still find
+    // the first run for a day.
   }
   return {
     remembered,

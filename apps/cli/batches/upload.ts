@@ -11,7 +11,7 @@ export type FileObject = { id: string; bytes: number; created_at: number; filena
 type UploadOptions = {
   purpose: string;
   filename?: string;
-  /** Of the file, 64 hex digits, if it is already known. */
+  /** The hash of the file, 64 hex digits, if it is already known. */
   sha256?: string;
   /** For files sent in one piece: repeating it with the same key does not create a second file. */
   idempotencyKey?: string;
@@ -21,17 +21,16 @@ type UploadOptions = {
 type Part = { id: string; bytes: number; sha256: string };
 type Upload = { id: string; file: FileObject | null; parts?: Part[] };
 
-/** Larger files go in parts of this size, of which one is in memory. */
+/** Larger files are sent in parts of this size, one of which is in memory at a time. */
 const partBytes = 16 * 1_048_576;
 const pieceBytes = 262_144;
 const howToResume = 'To resume, repeat the command within an hour.';
-/** Of one request; the server disconnects a client that sends too slowly long before. */
+/** The timeout for one request. The server disconnects a client that sends too slowly long before that. */
 const sendTimeoutMs = 1_800_000;
 
 /**
- * Uploads a file of any size. An interrupted upload in parts resumes when the same file is uploaded again within an hour,
- * even after a kill: the server knows its hash and parts. Throws ApiError, UnreachableError,
- * CliError.
+ * Uploads a file of any size. An upload in parts that was interrupted, even by a kill, resumes when the same file is
+ * uploaded again within an hour: the server knows its hash and parts. Throws ApiError, UnreachableError, CliError.
  */
 export async function upload(client: Client, file: string, options: UploadOptions): Promise<FileObject> {
   const found = await stat(file).catch((error: unknown) => {

@@ -6,7 +6,10 @@ import { readPieces, type Client } from '../server/http-client.ts';
 import { note } from '../terminal/output.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
 
-/** How the files of a batch compare. `missing` to `miscounted` are 0 where every line of the input has one result. */
+/**
+ * The result of comparing the files of a batch. `missing` to `miscounted` are 0 if every line of the input has one
+ * result.
+ */
 export type BatchCheck = {
   batch_id: string;
   equal: boolean;
@@ -21,7 +24,10 @@ export type BatchCheck = {
   unknown: number;
   /** The number of lines by which the files differ from the counts of the batch. */
   miscounted: number;
-  /** Events of the batch whose `results_root` is that of their lines in the files; null: the key cannot read events. */
+  /**
+   * The number of the batch's events whose `results_root` matches their lines in the files; null: the key cannot read
+   * events.
+   */
   roots: number | null;
   /** Differences from the events. */
   violations: string[];
@@ -33,15 +39,15 @@ const lineBytesMax = 64 * 1_048_576;
 const linesMax = 5_000_000;
 
 /**
- * Compares the files of a batch that has ended: each line of the input must be in exactly one of output and error file, and
- * the batch must count them so, and each event that settled lines must have the root of their bytes. Every file is checked by its SHA-256. Throws CliError for a batch that has not ended or whose
- * files are gone.
+ * Compares the files of a batch that has ended: each line of the input must be in exactly one of the output and error
+ * files, the batch's counts must match, and each event that settled lines must have the root of their bytes. The
+ * SHA-256 of every file is checked. Throws CliError for a batch that has not ended or whose files were deleted.
  */
 export async function verifyBatch(client: Client, batch: Batch, signal: AbortSignal): Promise<BatchCheck> {
   if (!hasEnded(batch) || batch.status === 'failed') {
     throw new CliError(`The batch is ${batch.status}, so there are no results to verify.`);
   }
-  // Each line of the input is `false` until its result was seen.
+  // The value for each line of the input is `false` until its result has been found.
   const lines = new Map<number, boolean>();
   const check: BatchCheck = {
     batch_id: batch.id,

@@ -4,7 +4,7 @@ import { readPieces, type Client } from '../server/http-client.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
 import { formatDollars, formatDuration, formatTime } from '../terminal/quantities.ts';
 
-/** What the commands read of a batch. */
+/** The members of a batch that the commands read. */
 export type Batch = {
   id: string;
   endpoint: string;
@@ -44,9 +44,9 @@ export const readBatch = async (client: Client, id: string, signal?: AbortSignal
 
 const pollMinMs = 500;
 const pollMaxMs = 5_000;
-/** The batch is read at most this often, however many events there are. */
+/** The batch is read at most this often, no matter how many events arrive. */
 const readEveryMs = 500;
-/** Give up if the server does not answer for this long. */
+/** The command gives up if the server does not answer for this long. */
 const unavailableMaxMs = 300_000;
 const retryEveryMs = 3_000;
 /** An interrupted event stream is reopened after this long. */
@@ -55,8 +55,9 @@ const reopenMs = 5_000;
 const rateWindowMs = 20_000;
 
 /**
- * Shows the progress of a batch on stderr until it has ended; returns it then. Events of the server trigger a look; if
- * the key cannot read them (`audit.read`), the batch is polled at growing intervals. Rejects with the reason of `signal`.
+ * Shows the progress of a batch on stderr until it has ended, and then returns it. An event from the server causes the
+ * batch to be read again; if the key cannot read events (`audit.read`), the batch is polled at growing intervals.
+ * Rejects with the reason of `signal`.
  */
 export async function watchBatch(client: Client, id: string, signal: AbortSignal): Promise<Batch> {
   // If the server is unavailable at the start, its address is probably wrong.
@@ -90,9 +91,9 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
   }
 }
 
-/** Shorter waits are not worth a sentence. */
+/** Shorter waits are not reported. */
 const sayAfterMs = 4_000;
-/** A cause that comes and goes is repeated after this long. */
+/** A recurring cause is reported again after this long. */
 const repeatWaitMs = 60_000;
 
 /** Returns the sentences about waits that have lasted for a while and were not reported before. */
@@ -115,10 +116,10 @@ function createWaitNews(): (batch: Batch, nowMs: number) => string[] {
   };
 }
 
-/** Without the number of lines, which changes all the time. */
+/** Excludes the number of lines, because it changes all the time. */
 const causeOf = ({ reason, message }: BatchWait): string => `${reason} ${message.replace(/^\d+ lines? /, '')}`;
 
-/** Why lines wait, when they are called next, and when the batch expires: one sentence each. */
+/** Describes why lines wait, when they will be called next, and when the batch expires, in one sentence each. */
 export function describeWait({ id, expires_at: end }: Batch, { reason, message, until }: BatchWait): string {
   return [
     message,
@@ -128,7 +129,7 @@ export function describeWait({ id, expires_at: end }: Batch, { reason, message, 
   ].join(' ');
 }
 
-/** Waits for a server that restarts: the batch itself does not need this process. */
+/** Waits for a server that restarts; the batch itself does not depend on this process. */
 async function readPatiently(
   client: Client,
   id: string,
@@ -154,7 +155,7 @@ async function readPatiently(
   }
 }
 
-/** Lines a second; null before there is any progress to count. */
+/** Lines per second; null until there is progress to measure. */
 function rateOf(samples: readonly { atMs: number; done: number }[]): number | null {
   const [first, last] = [samples[0], samples.at(-1)];
   if (!first || !last || last.done <= first.done) return null;
@@ -179,7 +180,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
   return barOf(done, total) + [...(batch.status === 'in_progress' ? [] : [batch.status]), ...facts].join('  ');
 }
 
-/** Wakes on each event of the batch. `isOpen` tells whether the event stream is open. */
+/** Wakes on each event of the batch. `isOpen` shows whether the event stream is open. */
 function wakeOnEvents(client: Client, id: string, signal: AbortSignal) {
   let isOpen = false;
   let isPending = false;

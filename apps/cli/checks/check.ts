@@ -6,7 +6,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 /** A consistency check of the database and files of an installation. `checks.ts` lists all of them. */
 export type Check = {
   name: string;
-  /** What is true if the check passes, in a few words. */
+  /** A few words that describe the state if the check passes. */
   summary: string;
   /** Whether `repair` changes anything. */
   canRepair: boolean;
@@ -27,17 +27,17 @@ export type CheckOptions = {
 };
 
 export type CheckResult = {
-  /** How much was compared and how much of it is wrong, by plural nouns such as `missing_rows`. */
+  /** How much was compared and how much of it is wrong, keyed by plural nouns such as `missing_rows`. */
   counts: Record<string, number>;
   findings: Finding[];
 };
 
-/** `note`: worth knowing, but not wrong. */
+/** `note`: noteworthy, but not wrong. */
 export type Finding = { state: 'problem' | 'repaired' | 'note'; subject: string; message: string };
 
 export type CheckReport = CheckResult & {
   check: string;
-  /** Whether no problem is left. */
+  /** Whether no problem remains. */
   ok: boolean;
   /** The number of findings beyond the first `findingsMax`. */
   omitted: number;
@@ -75,12 +75,12 @@ export async function runChecks(
   return reports;
 }
 
-/** `events: 2, missing rows: 1`, without those that are zero. */
+/** Returns text such as `events: 2, missing rows: 1`, without the counts that are zero. */
 export const describeCounts = (counts: CheckResult['counts']): string =>
   Object.entries(counts)
     .filter(([, count]) => count > 0)
     .map(([noun, count]) => `${noun.replaceAll('_', ' ')}: ${count}`)
     .join(', ');
 
-/** One line of text. */
+/** The finding as one line of text. */
 export const describeFinding = ({ subject, message }: Finding): string => `${subject}: ${message}`;

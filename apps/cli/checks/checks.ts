@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Check, Finding } from './check.ts';
 
-// The help lists these checks, so this file loads what a check needs only when it runs.
+// The help lists these checks, so this file loads the code of each check only when it runs.
 
 const records: Check = {
   name: 'records',

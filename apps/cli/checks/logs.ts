@@ -1,7 +1,7 @@
 import { checkRequestLog, gapsMax, type CheckedProcess } from '#libs/request-log/audit/check-log.ts';
 import type { CheckContext, CheckOptions, CheckResult, Finding } from './check.ts';
 
-/** Compares the request log with what the processes that wrote it have reported. */
+/** Compares the request log with the reports of the processes that wrote it. */
 export async function checkLogs({ db, onProgress }: CheckContext, { since }: CheckOptions): Promise<CheckResult> {
   const { processes, idleProcesses, rows, missing, days } = await checkRequestLog(db, { since, onDay: onProgress });
   const countState = (state: CheckedProcess['state']): number =>

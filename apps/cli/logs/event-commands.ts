@@ -28,7 +28,7 @@ const columns: readonly Column<Event>[] = [
   ['by', ({ metadata }) => metadata.actor.id, { spare: 2 }],
   ['data', ({ data }) => data, { spare: 3 }],
 ];
-/** For one record, which each row does not repeat. */
+/** The columns for the history of one record, which omit the record because it is the same in each row. */
 const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
 /** Adds `sluice events list|show|replay|tail`. */

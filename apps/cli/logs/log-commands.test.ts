@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createNewCalls } from './log-commands.ts';
 
-/** A log, newest first, and looks at it. */
+/** A log, newest first, and a function that polls it. */
 function setUp(...ids: string[]) {
   const log = ids.map((id) => ({ id }));
   const notes: string[] = [];

@@ -37,7 +37,7 @@ const columns: readonly Column<Log>[] = [
   ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],
 ];
 
-/** A call without empty members and without members that repeat others for other clients. */
+/** Returns a call without empty members and without the duplicate members that exist for other clients. */
 function readable({ _id, metrics: _metrics, ...log }: Record<string, unknown>): object {
   const hasSomething = (value: unknown): boolean =>
     typeof value === 'object' && value !== null ? Object.values(value).some(hasSomething) : (value ?? '') !== '';
@@ -163,7 +163,7 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
   }
 }
 
-/** Per poll: more calls than a person can read are left out, with a message. */
+/** The limit per poll: more calls than a person can read are left out, with a message. */
 const shownMax = 500;
 
 /**

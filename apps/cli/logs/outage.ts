@@ -24,7 +24,7 @@ export function createOutage() {
       await wait(waitMs, undefined, { signal });
       waitMs = Math.min(waitMs * 2, longestWaitMs);
     },
-    /** `what` ends the message. */
+    /** `what` completes the message. */
     isOver(what: string): void {
       if (isUnavailable) note(`The server is available again; ${what}.`);
       isUnavailable = false;

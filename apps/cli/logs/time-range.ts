@@ -2,7 +2,7 @@ import { InvalidArgumentError } from 'commander';
 
 const unitMs: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** `30m`, `24h` or `7d` before now, or a time itself, as ISO 8601. Throws InvalidArgumentError. */
+/** Converts `30m`, `24h` or `7d` (before now) or a point in time to ISO 8601. Throws InvalidArgumentError. */
 export function toMoment(text: string): string {
   const [, count, unit = ''] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
   const ms = count === undefined ? Date.parse(text) : Date.now() - Number(count) * (unitMs[unit] ?? Number.NaN);

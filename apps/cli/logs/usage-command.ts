@@ -9,7 +9,7 @@ import { toMoment } from './time-range.ts';
 
 type Group = Record<string, string | number | null>;
 
-/** The groupings, with their paths. The first of `names` that a group has is its name. */
+/** The groupings, with their paths. A group is named by the first of `names` that it has. */
 const groupings: Record<string, { path: string; names: readonly string[] }> = {
   model: { path: 'model', names: ['ai_model'] },
   key: { path: 'api_key', names: ['api_key_name', 'api_key'] },

@@ -2,7 +2,10 @@ import { z } from 'zod';
 import { platformFields } from '../../platform/config.ts';
 import { WorkerConfig } from '../../worker/config.ts';
 
-/** Variables that the commands read. All are optional here; a command that needs one reports it. */
+/**
+ * The variables that the commands read. All are optional here; a command reports an error if one that it needs is
+ * missing.
+ */
 export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),

@@ -5,10 +5,13 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { print, toJson } from '../terminal/output.ts';
 
-// Maintenance commands use the database. They load their code when they run, so that the commands that only speak HTTP
-// start quickly.
+// Maintenance commands use the database. They load their code when they run, so that commands that only use HTTP start
+// quickly.
 
-/** What a command prints: `text` lines or, with `--json`, `json` values, of which texts are JSON already. If `ok` is false, it exits with status 1. */
+/**
+ * The output of a command: `text` lines or, with `--json`, `json` values; strings among these are already JSON. If `ok`
+ * is false, the command exits with status 1.
+ */
 export type Outcome = { text: readonly string[]; json: readonly unknown[]; ok?: boolean };
 
 type Work<Options> = {
@@ -24,7 +27,7 @@ type Texts = { description: string; json: string };
 
 const toLine = (value: unknown): string => (typeof value === 'string' ? value : toJson(value));
 
-/** Adds a command that works on the migrated database. It sets no time limits, because it may read whole tables. */
+/** Adds a command that works on the migrated database. It sets no time limits, because it can read whole tables. */
 export function databaseCommand<Options = object>(
   parent: Command,
   usage: string,
@@ -43,7 +46,7 @@ export function databaseCommand<Options = object>(
   });
 }
 
-/** Adds a command that opens the database itself. With `mayCreate`, an embedded database is created if there is none. */
+/** Adds a command that opens the database itself. With `mayCreate`, an embedded database is created if none exists. */
 export function operatorCommand<Options = object>(
   parent: Command,
   usage: string,

@@ -21,14 +21,14 @@ export type Diagnosis = { check: string; state: 'ok' | 'warning' | 'problem'; me
 
 /** Enough for the results of a large batch. */
 const freeBytesMin = 2 * 1_073_741_824;
-/** The API alone can have 4,096 connections to providers, plus those of its clients. */
+/** The API alone can have 4,096 connections to providers, in addition to those of its clients. */
 const openFilesMin = 16_384;
 const databaseTimeoutMs = 10_000;
 const lagSecondsMax = 60;
 
 /**
- * Checks a server on its own machine: its files, system limits and database. Changes nothing. Expects the same environment
- * as the processes of the server.
+ * Checks a server on its own machine: its files, system limits and database. Does not change anything. Expects the same
+ * environment as the processes of the server.
  */
 export async function* checkLocal(): AsyncGenerator<Diagnosis> {
   yield await attempt(
@@ -136,9 +136,9 @@ async function checkOpenFiles(): Promise<string> {
 
 /**
  * The database that a command uses: DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
- * embedded one in the data directory, which is started for the command. `close` stops what was started.
- * Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise a command in the wrong directory would
- * report on a new, empty database.
+ * embedded one in the data directory, which is started for the command. `close` stops the database if it was started
+ * here. Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise, a command in the wrong
+ * directory would report on a new, empty database.
  */
 export async function openDatabaseUrl(
   options: { mayCreate: boolean },

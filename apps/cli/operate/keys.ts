@@ -30,8 +30,8 @@ export async function readMasterKeys(): Promise<MasterKeys> {
 }
 
 /**
- * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the one
- * that the database was set up with.
+ * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the
+ * one with which the database was set up.
  */
 export async function rewrapKeys(db: Kysely<Database>, onProgress: (rewrapped: number) => void): Promise<RewrapReport> {
   const masterKeys = await readMasterKeys();
@@ -39,7 +39,7 @@ export async function rewrapKeys(db: Kysely<Database>, onProgress: (rewrapped: n
   return await rewrapSecrets({ db, secrets: createSecrets({ masterKeys }), masterKeys, onProgress });
 }
 
-/** The result of a rewrap as text, one line each. */
+/** The result of a rewrap as lines of text. */
 export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
   const lines = [`${rewrapped} secrets encrypted with the newest master key`];
   const rest = Object.entries(left).map(([id, count]) => `  ${count} need the master key with the ID ${id}`);
@@ -52,8 +52,9 @@ export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
 }
 
 /**
- * Lets the database accept another master key, because the previous one is lost. Returns how many secrets can no longer be
- * read, by the ID of the key that they need. Throws ConfigurationError while a process of Sluice runs: it still has the key.
+ * Makes the database accept another master key because the previous one is lost. Returns how many secrets can no longer
+ * be read, by the ID of the key that they need. Throws ConfigurationError while a process of Sluice runs, because it
+ * still has the key.
  */
 export async function forgetMasterKey(db: Kysely<Database>, applicationName: string): Promise<SecretsByMasterKey> {
   await assertAlone(db, applicationName);
@@ -73,7 +74,7 @@ export async function makeAdminKey(
   db: Kysely<Database>,
   { workspace, name }: { workspace: string | null; name: string },
 ): Promise<{ id: string; workspaceId: string; key: Secret }> {
-  await raiseEpochAfterRestore(db); // this command may be the first to run after a restore
+  await raiseEpochAfterRestore(db); // this command can be the first to run after a restore
   const metadata = { actor: { type: 'system' as const, id: 'cli' } };
   return await createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
 }

@@ -3,7 +3,7 @@ import { listConnectedSessions, type ConnectedSession } from '#libs/database/con
 import type { Database } from '#libs/database/schema.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
-/** A starting process waits in one of these sessions. It has not read anything yet. */
+/** A starting process waits in one of these sessions and has not read any data yet. */
 const startingApplications: ReadonlySet<string> = new Set(['sluice-start', 'sluice-migrate']);
 
 /** The sessions of running processes, except the command with this application name. */
@@ -12,7 +12,7 @@ export const listRunning = async (db: Kysely<Database>, applicationName: string)
     ({ application }) => !startingApplications.has(application),
   );
 
-/** Throws ConfigurationError, which lists them, while processes of Sluice are connected. */
+/** Throws ConfigurationError while processes of Sluice are connected, and lists them. */
 export async function assertAlone(db: Kysely<Database>, applicationName: string): Promise<void> {
   const running = await listRunning(db, applicationName);
   if (running.length === 0) return;

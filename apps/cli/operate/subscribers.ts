@@ -25,7 +25,7 @@ export async function rebuildFromLog(
 const unknown = (name: string): ConfigurationError =>
   new ConfigurationError(`There is no subscriber ${name}. To list them: sluice subscribers list`);
 
-/** One line of text. */
+/** The state of a subscriber as one line of text. */
 export function describeSubscriber(state: SubscriberState): string {
   const { name, eventsBehind, secondsBehind, failures, lastError, retryAt } = state;
   const many = eventsBehind >= eventsBehindMax ? ' or more' : '';

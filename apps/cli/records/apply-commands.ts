@@ -97,7 +97,7 @@ function readTokenCounts(
 type Operation = { requestBody?: { content?: Record<string, { schema?: unknown }> } };
 type Document = { paths: Record<string, Record<string, Operation>>; components: { schemas: Record<string, unknown> } };
 
-/** Aliases of other members, and the place of the record. */
+/** Aliases of other members, and the workspace or organisation of the record. */
 const leftOut: ReadonlySet<string> = new Set(['isDefault', 'slug', 'workspace_id', 'organisation_id']);
 
 /** The next reset of a budget changes over time: in a file, it would be a permanent difference. */

@@ -18,7 +18,7 @@ export type Step = {
   name: string;
   changes: FieldChange[];
   wanted: WantedRecord | null;
-  /** What addresses the record; null before it exists. */
+  /** The ID or slug that addresses the record; null before it exists. */
   address: string | null;
 };
 
@@ -37,7 +37,7 @@ export async function readState(folder: string, place: string): Promise<State> {
     const all: unknown = JSON.parse(text);
     if (isObject(all)) return { file, place, all: all as State['all'] };
   } catch {
-    // Reported below.
+    // The error is reported below.
   }
   throw new CliError(`${file} is damaged.`, {
     hint: 'Restore it. Without it, --prune does not know what it can delete.',
@@ -133,7 +133,7 @@ export async function applyStep(client: Client, step: Step, state: State, folder
   });
 }
 
-/** A change of these creates a version that is only used once it is published. */
+/** A change to these kinds creates a version, which is used only after it is published. */
 const hasVersionsOnRequest = ({ kind }: RecordKind): boolean => kind === 'prompt' || kind === 'prompt_partial';
 
 async function publishNewest(client: Client, at: string): Promise<void> {
@@ -170,7 +170,7 @@ async function get(client: Client, at: string): Promise<Record<string, unknown> 
   }
 }
 
-/** Members that name another record: the server returns its ID, people write its slug. */
+/** Members that name another record: the server returns its ID, but people write its slug. */
 const references: Readonly<Record<string, string>> = {
   collection_id: '/v1/collections',
   parent_collection_id: '/v1/collections',
@@ -178,7 +178,7 @@ const references: Readonly<Record<string, string>> = {
 };
 export type Slugs = Map<string, string>;
 
-/** The record with the slugs of other records instead of their ids. `slugs` caches them. */
+/** Replaces the IDs of other records with their slugs. `slugs` caches them. */
 export async function withSlugs(
   client: Client,
   record: Record<string, unknown>,

@@ -20,7 +20,10 @@ export async function readDocuments(file: string): Promise<unknown[]> {
   });
 }
 
-/** The one object of a file. Throws CliError if it has another number of documents or the document is not an object. */
+/**
+ * The one object of a file. Throws CliError if the file has no document or several, or if the document is not an
+ * object.
+ */
 export async function readObject(file: string): Promise<Record<string, unknown>> {
   const documents = await readDocuments(file);
   const [first] = documents;

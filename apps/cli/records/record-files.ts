@@ -7,7 +7,7 @@ import { unreadableFile } from '../terminal/file-problem.ts';
 import { isObject, readDocuments } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
 
-/** A record as a file describes it. `name` is its slug, or its name where the kind has no slugs. */
+/** A record as a file describes it. `name` is its slug, or its name if the kind has no slugs. */
 export type WantedRecord = {
   kind: RecordKind;
   name: string;
@@ -15,7 +15,7 @@ export type WantedRecord = {
   file: string;
 };
 
-/** The kinds that files can describe, each after those that its records name. */
+/** The kinds that files can describe, each after the kinds to which its records refer. */
 export const appliedKinds: readonly RecordKind[] = [
   'secret_reference',
   'integration',
@@ -43,9 +43,8 @@ const webhook = '(?:webhookURL|headers|headers/[^/]+)';
 const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hooks|after_request_hooks)';
 
 /**
- * Where a record holds secrets, as a path of its members. References are resolved there and nowhere else: other members
- * are shown to everyone who can read the record, so a record from another author could publish files of
- * the machine that applies it.
+ * The paths of members that hold secrets, by kind. References are resolved only there: other members are shown to
+ * everyone who can read the record, so a record from another author could publish files of the machine that applies it.
  */
 const secretPaths: Readonly<Record<string, RegExp>> = {
   virtual_key: new RegExp(`^${credential}$`),
@@ -73,8 +72,8 @@ class SecretSource {
 }
 
 /**
- * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for an invalid document, for two documents of
- * the same record, and for a literal secret.
+ * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for an
+ * invalid document, two documents of the same record, or a literal secret.
  */
 export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
@@ -124,7 +123,8 @@ function toRecord(document: unknown, file: string): WantedRecord {
 }
 
 /**
- * The members of a record's file: references where it holds secrets, and texts without their escapes elsewhere.
+ * The members of a record's file, with references resolved to their sources in members that hold secrets, and unescaped
+ * text elsewhere.
  * @testOnly
  */
 export function readSpec(
@@ -149,14 +149,14 @@ export function readSpec(
   return read(spec, '') as Record<string, unknown>;
 }
 
-/** The members of a record as its file has them: the inverse of `readSpec`, for a record without secrets. */
+/** The members of a record in the form for its file: the inverse of `readSpec`, for a record without secrets. */
 export function writeSpec(spec: Record<string, unknown>): Record<string, unknown> {
   const write = (value: unknown, at: string): unknown =>
     typeof value === 'string' ? value.replaceAll('${', () => '$${') : mapMembers(value, at, write);
   return write(spec, '') as Record<string, unknown>;
 }
 
-/** A value with each of its members mapped. `at` is its path; the names in it have no slash. */
+/** Maps each member of a value. `at` is the path of the value; member names in it do not contain slashes. */
 export function mapMembers(value: unknown, at: string, map: (member: unknown, at: string) => unknown): unknown {
   const below = (name: string | number): string => `${at === '' ? '' : `${at}/`}${encodeURIComponent(name)}`;
   if (Array.isArray(value)) return value.map((member, index) => map(member, below(index)));
@@ -164,12 +164,15 @@ export function mapMembers(value: unknown, at: string, map: (member: unknown, at
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, map(member, below(name))]));
 }
 
-/** Whether a value has a reference to a secret, so that it is not known and cannot be compared. */
+/** Whether a value contains a reference to a secret. Such a value is not known and cannot be compared. */
 export const hasReference = (value: unknown): boolean =>
   value instanceof SecretSource ||
   (typeof value === 'object' && value !== null && Object.values(value).some(hasReference));
 
-/** The value with its secrets. Files are read below `folders` only. Throws CliError, without the secret, if one is missing. */
+/**
+ * The value with its secrets. Files are only read below `folders`. Throws CliError, without the secret, if one is
+ * missing.
+ */
 export async function resolveReferences(value: unknown, folders: readonly string[]): Promise<unknown> {
   if (value instanceof SecretSource) {
     const { from, name } = value;
@@ -188,7 +191,7 @@ export async function resolveReferences(value: unknown, folders: readonly string
 }
 
 async function readSecretFile(name: string, folders: readonly string[]): Promise<string | undefined> {
-  // The real path, because a folder of records may contain links.
+  // The real path, because a folder of records can contain links.
   const file = await realpath(name).catch(() => undefined);
   if (file === undefined) return undefined;
   const allowed = await Promise.all(folders.map((folder) => realpath(folder).catch(() => null)));

@@ -1,9 +1,9 @@
 import type { AnyResource } from '#libs/records/define-resource.ts';
 import kinds from '#apps/cli/record-kinds.json' with { type: 'json' };
 
-/** A kind of record as the command line knows it: the name of its commands, its path, and what addresses one. */
+/** A kind of record on the command line: the name of its commands, its path, and how records are addressed. */
 export type RecordKind = {
-  /** As in files of `sluice apply`. */
+  /** As in the files of `sluice apply`. */
   kind: string;
   command: string;
   many: string;
@@ -14,7 +14,7 @@ export type RecordKind = {
   canDelete: boolean;
 };
 
-/** What the command line knows of a kind, from its definition. */
+/** Derives the kind for the command line from its definition. */
 export const recordKindOf = ({ noun, names, path, slugs, ...kind }: AnyResource): RecordKind => ({
   kind: noun,
   command: names.command ?? path.slice(path.lastIndexOf('/') + 1),
@@ -27,7 +27,7 @@ export const recordKindOf = ({ noun, names, path, slugs, ...kind }: AnyResource)
 });
 
 /**
- * Every kind of record that the server has. `npm run generate` makes the list from their definitions, because loading these
- * would triple the start time of every command.
+ * Every kind of record that the server has. `npm run generate` creates the list from their definitions, because loading
+ * these would triple the start time of every command.
  */
 export const recordKinds = kinds as readonly RecordKind[];

@@ -22,7 +22,7 @@ export function describeRestore(report: RestoreReport, problems: readonly string
 const indented = (problem: string): string[] =>
   problem.split('\n').map((line, at) => `${at === 0 ? '  - ' : '    '}${line}`);
 
-/** Changes after the backup. */
+/** Describes the end of the backup. Later changes are lost. */
 function describeEnd({ lastEvent, lastReportAt }: RestoreReport): string[] {
   if (lastEvent === null) return ['The event log is empty: the backup contains no data.'];
   const heard = lastReportAt === null ? '' : `, and the last report of a process from ${lastReportAt.toISOString()}`;
@@ -86,7 +86,10 @@ function describeNext({ jobs, open, blobs }: RestoreReport): string[] {
   return lines;
 }
 
-/** What needs the operator's attention. Changes after the backup are lost in any case. */
+/**
+ * The problems that need the operator's attention. Changes after the backup are not listed, because they are lost in
+ * any case.
+ */
 export function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
   const problems: string[] = [];
   const { missing, wrongSize, stuckBatches, first } = blobs;

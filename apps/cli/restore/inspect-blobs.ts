@@ -21,9 +21,9 @@ export type BlobReport = {
   missing: Count;
   wrongSize: Count;
   surplus: Count;
-  /** The first ones that are missing or have the wrong size. */
+  /** The first blobs that are missing or have the wrong size. */
   first: BlobFinding[];
-  /** Open batches whose input is missing or incomplete; `first` has the ids of some. */
+  /** Open batches whose input is missing or incomplete; `first` has the IDs of some of them. */
   stuckBatches: { batches: number; first: string[] };
   /** Rows of the request log that ended processes left in the folder; the next process writes them. */
   rowsOnDisk: { files: number; bytes: number };
@@ -34,7 +34,8 @@ const fileIdsAtOnce = 500;
 
 /**
  * The blob store of the environment, if it belongs to the database. With `adoptBlobs` and `mayChange`, another one is
- * assigned to the database. Throws ConfigurationError if the folder is missing, or is another database's and `adoptBlobs` is false.
+ * assigned to the database. Throws ConfigurationError if the folder is missing, or if it belongs to another database
+ * and `adoptBlobs` is false.
  */
 export async function openBlobStore(
   db: Kysely<Database>,
@@ -66,8 +67,9 @@ export async function openBlobStore(
 }
 
 /**
- * Compares blobs and rows in both directions. Memory does not grow with their number: all differences go to `listFile`, if
- * there is one, and the report has their number and the first ones. Throws the error of a file that cannot be written.
+ * Compares blobs and rows in both directions. Memory use does not grow with their number: all differences are written
+ * to `listFile`, if given, and the report has their number and the first ones. Throws the error of a file that cannot
+ * be written.
  */
 export async function inspectBlobs(
   { db, blobs }: { db: Kysely<Database>; blobs: BlobStore },

@@ -28,31 +28,34 @@ import { allQueues } from '#apps/platform/queues.ts';
 
 export type RestoreOptions = {
   connectionString: string;
-  /** Use the blob folder although the database belongs to another one. */
+  /** Uses the blob folder although it belongs to another database. */
   adoptBlobs: boolean;
-  /** The file for the differences between rows and blobs, one JSON object per line; null for none. */
+  /** The file for the differences between rows and blobs, one JSON object per line; null: no file. */
   listFile: string | null;
   onProgress: (text: string) => void;
 };
 
 export type RestoreReport = {
-  /** Those that this run applied. */
+  /** The migrations that this run applied. */
   migrations: string[];
   /** The last event; null for an empty log. */
   lastEvent: { position: number; recordedAt: Date } | null;
   /** When a process last reported its progress, which it does every 15 s; null if none ever did. */
   lastReportAt: Date | null;
   epoch: { epoch: number; isNew: boolean };
-  /** Null if the keys fit. */
+  /** Null if the keys are complete and correct. */
   masterKeyProblem: string | null;
   isIsolated: boolean;
   jobs: ReconciledJobs;
   /** Open work at the time of the backup. Lines that were called after the backup are called again. */
   open: OpenBatches & { fineTuningJobs: number; logExports: number };
   blobs: BlobReport;
-  /** Of the checks in `restoreChecks`. */
+  /** The reports of the checks in `restoreChecks`. */
   checks: CheckReport[];
-  /** Processes that were connected while nothing could start, so they may have run since before the restore. */
+  /**
+   * Processes that were connected while no process could start, so they could have been running since before the
+   * restore.
+   */
   survivors: ConnectedSession[];
 };
 
@@ -61,16 +64,16 @@ const restoreChecks = checks.filter(({ name }) => name === 'records' || name ===
 
 const applicationName = 'sluice-restore';
 
-/** A running process looks for changed keys twice a second, so it shows up within this time. */
+/** A running process checks for changed keys twice a second, so it shows up within this time. */
 const watchMs = 1_500;
 
 /**
  * Prepares an installation whose database and blobs were restored from a backup, and reports its findings: starts a new
- * epoch of the event log, creates jobs for all open work, compares blobs with their rows, and runs the checks of the event
- * log. Idempotent. Processes that start meanwhile wait for its end.
+ * epoch of the event log, creates jobs for all open work, compares blobs with their rows, and runs the checks of the
+ * event log. Idempotent. Processes that start in the meantime wait until it has finished.
  *
- * Throws ConfigurationError, before anything is changed, if a process of Sluice is connected, if the database is empty, or if
- * the blob folder is missing or belongs to another database (unless `adoptBlobs`).
+ * Throws ConfigurationError, before it changes anything, if a process of Sluice is connected, if the database is empty,
+ * or if the blob folder is missing or belongs to another database (unless `adoptBlobs`).
  */
 export async function restore(options: RestoreOptions, logger: Logger): Promise<RestoreReport> {
   const { connectionString, onProgress } = options;
@@ -116,7 +119,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
   });
 }
 
-/** Checks what can be checked before the migrations of this release. Throws as `restore` does. */
+/** Checks what can be checked before the migrations of this release. Throws the errors of `restore`. */
 async function assertRestorable(options: RestoreOptions, logger: Logger): Promise<void> {
   const pool = createPool({ connectionString: options.connectionString, applicationName, max: 1 }, logger);
   try {
@@ -148,9 +151,9 @@ async function findMasterKeyProblem(db: Kysely<Database>): Promise<string | null
 }
 
 export type ReconciledJobs = {
-  /** Jobs that a worker had claimed when the backup was made. Other workers take them over. */
+  /** The number of jobs that a worker had claimed when the backup was made. Other workers take them over. */
   claimed: number;
-  /** Jobs that were deleted because their batch has ended or does not exist. */
+  /** The number of jobs that were deleted because their batch has ended or does not exist. */
   surplus: number;
   chunks: number;
   batches: number;

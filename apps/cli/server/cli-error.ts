@@ -16,7 +16,7 @@ export class CliError extends Error {
   }
 }
 
-/** An error that the server answered with. */
+/** An error response of the server. */
 export class ApiError extends CliError {
   readonly status: number;
   readonly code: string | null;
@@ -67,7 +67,7 @@ function findListCommand(path: string): string | null {
   return found === undefined ? null : `sluice ${found[1]}`;
 }
 
-/** The lines that explain an error: what happened, how to find it in logs, how to fix it. */
+/** The lines that explain an error: the problem, how to find it in logs, and how to fix it. */
 export function describeError(error: CliError): string[] {
   const facts =
     error instanceof ApiError

@@ -4,7 +4,7 @@ import type { OutputOptions } from '../terminal/output.ts';
 
 export type ClientOptions = ConnectionOptions & OutputOptions;
 
-/** Adds a command that speaks to a server, with the options that all of them have. */
+/** Adds a command that calls a server, with the options that all such commands have. */
 export function clientCommand(parent: Command, usage: string, description: string): Command {
   const command = parent.command(usage).description(description);
   clientCommands.add(command);
@@ -13,7 +13,7 @@ export function clientCommand(parent: Command, usage: string, description: strin
 
 const clientCommands = new WeakSet<Command>();
 
-/** Adds the options that all client commands have, after those of the command itself; none to other commands. */
+/** Adds the options that all client commands have, after those of the command itself. Other commands get no options. */
 export function addConnectionOptions(command: Command): void {
   if (!clientCommands.has(command)) return;
   for (const [flags, description] of [
@@ -26,7 +26,7 @@ export function addConnectionOptions(command: Command): void {
     command.addOption(new Option(flags, description).helpGroup('Server and output:'));
 }
 
-/** The group of commands with this name, created if it is new. Its own options do not take those of its commands. */
+/** The group of commands with this name, created if it is new. The group's own options do not apply to its commands. */
 export function addGroup(parent: Command, name: string, description: string): Command {
   const known = parent.commands.find((command) => command.name() === name);
   return (known ?? parent.command(name).description(description)).enablePositionalOptions();

@@ -40,9 +40,9 @@ export function readClientVariables(env: NodeJS.ProcessEnv = process.env): Clien
 /** The value of a variable that a file of records refers to; undefined if it is not set or empty. */
 export const variableOf = (name: string): string | undefined => process.env[name] || undefined;
 
-/** Whether the terminal has no control sequences, as in some editors. */
+/** Whether the terminal does not support control sequences, as in some editors. */
 export const isPlainTerminal = (): boolean => process.env['TERM'] === 'dumb';
 
-/** Whether the locale has more characters than ASCII. */
+/** Whether the locale supports characters beyond ASCII. */
 export const isUtf8 = (): boolean =>
   /utf-?8/i.test(process.env['LC_ALL'] || process.env['LC_CTYPE'] || process.env['LANG'] || '');

@@ -7,10 +7,10 @@ import { readProfiles } from './profiles.ts';
 /** Options of every client command. */
 export type ConnectionOptions = { server?: string; key?: string; profile?: string };
 
-/** `from` says where the server and the key were found, for `sluice doctor` and `sluice whoami`. */
+/** `from` names the source of the server and the key, for `sluice doctor` and `sluice whoami`. */
 export type Connection = { server: string; key: string | null; from: string };
 
-/** The client of the server that the options, the environment, the profiles or a running `npm start` name. */
+/** A client for the server that the options, the environment, the profiles or a running `npm start` name. */
 export async function connect(options: ConnectionOptions): Promise<Client> {
   const { server, key } = await findConnection(options);
   if (key !== null) return createClient({ server, key });
@@ -51,7 +51,7 @@ export async function findConnection(
 const place = (server: string | undefined, from: string) =>
   server === undefined ? undefined : { server: toServer(server), from };
 
-/** The address without `/v1` and a slash at the end. Throws CliError (usage) for anything but an HTTP address. */
+/** The address without `/v1` and without a trailing slash. Throws CliError (usage) for anything but an HTTP address. */
 export function toServer(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.username !== '' || url.search !== '') {

@@ -9,7 +9,7 @@ export type RequestOptions = {
   query?: Query;
   /** Sent as JSON. */
   json?: unknown;
-  /** Streamed, again for each attempt. */
+  /** Streamed, and created again for each attempt. */
   body?: () => AsyncIterable<Uint8Array>;
   headers?: Readonly<Record<string, string>>;
   /** Makes a POST safe to repeat. Default: a new one per call. */
@@ -26,9 +26,9 @@ export type Client = {
   server: string;
   /** The JSON of the answer, of at most 64 MiB. Throws ApiError, UnreachableError, CliError. */
   json<Answer>(method: string, path: string, options?: RequestOptions): Promise<Answer>;
-  /** The answer itself, with a 2xx status. Not retried once it has started. Read it with `readPieces`. */
+  /** The response itself, with a 2xx status. Not retried once it has started. Read it with `readPieces`. */
   open(method: string, path: string, options?: RequestOptions): Promise<Response>;
-  /** Every item of a list, page by page, at most `limit`. */
+  /** Every item of a list, page by page, up to `limit`. */
   list<Item extends { id: string }>(path: string, query: Query, limit: number): Promise<Item[]>;
 };
 
@@ -52,7 +52,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
     try {
       return await fetch(url, {
         method,
-        // The key must not reach another server.
+        // The key must not be sent to another server.
         redirect: 'manual',
         signal: options.signal ? AbortSignal.any(signals) : controller.signal,
         headers: {
@@ -120,7 +120,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
         const page: Page = await json('GET', path, {
           query: { ...query, limit: Math.min(limit - items.length, 100), after },
         });
-        // Some kinds are listed as a bare array, which has no more pages.
+        // Some kinds are listed as a bare array, which has only one page.
         const { data, has_more: hasMore = false, last_id: lastId = null } = Array.isArray(page) ? { data: page } : page;
         items.push(...data.slice(0, limit - items.length));
         after = lastId ?? data.at(-1)?.id;
@@ -131,7 +131,7 @@ export function createClient({ server, key }: { server: string; key: string | nu
   };
 }
 
-/** The pieces of an answer. Throws UnreachableError if it is cut off, or without data for a minute. */
+/** The pieces of a response. Throws UnreachableError if it is cut off or sends no data for a minute. */
 export async function* readPieces(response: Response, server: string): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();
   if (reader === undefined) return;
@@ -203,7 +203,7 @@ const isRetryable = (error: unknown): boolean =>
 
 const causeOf = (error: unknown): unknown => (error instanceof Error ? error.cause : undefined);
 
-/** What went wrong with a connection: fetch itself only says "fetch failed". */
+/** Describes a connection problem: fetch itself only reports "fetch failed". */
 function describeReason(error: unknown): string {
   const cause = causeOf(error);
   const inner = cause instanceof AggregateError ? cause.errors[0] : cause;

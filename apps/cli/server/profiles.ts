@@ -5,7 +5,7 @@ import { CliError } from './cli-error.ts';
 import type { ClientVariables } from './config.ts';
 import { unreadableFile, unwritableFile } from '../terminal/file-problem.ts';
 
-/** A server with the key that belongs to it. The key is never sent to another one. */
+/** A server with its key. The key is never sent to another server. */
 export type Profile = { server: string; key: string };
 export type Profiles = { current: string | null; profiles: Record<string, Profile> };
 
@@ -33,7 +33,10 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
   }
 }
 
-/** Replaces the stored profiles. Only the owner of the file can read it. Returns its path; throws CliError if it cannot be written. */
+/**
+ * Replaces the stored profiles. Only the owner of the file can read it. Returns its path. Throws CliError if it cannot
+ * be written.
+ */
 export async function writeProfiles(
   variables: Pick<ClientVariables, 'configFolder'>,
   profiles: Profiles,

@@ -25,7 +25,7 @@ function wordsOf(command: Command, path = ''): { path: string; words: string[] }
 
 type Words = ReturnType<typeof wordsOf>;
 
-// The words have letters, digits and hyphens only, so that nothing in these scripts needs to be quoted.
+// The words consist of letters, digits and hyphens, so these scripts do not need quoting.
 function bash(words: Words): string {
   return `_sluice() {
   local current="\${COMP_WORDS[COMP_CWORD]}" path="" next word

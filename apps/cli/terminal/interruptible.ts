@@ -20,7 +20,7 @@ export async function interruptible<Result>(
     if (!controller.signal.aborted) throw error;
     throw new CliError('Interrupted.', { hint: howToResume(), exitCode: exitCodes.detached });
   } finally {
-    // After the first signal the process is about to end. A second one must not end it with another status.
+    // After the first signal, the process is about to end. A second signal must not end it with another status.
     if (!controller.signal.aborted) process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }
 }

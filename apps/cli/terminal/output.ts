@@ -25,7 +25,7 @@ export function note(line: string): void {
   process.stderr.write(`${printable(line)}\n`);
 }
 
-/** Whether rows are printed as a table: on a terminal, unless an option says otherwise. */
+/** Whether rows are printed as a table: the default on a terminal, which options can override. */
 export const showsTable = ({ json, table }: OutputOptions): boolean =>
   json !== true && (table === true || process.stdout.isTTY);
 
@@ -33,7 +33,7 @@ export const showsTable = ({ json, table }: OutputOptions): boolean =>
 export const tableForStdout = <Row>(columns: readonly Column<Row>[]): Table<Row> =>
   createTable(columns, widthOfTerminal(process.stdout, Infinity));
 
-/** Prints rows as a table, or as one JSON object per line. A table without rows says `none` on stderr. */
+/** Prints rows as a table, or as one JSON object per line. For a table without rows, prints `none` to stderr. */
 export function printRows<Row>(rows: readonly Row[], columns: readonly Column<Row>[], options: OutputOptions): void {
   if (!showsTable(options)) {
     for (const row of rows) print(JSON.stringify(row));
@@ -54,13 +54,13 @@ function noteLeftOut(table: Pick<Table<unknown>, 'leftOut'>): void {
   if (leftOut.length > 0) note(`Columns left out for lack of space: ${leftOut.join(', ')}. To see them, add --json.`);
 }
 
-/** Columns of a terminal. Some report 0, such as those of containers and `script`. */
+/** The number of columns of a terminal. Some terminals report 0, such as those of containers and `script`. */
 export const widthOfTerminal = (stream: { columns?: number }, otherwise: number): number =>
   stream.columns === undefined || stream.columns === 0 ? otherwise : stream.columns;
 
 /**
- * Prints one object: on a terminal a line per member, where nested ones are named `request_counts.total`; otherwise one
- * line of JSON.
+ * Prints one object: on a terminal one line per member, where nested members are named like `request_counts.total`;
+ * otherwise one line of JSON.
  */
 export function printObject(value: object, options: OutputOptions): void {
   if (!showsTable(options)) {
@@ -78,7 +78,7 @@ export function printObject(value: object, options: OutputOptions): void {
 const depthMax = 3;
 
 function membersOf(value: object, before = '', depth = 1): [name: string, lines: string[]][] {
-  // `object` is for programs: people know what they asked for. The ID comes first.
+  // `object` is meant for programs; people know which kind they requested. The ID comes first.
   const members = Object.entries(value).filter(([name]) => before !== '' || name !== 'object');
   members.sort(([a], [b]) => Number(before === '' && b === 'id') - Number(before === '' && a === 'id'));
   return members.flatMap(([name, member]: [string, unknown]): [string, string[]][] => {
@@ -89,7 +89,7 @@ function membersOf(value: object, before = '', depth = 1): [name: string, lines:
   });
 }
 
-/** Strings of a list get a line each if they contain commas. */
+/** Each string of a list gets its own line if any of them contains a comma. */
 function linesOf(name: string, member: unknown): string[] {
   const isList = Array.isArray(member) && member.length > 0 && member.every((each) => typeof each === 'string');
   if (!isList) return [asText(name, member)];
@@ -103,7 +103,7 @@ function asText(name: string, member: unknown): string {
   if (typeof member === 'string') return member === '' ? '-' : member;
   if (member === null || member === undefined) return '-';
   if (typeof member === 'object' && Object.keys(member).length === 0) return '-';
-  // More digits than a tenth of a millisecond are noise.
+  // More digits than a tenth of a millisecond are not meaningful.
   return typeof member === 'number' && name.endsWith('_ms')
     ? String(Math.round(member * 10) / 10)
     : JSON.stringify(member);

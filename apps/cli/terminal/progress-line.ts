@@ -5,9 +5,9 @@ import { cut, printable } from './table.ts';
 /** Progress on stderr: one redrawn line on a terminal, otherwise a line every five seconds. */
 export type ProgressLine = {
   show(text: string): void;
-  /** Writes a line that stays, above the progress. */
+  /** Writes a permanent line above the progress. */
   say(text: string): void;
-  /** Removes the line, for other output. */
+  /** Removes the line to make room for other output. */
   clear(): void;
 };
 
@@ -59,7 +59,10 @@ function createPlainLines(): ProgressLine {
   };
 }
 
-/** `[######------------------] `, shorter on a narrow terminal; empty on a very narrow one, or in a log. */
+/**
+ * A bar such as `[######------------------] `: shorter on a narrow terminal, and empty on a very narrow one or in a
+ * log.
+ */
 export function barOf(done: number, total: number, columns = widthOfTerminal(process.stderr, 80)): string {
   const width = columns >= 70 ? 24 : columns >= 50 ? 10 : 0;
   if (width === 0 || !canDraw()) return '';

@@ -1,6 +1,6 @@
 // Times, amounts and sizes for people.
 
-/** `2026-11-21 14:03` in local time, or with seconds; of Unix seconds or an ISO 8601 text. */
+/** Formats Unix seconds or an ISO 8601 text as `2026-11-21 14:03` in local time, optionally with seconds. */
 export function formatTime(value: string | number | null | undefined, { seconds = false } = {}): string {
   if (value === null || value === undefined) return '-';
   const time = new Date(typeof value === 'number' ? value * 1_000 : value);
@@ -21,11 +21,11 @@ export function formatDollars(usd: string | number | null | undefined): string {
   return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;
 }
 
-/** US dollars, of which the simulator made up a part. You are not billed for that. */
+/** US dollars, including a part for simulated calls, which is not billed. */
 export function formatCost(usd: string | number | null, simulatedUsd: string | number | null = 0): string {
   const simulated = Number(simulatedUsd);
   if (usd === null || simulated === 0) return formatDollars(usd);
-  // Both are sums, which can be rounded differently.
+  // Both numbers are sums, which can be rounded differently.
   const isAll = simulated > Number(usd) * 0.999_999;
   return isAll ? `${formatDollars(usd)} simulated` : `${formatDollars(usd)}, ${formatDollars(simulated)} simulated`;
 }

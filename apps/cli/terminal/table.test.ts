@@ -26,7 +26,7 @@ test('columns stand under each other, numbers on the right, also beside wide cha
 
 test.each([30, 42, 45, 57, 70, 85])('no line of a table is wider than the %d columns of a terminal', (width) => {
   const lines = plain(createTable(columns, width).linesOf(rows.slice(0, 2)));
-  // The id, the count and what the last column gets at least are never given up.
+  // The ID, the count and the minimum width of the last column are always kept.
   expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(Math.max(width, 42));
 });
 

@@ -1,12 +1,12 @@
 import { stripVTControlCharacters, styleText } from 'node:util';
 import { isUtf8 } from '../server/config.ts';
 
-/** A column of a table: its heading, what it shows of a row, and how. Numbers are right-aligned. */
+/** A column of a table: its heading, the value that it shows for a row, and its layout. Numbers are right-aligned. */
 export type Column<Row> = readonly [heading: string, show: (row: Row) => unknown, layout?: ColumnLayout];
 export type ColumnLayout = {
-  /** Right-aligned, as numbers are. */
+  /** Right-aligned, like numbers. */
   right?: true;
-  /** Left out if the table is too wide; the lowest number first. */
+  /** Left out if the table is too wide; columns with the lowest number are left out first. */
   spare?: number;
 };
 
@@ -21,8 +21,8 @@ export type Table<Row> = {
 const lastWidthMin = 12;
 
 /**
- * A table whose rows are added all together or one after the other. If it is wider than `width`, spare columns are left
- * out and the last one is cut. The others are never cut, because people copy IDs.
+ * A table whose rows are added all at the same time or one after the other. If it is wider than `width`, spare columns
+ * are left out and the last column is cut. Other columns are never cut, because people copy IDs.
  */
 export function createTable<Row>(columns: readonly Column<Row>[], width: number): Table<Row> {
   const widths = columns.map(([heading]) => heading.length);
@@ -80,7 +80,7 @@ const cellOf = (value: unknown): string => {
   return printable(typeof value === 'string' ? value : JSON.stringify(value));
 };
 
-/** Untrusted text without characters that control a terminal or reverse text. */
+/** Untrusted text without the characters that control a terminal or reverse text. */
 export const printable = (text: string): string =>
   stripVTControlCharacters(text).replaceAll(/[\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, ' ');
 
@@ -89,7 +89,7 @@ const wide = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f
 /** Approximate width of a text on a terminal; terminals differ. */
 const widthOf = (text: string): number => Array.from(text).reduce((sum, each) => sum + (wide.test(each) ? 2 : 1), 0);
 
-/** The text, cut to a width with an ellipsis. */
+/** The text, cut to a width and ending with an ellipsis. */
 export function cut(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   const ellipsis = isUtf8() ? '…' : '...';

@@ -2,7 +2,7 @@ import { queryOptions, type QueryClient } from '@tanstack/react-query';
 import { send } from './api/client.ts';
 import type { Answer, Session } from './api/types.ts';
 
-/** The periods that pages offer, and how long each is. */
+/** The periods that pages offer, and their lengths. */
 export const periods = {
   '1h': { text: 'Last hour', ms: 3_600_000 },
   '24h': { text: 'Last 24 hours', ms: 86_400_000 },
@@ -14,7 +14,7 @@ export type Period = keyof typeof periods;
 export const toPeriod = (text: string | undefined): Period =>
   text !== undefined && text in periods ? (text as Period) : '1h';
 
-/** The query of analytics for a period that ends now; `filters` as the API names them. */
+/** The analytics query for a period that ends now; `filters` use the API's names. */
 function rangeOf(period: Period, filters: Readonly<Record<string, string>> = {}): Record<string, string> {
   const now = Date.now();
   return {
@@ -39,7 +39,7 @@ async function read<Body>(
   query: Readonly<Record<string, string>>,
   { client, signal }: Context,
 ): Promise<Body> {
-  // The pages are about the workspace of the session. Without a workspace, an organisation key asks about all of them.
+  // The pages show the workspace of the session. Without a workspace, an organisation key would query all of them.
   const session = client.getQueryData<Session>(['session']);
   const isOfAll = what === 'groups/workspace' || session === undefined;
   const asked = new URLSearchParams({ ...query, ...(isOfAll ? {} : { workspace_slug: session.workspace.id }) });
@@ -47,7 +47,7 @@ async function read<Body>(
   return (await response.json()) as Body;
 }
 
-/** One graph of analytics. It is read again when there are new calls: its key begins with `calls`. */
+/** One graph of analytics. It is read again when there are new calls, because its key begins with `calls`. */
 export const graphQuery = <Name extends keyof Graphs>(
   name: Name,
   period: Period,
@@ -83,5 +83,5 @@ export const groupQuery = (
     placeholderData: (previous) => previous,
   });
 
-/** Filters for the calls that the simulator answered: its prices are made up, and you are not billed. */
+/** Filters for the calls that the simulator answered. Their prices are made up, and you are not billed for them. */
 export const ofSimulator = { ai_org_model: 'simulator' };

@@ -1,17 +1,17 @@
-// How figures and times are written on all pages.
+// The formats of numbers and times on all pages.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 
 export const count = (value: number | null | undefined): string => (value == null ? '–' : whole.format(value));
-/** 12.3K for large numbers. */
+/** Formats large numbers like 12.3K. */
 export const short = (value: number | null | undefined): string =>
   value == null ? '–' : Math.abs(value) < 10_000 ? whole.format(value) : compact.format(value);
 
-/** US cents, as analytics have them, as dollars. */
+/** Formats US cents, the unit of analytics, as dollars. */
 export const money = (cents: number | null | undefined): string => usd(cents == null ? null : cents / 100);
 
-/** US dollars, as records have them, with as many digits as a small cost needs. */
+/** Formats US dollars, the unit of records, with as many digits as a small cost needs. */
 export function usd(amount: string | number | null | undefined): string {
   if (amount == null) return '–';
   const dollars = Number(amount);
@@ -21,11 +21,11 @@ export function usd(amount: string | number | null | undefined): string {
   return `$${dollars.toLocaleString('en', { maximumSignificantDigits: 3 })}`;
 }
 
-/** The same, marked where the simulator made the answer: its prices are made up, and you are not billed. */
+/** Like `usd`, but marks answers of the simulator: their prices are made up, and you are not billed for them. */
 export const usdOf = (amount: string | null, isSimulated: boolean): string =>
   amount === null || !isSimulated ? usd(amount) : `${usd(amount)} simulated`;
 
-/** US cents, of which the simulator made up a part. */
+/** Formats US cents and shows how much of the amount is simulated. */
 export function moneyOf(cents: number | null | undefined, simulated: number | undefined = 0): string {
   if (cents == null || simulated === 0) return money(cents);
   // Both are sums, which can be rounded differently.
@@ -47,7 +47,7 @@ export function milliseconds(ms: number | null | undefined): string {
   return duration(ms);
 }
 
-/** Such as `3 min 20 s`; the two largest units. */
+/** Formats a duration like `3 min 20 s`, with its two largest units. */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1_000));
   const parts = [
@@ -95,7 +95,7 @@ export function timeOfDay(at: number | string | Date): string {
   });
 }
 
-/** Such as `4 min ago`. */
+/** Formats a time like `4 min ago`. */
 export function ago(at: number | string | Date, nowMs = Date.now()): string {
   const ms = nowMs - new Date(at).getTime();
   if (ms < 1_500) return ms < -5_000 ? `in ${duration(-ms)}` : 'now';

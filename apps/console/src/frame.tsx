@@ -12,12 +12,15 @@ type Item = {
   to: string;
   text: string;
   scope: string;
-  /** Each of them suffices as well, for a part of the page. */
+  /** Each of these scopes is also sufficient, for a part of the page. */
   orScopes?: readonly string[];
   ofOrganisation?: boolean;
 };
 
-/** What the menu has, the scope that a key needs to see it, and whether it is for those who act for the organisation. */
+/**
+ * The menu items, the scope that a key needs to see each of them, and whether they are for callers that act for the
+ * organisation.
+ */
 const sections: readonly { title: string; items: readonly Item[] }[] = [
   {
     title: 'Watch',
@@ -64,14 +67,14 @@ const liveTexts = {
   lost: ['bad', 'Connection lost, reconnecting…'],
 } as const;
 
-/** The menu beside every page. */
+/** The menu next to every page. */
 export function Frame() {
   const [isOpen, setOpen] = useState(false);
   const path = useRouterState({ select: ({ location }) => location.pathname });
   useEffect(() => setOpen(false), [path]);
   const { workspace, principal, server } = useSession();
   const maySee = useMaySee();
-  // The page that is shown, which is the one before while the next one is loaded.
+  // The page that is shown: the previous one while the next one is loading.
   const shownPath = useRouterState({ select: ({ matches }) => matches.at(-1)?.fullPath ?? '' });
   const item = sections.flatMap(({ items }) => items).find(({ to }) => isPageOf(to, shownPath));
   const isHidden = item !== undefined && !maySee(item);
@@ -125,7 +128,7 @@ export function Frame() {
   );
 }
 
-/** Needs no scope, so that everyone can end sessions on lost devices. */
+/** Does not require a scope, so that everyone can end sessions on lost devices. */
 function EndEverywhere() {
   const end = useChange<void, unknown>(['session'], () =>
     answerOf(api.DELETE('/v1/session', { params: { query: { everywhere: 'true' } } })),
@@ -140,7 +143,7 @@ function EndEverywhere() {
 const isPageOf = (to: string, path: string): boolean =>
   to === '/' ? path === '/' : path === to || path.startsWith(`${to}/`);
 
-/** Returns whether the session may see a page of the menu. */
+/** Whether the session can see a page of the menu. */
 function useMaySee(): (item: Item) => boolean {
   const { scopes } = useSession();
   const actsForOrganisation = useActsForOrganisation();
@@ -149,7 +152,7 @@ function useMaySee(): (item: Item) => boolean {
     (!ofOrganisation || actsForOrganisation);
 }
 
-/** In place of a page whose every request would be refused. */
+/** Replaces a page whose requests would all be refused. */
 function NotForThisKey({ item: { text, scope, ofOrganisation = false } }: { item: Item }) {
   const { scopes } = useSession();
   const others = sections.flatMap(({ items }) => items).filter(useMaySee());
@@ -199,7 +202,7 @@ const MenuSection = ({ title, items, path }: { title: string; items: readonly It
     </>
   );
 
-/** Above every page while the server does not answer: what the page shows may be old. */
+/** Shown above every page while the server does not answer, because the data on the page can be outdated. */
 function LostBanner() {
   const queries = useQueryClient();
   const state = useLiveState();
@@ -232,7 +235,7 @@ function LiveSign() {
 
 const themeName = 'sluice-theme';
 
-/** Light, dark, or as the system has it; kept in this browser. */
+/** Light, dark, or the system's choice; stored in this browser. */
 function ThemeChoice() {
   const [theme, setTheme] = useState(() => localStorage.getItem(themeName) ?? 'system');
   useEffect(() => {

@@ -8,7 +8,7 @@ import { router } from './router.tsx';
 import { checkSession, SignedIn } from './session.tsx';
 import './styles.css';
 
-/** A page that is refused because the session has ended asks for a key, as the first one did. */
+/** If a request is refused because the session has ended, the page asks for a key, like the first page. */
 const onError = (error: Error, queryKey: readonly unknown[] = []): void => {
   if (error instanceof ApiError && error.status === 401 && queryKey[0] !== 'session') checkSession(queries);
 };
@@ -18,7 +18,7 @@ const queries = new QueryClient({
   mutationCache: new MutationCache({ onError: (error) => onError(error) }),
   defaultOptions: {
     queries: {
-      // Events say when something has changed (api/live.ts), so nothing is read again without a reason.
+      // Events report changes (api/live.ts), so data is not read again without a reason.
       staleTime: Infinity,
       refetchOnWindowFocus: false,
       retry: (failures, error) =>

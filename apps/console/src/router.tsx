@@ -12,7 +12,10 @@ const root = createRootRoute({
   errorComponent: ({ error }) => <ErrorNote error={error} />,
 });
 
-/** Filters are in the address, so that a page can be shared as it is. Only texts; the pages read what they know. */
+/**
+ * Filters are part of the address, so that a page can be shared in its current state. They are only texts; each page
+ * reads those that it knows.
+ */
 const texts = (search: Record<string, unknown>): Record<string, string> =>
   Object.fromEntries(
     Object.entries(search).flatMap(([name, value]) =>

@@ -8,20 +8,20 @@ import { ErrorNote, Loading } from './parts/basics.tsx';
 
 const SessionContext = createContext<Session | null>(null);
 
-/** Who is signed in. Only inside of `SignedIn`. */
+/** The session of the signed-in user. Only available inside of `SignedIn`. */
 export function useSession(): Session {
   const session = useContext(SessionContext);
   if (session === null) throw new Error('useSession must be used inside SignedIn');
   return session;
 }
 
-/** Whether the key of the session has a scope, so that a page can leave out what would be refused. */
+/** Whether the key of the session has a scope, so that a page can leave out actions that would be refused. */
 export function useMay(scope: string): boolean {
   const { scopes } = useSession();
   return scopes === null || scopes.includes(scope);
 }
 
-/** Whether the session is of a key of the organisation, or of one of its owners and admins. */
+/** Whether the session belongs to an organisation key, or to an owner or admin of the organisation. */
 export function useActsForOrganisation(): boolean {
   const { type, organisation_role: role } = useSession().principal;
   return type === 'organisation_key' || role === 'owner' || role === 'admin';
@@ -34,14 +34,14 @@ const sessionQuery = queryOptions({
   retryDelay: 2_000,
 });
 
-/** Shows the pages to somebody who has signed in, and the form to everybody else. */
+/** Shows the pages to signed-in users, and the sign-in form to everyone else. */
 export function SignedIn({ children }: { children: ReactNode }) {
   const queries = useQueryClient();
   const { data, error, isPending } = useQuery(sessionQuery);
   const isSignedOut = error instanceof ApiError && error.status === 401;
   const isSignedIn = data !== undefined && !isSignedOut;
   useEffect(() => (isSignedIn ? followChanges(queries) : undefined), [isSignedIn, queries]);
-  // `data` is there until somebody signs in again: the session was there, and has ended.
+  // `data` stays until the next sign-in, so it shows that there was a session, which has ended.
   if (isSignedOut) return <SignIn hasEnded={data !== undefined} />;
   if (data !== undefined) return <SessionContext value={data}>{children}</SessionContext>;
   if (isPending) return <Loading what="Connecting to Sluice" />;
@@ -54,7 +54,7 @@ export async function signOut(): Promise<void> {
   location.assign('/console');
 }
 
-/** Asks whether the session is still there, after an answer that says that it is not. */
+/** Checks whether the session still exists, after an answer that indicates that it does not. */
 export const checkSession = (queries: QueryClient): void =>
   void queries.invalidateQueries({ queryKey: sessionQuery.queryKey });
 
@@ -70,7 +70,7 @@ function SignIn({ hasEnded }: { hasEnded: boolean }) {
     try {
       const headers = { 'x-gateway-api-key': key.trim() };
       await send('/v1/session', { method: 'POST', headers });
-      // It may be another key, which may see less.
+      // The new session can have another key, which sees fewer records.
       queries.removeQueries({ predicate: ({ queryKey: [noun] }) => noun !== 'session' });
       await queries.resetQueries({ queryKey: ['session'] });
     } catch (caught) {

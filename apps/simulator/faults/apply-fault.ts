@@ -27,7 +27,7 @@ const html =
 const manyScripts = 'Grüße aus 東京 und Київ 🙂 – naïve cafés, 한국어, עברית, 👩‍🚀 ja.';
 const ok = 200;
 
-/** Answers a call with its fault (see the table in faults.ts). Resolves when the answer is over. */
+/** Answers a call with its fault (see the table in faults.ts). Resolves when the answer has ended. */
 export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<void> {
   const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
   const form = formOf(faulty);
@@ -185,7 +185,7 @@ function halfOf(body: Frame): Frame {
   return typeof body === 'string' ? body.slice(0, endOfCharacter(body, half)) : body.subarray(0, half);
 }
 
-/** Sends the headers of the whole answer, half of the body, and then ends in the given way. */
+/** Sends the headers of the whole answer and half of the body, then ends in the given way. */
 async function sendHalf(end: 'stall' | 'cut' | 'reset', faulty: FaultyCall): Promise<void> {
   const { exchange, call, behaviour } = faulty;
   const parts = partsOf(call, behaviour);
@@ -247,7 +247,7 @@ function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
   return ['retry-after', String(retryAfter.seconds)];
 }
 
-/** The same time, for formats that have it in the body. */
+/** The same time in milliseconds, for formats that have it in the body. */
 function retryMs(retryAfter: RetryAfter): number | undefined {
   if (retryAfter === 'absent') return undefined;
   if (retryAfter === 'ms') return 50;

@@ -38,12 +38,12 @@ type PlainEffect =
 
 export type RetryAfter = 'absent' | 'ms' | 'date' | { seconds: number };
 
-/** When it happens. The attempts of one prompt are counted, so that a retry can succeed. */
+/** When the fault happens. The attempts of each prompt are counted, so that a retry can succeed. */
 export type Occasion =
   | { type: 'always' }
   /** The first `attempts` calls of each prompt. */
   | { type: 'first'; attempts: number }
-  /** The first call of this percentage of prompts; the call after a failed one succeeds. */
+  /** The first call of this percentage of prompts fails; the call after a failed one succeeds. */
   | { type: 'flaky'; percent: number }
   /** This percentage of all calls, including retries. */
   | { type: 'storm'; percent: number };
@@ -51,12 +51,12 @@ export type Occasion =
 export type Fault = { effect: Effect; occasion: Occasion };
 
 type Row = {
-  /** The name in the description, with `N` for a number. */
+  /** The name in the description, with `N` in place of a number. */
   name: string;
   what: string;
   pattern: RegExp;
   effect: (number: number) => Effect;
-  /** How many calls of a prompt it affects. */
+  /** The number of calls of a prompt that it affects. */
   attempts?: number;
 };
 
@@ -175,13 +175,16 @@ const occasions = [
   { name: 'sim-storm-P-FAULT', what: 'the same with another fault' },
 ] as const;
 
-/** Describes every fault, by its name in a model or in the header x-simulator-fault. `GET /` shows them. */
+/**
+ * Describes every fault, under its name in a model's name or in the header x-simulator-fault. `GET /` shows the
+ * descriptions.
+ */
 export function describeFaults(): { occasions: typeof occasions; faults: { name: string; what: string }[] } {
   return { occasions, faults: rows.map(({ name, what }) => ({ name: `sim-fault-${name}`, what })) };
 }
 
 /**
- * The fault that a model's name asks for; undefined for an ordinary name. A name that only begins like a fault's
+ * The fault that a model's name requests; undefined for an ordinary name. A name that merely starts like a fault's
  * results in 'unknown', so that a misspelt fault does not act as a healthy model.
  */
 export function parseFaultName(name: string): Fault | 'unknown' | undefined {

@@ -4,11 +4,11 @@ export type Latency =
   | { type: 'uniform'; fromMs: number; toMs: number }
   | { type: 'lognormal'; p50Ms: number; p99Ms: number };
 
-// Longer than any timeout under test, so that a wrong number does not block a request for days.
+// Longer than any timeout under test, but short enough that a typing error does not block a request for days.
 const latencyMaxMs = 3_600_000;
 export const latencyForm = '50ms, 2s, uniform:20ms:80ms or lognormal:P50:P99 such as lognormal:300ms:2s';
 
-/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; any other text results in undefined. */
+/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; returns undefined for any other text. */
 export function parseLatency(text: string): Latency | undefined {
   const [kind = '', first, second, ...rest] = text.trim().split(':');
   const direct = parseMs(kind);

@@ -4,7 +4,7 @@ import { hashText } from '../model/hash.ts';
 /** The values of the x-ratelimit-* headers; `retryAfterMs` is 0 if the call is admitted. */
 export type Allowance = { limit: number; remaining: number; resetMs: number; retryAfterMs: number };
 
-// More keys than any test uses. Beyond it the oldest is forgotten, which resets its limit.
+// More keys than any test uses. Beyond this number, the oldest key is removed, which resets its limit.
 const keysMax = 10_000;
 
 /** A token bucket for each key: `requestsPerMinute` in one burst, refilled evenly over a minute. */

@@ -20,7 +20,7 @@ export type GenerateRequest = {
   tools: readonly Tool[];
   toolUse: ToolUse;
   parallelToolUse: boolean;
-  /** JSON was requested: with this schema, or (null) of any shape. */
+  /** JSON was requested: with this schema, or (null) in any shape. */
   jsonSchema: unknown;
   /** Thinking was requested. The wire format decides how thoughts are shown. */
   think?: boolean;

@@ -1,8 +1,8 @@
 import { readUnits, units, unitsMax } from './read-units.ts';
 
 /**
- * A 53-bit hash of a text (cyrb53): not cryptographic, but the same everywhere and fast enough for the hot path.
- * Everything random in the simulator comes from it, so that the same request always gets the same answer.
+ * A 53-bit hash of a text (cyrb53): not cryptographic, but the same on every machine and fast enough for the hot path.
+ * All random choices in the simulator derive from it, so that the same request always gets the same answer.
  */
 export function hashText(text: string, seed = 0): number {
   let high = 0xdeadbeef ^ seed;
@@ -18,7 +18,7 @@ export function hashText(text: string, seed = 0): number {
   return finishHash(high, low);
 }
 
-/** A new hash of a hash and a number, for the n-th choice, call or attempt of one request. */
+/** Derives a new hash from a hash and a number, for the n-th choice, call or attempt of one request. */
 export function mixHash(hash: number, number: number): number {
   const seed = (hash % 4294967296) ^ Math.imul(Math.floor(hash / 4294967296) + number + 1, 0x9e3779b1);
   return finishHash(0xdeadbeef ^ seed, 0x41c6ce57 ^ seed);
@@ -36,7 +36,7 @@ const digitsOfPart = 13;
 /** `length` hex digits derived from the hash: the part of an ID that looks unique. */
 export function hexOf(hash: number, length: number): string {
   const digits = Buffer.allocUnsafe(length + digitsOfPart);
-  // The lower 52 bits of each part. Number.prototype.toString takes twenty times as long for numbers of this size.
+  // The lower 52 bits of each part. Number.prototype.toString is twenty times slower for numbers of this size.
   for (let part = 0, at = 0; at < length; part++) {
     const mixed = mixHash(hash, part);
     const lower = mixed >>> 0;

@@ -1,10 +1,11 @@
 import { readUnits, units } from './read-units.ts';
 
-// One tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked against
-// the text: a token is up to six UTF-16 units and ends before white space. English has about four units per token.
+// The single tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked
+// against the text. A token has up to six UTF-16 units and ends before white space. English has about four units per
+// token.
 const tokenLengthMax = 6;
 
-/** Where the token that begins at `start` ends. Never between the two halves of a surrogate pair. */
+/** Returns the end of the token that begins at `start`. It is never between the two halves of a surrogate pair. */
 export function tokenEnd(text: string, start: number): number {
   const limit = Math.min(start + tokenLengthMax, text.length);
   let end = start + 1;
@@ -16,18 +17,19 @@ export function tokenEnd(text: string, start: number): number {
   return endOfCharacter(text, end);
 }
 
-/** `end`, or one more when it would cut a surrogate pair in two. */
+/** Returns `end`, or `end` plus one if it would split a surrogate pair. */
 export function endOfCharacter(text: string, end: number): number {
   const last = text.charCodeAt(end - 1);
   return last >= 0xd800 && last <= 0xdbff && end < text.length ? end + 1 : end;
 }
 
-/** How many pieces `splitTokens` makes of the text. */
+/** The number of pieces into which `splitTokens` splits the text. */
 export function countTokens(text: string): number {
   let count = 0;
   for (let start = 0; start < text.length;) {
     const read = readUnits(text, start);
-    // A token that begins near the end of the read units may continue after it, except at the end of the text.
+    // A token that begins near the end of the units that were read can continue beyond them, except at the end of the
+    // text.
     const end = start + read === text.length ? read : read - tokenLengthMax;
     let at = 0;
     for (; at < end; count++) {
@@ -43,8 +45,8 @@ const breaks = new Uint8Array(65_536);
 breaks[0x20] = breaks[0x0a] = 1;
 
 /**
- * The length of the token that begins at `at` of `units`. Computed without branches, because the ends of words cannot
- * be predicted.
+ * The length of the token that begins at `at` in `units`. It is computed without branches, because the ends of words
+ * cannot be predicted.
  */
 function tokenLength(at: number): number {
   const ends =
@@ -57,7 +59,7 @@ function tokenLength(at: number): number {
   return Math.clz32(ends) - 25;
 }
 
-/** 1 when a token ends before this unit. */
+/** Returns 1 if a token ends before this unit. */
 function breakAt(at: number): number {
   return breaks[units[at] ?? 0] ?? 0;
 }

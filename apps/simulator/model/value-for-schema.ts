@@ -1,6 +1,6 @@
 type Schema = Record<string, unknown>;
 
-// A schema can refer to itself or branch at every level. Beyond these limits only required members are generated.
+// A schema can refer to itself or branch at every level. Beyond these limits, only required members are generated.
 const depthMax = 12;
 const valuesMax = 5_000;
 const nestingMax = 8;
@@ -24,7 +24,7 @@ const formats: Record<string, string> = {
  */
 export function valueForSchema(schema: unknown, random: () => number): unknown {
   const root = isSchema(schema) ? schema : {};
-  let made = 0; // Counts values and merged parts together: `valuesMax` bounds the work of one call.
+  let made = 0; // Counts values and merged parts together: `valuesMax` limits the work of one call.
 
   const resolve = (given: unknown, nesting = 0): Schema => {
     made++;

@@ -61,7 +61,7 @@ const endings = [
 export type Prose = { text: string; tokens: number };
 
 // Each part except a sentence's first begins with white space, before which a token always ends. The number of tokens
-// of a text is therefore the sum of its parts, and no part needs to be counted again.
+// of a text is therefore the sum over its parts, and no part needs to be counted again.
 const counted = (text: string): Prose => ({ text, tokens: countTokens(text) });
 const openings = {
   first: subjects.map((subject) => counted(subject)),
@@ -73,7 +73,8 @@ const middles = verbs.map((verb) => counted(` ${verb}`));
 const closings = objects.map((object) => endings.map((ending) => counted(` ${object}${ending}`)));
 
 /**
- * A few sentences of plausible prose, sometimes with a list, of about `tokenTarget` tokens; ends at a sentence's end.
+ * Writes a few sentences of plausible prose, sometimes with a list, of about `tokenTarget` tokens. Ends at the end of a
+ * sentence.
  */
 export function writeText(random: () => number, tokenTarget: number): Prose {
   const asList = random() < 0.15;

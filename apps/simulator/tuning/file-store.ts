@@ -10,7 +10,7 @@ export type StoredFile = {
   purpose: string;
 };
 
-// The maximum that a process stores. Beyond it, the oldest files are removed.
+// The maximum that a process stores. Beyond this, the oldest files are removed.
 const filesMax = 1_000;
 const bytesMax = 268_435_456;
 

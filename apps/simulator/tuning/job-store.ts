@@ -24,7 +24,7 @@ const jobsMax = 1_000;
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
-/** Fine-tuning jobs of one simulator, in memory. A job is brought up to date whenever it is read. */
+/** Fine-tuning jobs of one simulator, in memory. A job is updated whenever it is read. */
 export function createJobStore({ clock, files }: { clock: Clock; files: FileStore }) {
   const jobs = new Map<string, Job>();
   const resultFiles = new Map<string, string>();

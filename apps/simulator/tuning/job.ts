@@ -29,7 +29,7 @@ export type Job = {
   fixed: Record<string, unknown>;
   plan: readonly Step[];
   planned: number;
-  /** Training time continues from `workMs` at `resumedAtMs`; it is paused while that is undefined. */
+  /** Training continues from `workMs` at `resumedAtMs`; it is paused while that is undefined. */
   workMs: number;
   resumedAtMs: number | undefined;
   status: JobStatus;
@@ -40,7 +40,7 @@ export type Job = {
   checkpoints: Checkpoint[];
 };
 
-// The part of a job's duration for which it waits in the queue again after a resume.
+// The fraction of a job's duration for which it waits in the queue again after a resume.
 const queuedAgain = 0.05;
 const ended: readonly JobStatus[] = ['succeeded', 'failed', 'cancelled'];
 
@@ -48,7 +48,7 @@ export function hasEnded(job: Job): boolean {
   return ended.includes(job.status);
 }
 
-/** Applies everything that is due at `nowMs`; calls `onSuccess` once, when the job succeeds. */
+/** Applies everything that is due at `nowMs`; calls `onSuccess` once when the job succeeds. */
 export function advance(job: Job, nowMs: number, onSuccess: (job: Job) => void): void {
   if (job.resumedAtMs === undefined || hasEnded(job)) return;
   const workMs = job.workMs + Math.max(0, nowMs - job.resumedAtMs);
@@ -81,7 +81,7 @@ export function resume(job: Job, nowMs: number): void {
   say(job, nowMs, 'Fine-tuning job resumed');
 }
 
-/** Adds an event; its id is derived from the job and the event's number. */
+/** Adds an event; its ID is derived from the job and the event's number. */
 export function say(
   job: Job,
   atMs: number,

@@ -4,7 +4,7 @@ import type { TrainingData } from './training-data.ts';
 export type Hyperparameters = { n_epochs: number; batch_size: number; learning_rate_multiplier: number };
 export type Metrics = Record<string, number>;
 
-/** One step of the training, `atMs` of training time after the job began; pauses do not count. */
+/** One step of the training, `atMs` of training time after the start of the job; pauses do not count. */
 export type Step = { atMs: number } & (
   | { type: 'validated' }
   | { type: 'started' }
@@ -26,7 +26,7 @@ type Question = {
 // The ends of the phases, as fractions of the duration.
 const validatedAt = 0.1;
 const startedAt = 0.2;
-// A large file has more steps than are useful. This many of them report their loss.
+// A large file has more steps than are useful. At most this many of them report their loss.
 const metricsMax = 100;
 
 /** Plans all steps of a job, in order. Pure: the same job always has the same steps. */

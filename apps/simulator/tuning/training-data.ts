@@ -2,14 +2,17 @@ import { isUtf8 } from 'node:buffer';
 import { countTokens } from '../model/tokens.ts';
 
 export type TuningMethod = 'supervised' | 'dpo' | 'reinforcement';
-/** A job's training data, or why it is unusable; `message` has the service's wording. */
+/** A job's training data, or the reason why it cannot be used; `message` has the service's wording. */
 export type TrainingData = { examples: number; tokens: number } | { flaw: string };
 
 // The service's minimum.
 const examplesMin = 10;
 type Json = Record<string, unknown>;
 
-/** Reads a training or validation file: JSON Lines, each in the form of the method. An error has the line number, from 1. */
+/**
+ * Reads a training or validation file: JSON Lines, each in the form of the method. Errors include the line number, from
+ * 1.
+ */
 export function readTrainingData(bytes: Uint8Array, method: TuningMethod): TrainingData {
   if (!isUtf8(bytes)) return { flaw: 'Invalid file format. The file is not encoded as UTF-8.' };
   const lines = Buffer.from(bytes).toString().split('\n');

@@ -68,10 +68,10 @@ test.for(formats)('$name has every fault, streamed or not', async (format) => {
   const calls = names
     .filter((name) => !endless.has(name))
     .flatMap((name) => {
-      // A byte at a time takes its time: once is enough for all that is slow.
+      // Sending one byte at a time is slow, so this is only tested without streaming.
       const model = `sim-fault-${name}`.replace('slow-drip', 'slow-drip-1ms').replace('big-event', 'big-event-1');
       return (name === 'slow-drip' ? [false] : [true, false]).map(async (stream) => {
-        // A bug resets the connection, as only three faults may.
+        // A bug resets the connection, which only three faults are allowed to do.
         const outcome = await post(format.path(model, stream), format.body(model, stream), format.headers)
           .then((response) => response.arrayBuffer())
           .then(

@@ -1,4 +1,4 @@
-/** A path segment with %XX decoded; unchanged if they are malformed. */
+/** A path segment with %XX decoded; unchanged if the escapes are malformed. */
 export function unescapePath(segment: string): string {
   try {
     return decodeURIComponent(segment);

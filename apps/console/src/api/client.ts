@@ -1,10 +1,13 @@
 import createClient from 'openapi-fetch';
 import type { paths } from '../../generated/api.ts';
 
-/** Longer than any answer takes that a page reads; a query of analytics is ended by the server before. */
+/** Longer than any answer that a page reads takes; the server ends analytics queries before this. */
 const answerMs = 20_000;
 
-/** Gives up reading when no answer begins in time, as when the server is frozen. Changes are not ended: they may have been made. */
+/**
+ * Stops reading if no answer begins in time, for example because the server is frozen. Changes are not aborted, because
+ * the server could already have applied them.
+ */
 async function fetchInTime(request: Request): Promise<Response> {
   if (request.method !== 'GET') return await fetch(request);
   const late = new AbortController();
@@ -19,10 +22,13 @@ async function fetchInTime(request: Request): Promise<Response> {
   }
 }
 
-/** The API of the server that this page came from. The session cookie signs each request in; the header says that it is ours. */
+/**
+ * The API of the server that served this page. The session cookie authenticates each request; the header shows that the
+ * console sent it.
+ */
 const client = createClient<paths>({ baseUrl: '', fetch: fetchInTime, headers: { 'x-sluice-console': '1' } });
 
-/** What the API answered instead of 2xx, or why it did not answer (status 0). */
+/** The API's error response, or the reason why it did not answer (status 0). */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly status: number;
@@ -49,21 +55,21 @@ function noAnswer(cause: unknown): never {
   );
 }
 
-/** The data of an answer. Throws ApiError for every other one. */
+/** The data of a successful answer. Throws ApiError for any other answer. */
 export async function answerOf<Data>(request: Promise<Outcome<Data>>): Promise<NonNullable<Data>> {
   const { data, error, response } = await request.catch(noAnswer);
   if (response.ok && data !== undefined && data !== null) return data;
   throw toApiError(response, error);
 }
 
-/** The error of an answer that was read as JSON. */
+/** The error in an answer that was read as JSON. */
 export function toApiError(response: Response, body: unknown): ApiError {
   const { message, code } = (body as { error?: { message?: string; code?: string | null } } | undefined)?.error ?? {};
   const text = message ?? `The server returned status ${response.status} ${response.statusText}.`;
   return new ApiError(response.status, code ?? null, text, response.headers.get('x-request-id'));
 }
 
-/** For routes whose answers the document does not describe, and for streams: fetch with the header of the console. */
+/** For streams and for routes whose answers the OpenAPI document does not describe: fetch with the console's header. */
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set('x-sluice-console', '1');

@@ -4,13 +4,16 @@ import type { Answer } from './types.ts';
 
 export type LiveState = 'connecting' | 'live' | 'lost';
 
-/** Between two refreshes of the same data: a batch has hundreds of events a second. */
+/** The time between two refreshes of the same data: a batch can have hundreds of events per second. */
 const refreshMs = 700;
 
-/** After an answer such as 503, after which browsers do not connect again by themselves. */
+/** The delay after an answer such as 503, after which browsers do not reconnect automatically. */
 const retryMs = 2_000;
 
-/** The server sends a heartbeat every two seconds, so a stream that is silent for so long is lost, whatever the browser says. */
+/**
+ * The server sends a heartbeat every two seconds, so a stream that is silent for this long is lost, even if the browser
+ * does not notice it.
+ */
 const silenceMs = 6_000;
 
 let state: LiveState = 'connecting';
@@ -21,7 +24,7 @@ function setState(next: LiveState): void {
   for (const listener of stateListeners) listener();
 }
 
-/** Whether changes arrive at once, for the sign in the frame. */
+/** Whether changes arrive immediately, for the indicator in the frame. */
 export const useLiveState = (): LiveState =>
   useSyncExternalStore(
     (listener) => {
@@ -32,16 +35,19 @@ export const useLiveState = (): LiveState =>
   );
 
 /**
- * Follows what changes and refreshes what the pages show. The first element of a query's key is the noun of the events that
- * change it (`batch`, `config`; `calls` for the request log); the second one is `list`, or the id of one record.
- * Connects again by itself and then refreshes everything. Returns how to stop.
+ * Follows changes and refreshes the data that the pages show. The first element of a query's key is the noun of the
+ * events that change it (`batch`, `config`; `calls` for the request log); the second one is `list`, or the ID of one
+ * record. Reconnects automatically and then refreshes all data. Returns a function that stops it.
  */
 export function followChanges(queries: QueryClient): () => void {
   const changed = new Map<string, Set<string>>();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let wasLost = false;
 
-  /** What changed while it was being read. It is read again when that has ended: begun anew, a slow read would never end. */
+  /**
+   * Queries whose data changed while they were being read. They are read again afterwards: if a slow read were
+   * restarted, it would never end.
+   */
   const late = new Set<Query>();
 
   const refresh = (): void => {
@@ -72,7 +78,7 @@ export function followChanges(queries: QueryClient): () => void {
     setState('lost');
     wasLost = true;
   };
-  /** Something has come. A frozen server keeps its connections open, so only silence tells. */
+  /** An event has arrived. A frozen server keeps its connections open, so only silence shows that it is frozen. */
   const heard = (): void => {
     clearTimeout(silence);
     silence = setTimeout(() => {
@@ -86,7 +92,7 @@ export function followChanges(queries: QueryClient): () => void {
     source.addEventListener('open', () => {
       setState('live');
       heard();
-      // Nobody says what changed while the connection was lost.
+      // Changes during the lost connection are not reported.
       if (wasLost) void queries.invalidateQueries();
       wasLost = false;
     });
@@ -103,7 +109,7 @@ export function followChanges(queries: QueryClient): () => void {
     });
     source.addEventListener('error', () => {
       lose();
-      // It was refused; perhaps because the session has ended.
+      // The connection was refused, perhaps because the session has ended.
       if (source.readyState === EventSource.CLOSED) void queries.invalidateQueries({ queryKey: ['session'] });
     });
   });
@@ -117,19 +123,19 @@ export function followChanges(queries: QueryClient): () => void {
 
 let reconnect = (): void => {};
 
-/** Connects again now and reads everything anew: somebody does not want to wait for the next attempt. */
+/** Reconnects now and reads all data again, for a user who does not want to wait for the next attempt. */
 export function retryNow(queries: QueryClient): void {
   reconnect();
   void queries.invalidateQueries();
 }
 
-/** Follows the state of the installation. Connects again by itself. Returns how to stop. */
+/** Follows the state of the installation. Reconnects automatically. Returns a function that stops it. */
 export const followSystem = (onState: (state: Answer<'/v1/admin/system'>) => void): (() => void) =>
   follow('/v1/admin/system', (source) => {
     source.addEventListener('message', ({ data }: MessageEvent<string>) => onState(JSON.parse(data)));
   }).stop;
 
-/** Opens a stream of events, and again whenever it ends; `listen` gets each new source. */
+/** Opens a stream of events, and reopens it whenever it ends; `listen` gets each new source. */
 function follow(url: string, listen: (source: EventSource) => void): { reconnect: () => void; stop: () => void } {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
@@ -138,7 +144,7 @@ function follow(url: string, listen: (source: EventSource) => void): { reconnect
     source = opened;
     listen(opened);
     opened.addEventListener('error', () => {
-      // After a lost connection the browser connects again by itself.
+      // After a lost connection, the browser reconnects automatically.
       if (opened === source && opened.readyState === EventSource.CLOSED) retry = setTimeout(connect, retryMs);
     });
   };

@@ -10,7 +10,7 @@ export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer 
 export type Session = Answer<'/v1/session'>;
 export type AcceptedInvite = Ok<paths['/v1/admin/users/invites/accept']['post']>;
 export type Batch = Answer<'/v1/batches'>['data'][number];
-/** One batch as its own page has it: with why its lines wait. */
+/** A batch as on its own page: includes the reasons why its lines wait. */
 export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits'>;
 export type DryRun = Ok<paths['/v1/batches/dry-run']['post']>;
 export type FileObject = Answer<'/v1/files/{file_id}'>;

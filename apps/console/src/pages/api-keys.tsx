@@ -15,7 +15,7 @@ type ApiKey = Answer<'/v1/api-keys'>['data'][number];
 
 const callScopes = ['chat.write', 'completions.write', 'embeddings.write', 'models.read', 'prompts.read'];
 
-/** What a key is for, in words, and the scopes that this takes. null: everything. */
+/** The purposes of a key, in words, and the scopes that each requires. null: all scopes. */
 const uses: Readonly<Record<string, { text: string; scopes: readonly string[] | null }>> = {
   calls: {
     text: 'live calls: chat, completions, embeddings, models, prompts',
@@ -34,7 +34,7 @@ const uses: Readonly<Record<string, { text: string; scopes: readonly string[] | 
 
 const tones = { active: 'good', exhausted: 'warn', expired: 'bad' } as const;
 
-/** The keys of this workspace: what each may do, what it spent, and how it is replaced. */
+/** The keys of this workspace: their rights, their costs, and their rotation. */
 export function ApiKeys() {
   const isAllowed = useMay('api_keys.read');
   const mayWrite = useMay('api_keys.write');
@@ -99,7 +99,7 @@ export function ApiKeys() {
 
 type BrowserSession = Answer<'/v1/sessions'>['data'][number];
 
-/** Who is signed in to this workspace with a browser. */
+/** The browsers that are signed in to this workspace. */
 function BrowserSessions({ mayWrite }: { mayWrite: boolean }) {
   const { session_id: ownId } = useSession();
   const sessions = useQuery({

@@ -19,14 +19,14 @@ const filterNames = ['outcome', 'code', 'status_code', 'model', 'custom_id', 'se
 type Search = Record<string, string | undefined>;
 type Filters = Partial<Record<(typeof filterNames)[number], string>>;
 
-/** The lines of a batch by number: all of them or those that match, and one with everything that is known of it. */
+/** The lines of a batch by number (all of them or those that match), and one line with all its details. */
 export function Lines({ batch }: { batch: Batch }) {
   const search: Record<string, string> = useSearch({ strict: false });
   const filters: Filters = Object.fromEntries(
     filterNames.flatMap((name) => (search[name] === undefined || search[name] === '' ? [] : [[name, search[name]]])),
   );
   const lines = useInfiniteQuery({
-    // Not refreshed with each event of the batch, which has hundreds a second: see below.
+    // Not refreshed with each event of the batch, because there can be hundreds per second; see below.
     queryKey: ['batch lines', batch.id, filters],
     queryFn: ({ pageParam }) => {
       const { status_code: status, outcome, ...texts } = filters;
@@ -49,7 +49,7 @@ export function Lines({ batch }: { batch: Batch }) {
   const pages = lines.data?.pages.length ?? 0;
   const { completed, failed } = batch.request_counts;
   useEffect(() => {
-    // Somebody who has scrolled far down reads what is there.
+    // If the user has scrolled far down, the lines are not replaced.
     if (pages > 0 && pages <= 2) void refetch();
   }, [completed, failed, batch.status, pages, refetch]);
   const found = lines.data?.pages.flatMap(({ data }) => data) ?? [];
@@ -254,7 +254,7 @@ function LineDetails({ found }: { found: Details }) {
   );
 }
 
-/** What made lines fail, and a new batch of those lines. */
+/** The causes of failed lines, and a form for a new batch of those lines. */
 export function Failures({ batch }: { batch: Batch }) {
   const { failed } = batch.request_counts;
   const failures = useQuery({

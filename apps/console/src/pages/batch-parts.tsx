@@ -41,7 +41,7 @@ export function endOf(batch: Batch): number | null {
   return at === null ? null : at * 1_000;
 }
 
-/** The lines settled so far as a bar and in figures. */
+/** The lines settled so far, as a bar and as numbers. */
 export function LinesProgress({ batch }: { batch: Batch }) {
   const { total, completed, failed } = batch.request_counts;
   if (total === 0) {
@@ -59,10 +59,10 @@ export function LinesProgress({ batch }: { batch: Batch }) {
 
 export type Pace = { linesPerSecond: number; leftMs: number | null };
 
-/** How far back the pace of a running batch looks. */
+/** The time over which the pace of a running batch is measured. */
 const windowMs = 15_000;
 
-/** How fast a batch runs, from the counts that this page has seen; null before there are two of them. */
+/** The pace of a batch, computed from the counts that this page has seen; null until there are two of them. */
 export function usePace(batch: Batch | undefined): Pace | null {
   const [seen, setSeen] = useState<{ atMs: number; done: number }[]>([]);
   const { total = 0, completed = 0, failed = 0 } = batch?.request_counts ?? {};

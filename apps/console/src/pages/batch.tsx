@@ -13,7 +13,7 @@ import { batchQuery, endOf, isOpenBatch, LinesProgress, StatusBadge, usePace } f
 
 const tabs = { summary: 'Summary', lines: 'Lines', events: 'Events' } as const;
 
-/** One batch: how far it is, what it cost, its lines, and everything that happened to it. */
+/** One batch: its progress, its cost, its lines, and its complete history. */
 export function BatchPage() {
   const { id } = useParams({ strict: false }) as { id: string };
   const { tab = 'summary' } = useSearch({ strict: false }) as { tab?: string };
@@ -127,7 +127,7 @@ function Head({ batch }: { batch: BatchDetail }) {
   );
 }
 
-/** Why lines are not called now. */
+/** The reasons why lines are not being called. */
 function Waits({ batch: { waits, expires_at: end } }: { batch: BatchDetail }) {
   if (waits.length === 0) return null;
   return (
@@ -254,7 +254,7 @@ function Summary({ batch }: { batch: Batch }) {
   );
 }
 
-/** What each event says to a reader. */
+/** Describes an event for people. */
 function describeEvent({ type, data }: EventObject): string {
   const value = data as Record<string, number | string | undefined> & { chunks?: unknown[] };
   switch (type) {

@@ -20,7 +20,7 @@ const statuses = [
   'cancelled',
 ];
 
-/** All batches, the newest first, with the progress of those that run. */
+/** All batches, newest first, with the progress of those that are running. */
 export function Batches() {
   const { status = '' } = useSearch({ strict: false }) as { status?: string };
   const navigate = useNavigate();
@@ -42,7 +42,7 @@ export function Batches() {
   }, [fetchNextPage, hasNextPage, isFetching]);
   const all = batches.data?.pages.flatMap(({ data }) => data) ?? [];
   const rows = status === '' ? all : all.filter((batch) => batch.status === status);
-  // The API does not filter by status, so older pages are read until there is something to show.
+  // The API does not filter by status, so older pages are read until there are rows to show.
   const looksFurther = status !== '' && rows.length === 0 && hasNextPage;
   useEffect(() => {
     if (looksFurther) readOn();

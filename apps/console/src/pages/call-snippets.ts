@@ -1,20 +1,20 @@
-/** A chat call, as a person wrote it in the playground. */
+/** A chat call as it was written in the playground. */
 export type SnippetCall = {
   body: Readonly<Record<string, unknown>>;
   /** Ends in /v1. */
   base: string;
-  /** The slug of a config; null for none. */
+  /** The slug of a config; null for no config. */
   config: string | null;
 };
 
-/** The same call for programs, ready to be copied. The key comes from the variable SLUICE_API_KEY. */
+/** The same call as code, ready to be copied. The key comes from the variable SLUICE_API_KEY. */
 export const snippetsOf = (call: SnippetCall): { curl: string; typescript: string; python: string } => ({
   curl: curlOf(call),
   typescript: typescriptOf(call),
   python: pythonOf(call),
 });
 
-/** A text in single quotes of a shell, which interprets nothing in them. */
+/** A text in single quotes for a shell, which does not interpret any character inside them. */
 const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
 const curlOf = ({ body, base, config }: SnippetCall): string =>
@@ -44,7 +44,7 @@ print(answer.choices[0].message.content)`;
 }
 
 /**
- * A JSON value as a literal of Python, whose texts and numbers are written alike, but not its constants.
+ * A JSON value as a Python literal. Strings and numbers are written as in JSON, but constants are not.
  * @testOnly
  */
 export function toPython(value: unknown, indent = ''): string {

@@ -8,7 +8,7 @@ import {
   type CheckDraft,
 } from './guardrail-sentences.ts';
 
-/** Short ids are those of the generated table; `default.` may precede them. */
+/** The generated table uses short IDs; stored ones can have the prefix `default.`. */
 export const shortId = (id: string): string => id.replace(/^default\./, '');
 
 /** One condition of a guardrail: the end of the sentence "Refuse the call when …", and its parameters. */
@@ -21,7 +21,7 @@ export function CheckFields({
 }: {
   check: CheckDraft;
   index: number;
-  /** How the sentence begins. */
+  /** The beginning of the sentence. */
   start: string;
   onChange: (check: CheckDraft) => void;
   onRemove: () => void;
@@ -78,10 +78,10 @@ export function CheckFields({
   );
 }
 
-/** Other names of `min` and `max`, shown only where a stored guardrail uses them. */
+/** Aliases of `min` and `max`, shown only if a stored guardrail uses them. */
 const isAlias = (name: string): boolean => /^(?:min|max)(?:Words|Sentences|Characters)$/.test(name);
 
-/** Optional in the schema only for checks that were stored before they existed. */
+/** The schema marks these as optional only because of checks that were stored before they existed. */
 const mustBeSet: ReadonlySet<string> = new Set(['issuer', 'audience']);
 
 const fieldNames: Readonly<Record<string, string>> = {
@@ -102,7 +102,7 @@ type FieldProps = {
   parameter: Parameter;
   isRequired: boolean;
   value: unknown;
-  /** undefined: not given. */
+  /** undefined: not set. */
   onChange: (value: unknown) => void;
 };
 
@@ -174,7 +174,8 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
       </label>
     );
   }
-  // Objects, and what may be one of several types, are JSON; as long as it is none, the text is kept for more typing.
+  // Objects, and values that can have one of several types, are edited as JSON. While the text is not valid JSON, it is
+  // kept so that the user can continue to type.
   return (
     <label>
       {label}
@@ -201,7 +202,7 @@ function jsonOr(text: string): unknown {
   }
 }
 
-/** The checks as the API takes them: without empty lines of lists. */
+/** The checks in the form that the API accepts: without empty lines in lists. */
 export const toChecks = (drafts: readonly CheckDraft[]): CheckDraft[] =>
   drafts.map(({ id, parameters }) => ({
     id,

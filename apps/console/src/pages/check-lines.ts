@@ -1,4 +1,4 @@
-/** What is wrong with a line of an input file, seen before the file is sent. */
+/** A problem in a line of an input file that was found before the file is sent. */
 export type LineProblem = { line: number; text: string };
 export type FileCheck = {
   lines: number;
@@ -10,16 +10,17 @@ export type FileCheck = {
 
 const problemsShown = 50;
 const lineBytesMax = 10 * 1024 * 1024;
-/** Beyond it, repeated ids are left to the server, which finds them without holding them in a browser's memory. */
+/** Beyond this number, the server finds repeated IDs, because it does not have to hold them in a browser's memory. */
 const idsMax = 2_000_000;
 
-/** Between two pauses, in which the page answers to its reader. */
+/** The number of lines between two pauses, in which the page can react to its user. */
 const linesAtOnce = 2_000;
 const pause = (): Promise<void> => new Promise((resolve) => void setTimeout(resolve));
 
 /**
- * Reads an input file piece by piece, whatever its size, and checks each line as far as that needs no server: that it is a JSON
- * object with an id of its own, and names one endpoint for all lines. `onProgress` gets the share that was read.
+ * Reads an input file of any size piece by piece and checks each line as far as possible without the server: that it is
+ * a JSON object with a unique ID, and that all lines name the same endpoint. `onProgress` gets the fraction that was
+ * read.
  */
 export async function checkLines(file: Blob, onProgress: (share: number) => void): Promise<FileCheck> {
   const problems: LineProblem[] = [];

@@ -12,7 +12,7 @@ const modes: Readonly<Record<string, string>> = {
   single: 'goes to',
 };
 
-/** A config as a tree: a nested list, so that a screen reader reads it as what it is. */
+/** A config as a tree. It is a nested list, so that screen readers present it as one. */
 export function ConfigTree({ config }: { config: Node }) {
   return (
     <ul className="tree">
@@ -63,7 +63,7 @@ function noteOf(mode: string, strategy: Node, target: Node, at: { index: number;
 
 const statusText = (codes: unknown): string => (Array.isArray(codes) ? `after ${codes.join(', ')}` : 'unless 2xx');
 
-/** Where a target's calls go. */
+/** Where the calls of a target are sent. */
 function Place({ node }: { node: Node }) {
   const params = isNode(node['override_params']) ? node['override_params'] : {};
   const place = node['virtual_key'] ?? node['virtualKey'] ?? node['provider'];

@@ -63,7 +63,7 @@ const starters: Readonly<Record<string, { text: string; config: object }>> = {
   },
 };
 
-/** Stored configs: the document, a drawing of it, what a call would do with it, and its versions. */
+/** Stored configs: the document, a diagram of it, the result of an example call, and its versions. */
 export function Configs() {
   const { slug } = useSearch({ strict: false }) as { slug?: string };
   const navigate = useNavigate();
@@ -234,7 +234,7 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
   );
 }
 
-/** The slugs that a config may name. A key that may not read some of them has no completion for these. */
+/** The slugs that a config can name. If a key cannot read some of them, they are not offered for completion. */
 function useKnownValues(): KnownValues {
   const slugs = (rows: readonly { slug?: string | null }[] | undefined): string[] =>
     (rows ?? []).flatMap(({ slug }) => (slug == null ? [] : [slug]));
@@ -265,7 +265,7 @@ function useKnownValues(): KnownValues {
 
 type Explanation = { text: string[]; config: unknown };
 
-/** What a call would do with the document as it is in the form. */
+/** Shows how a call would be processed with the document that is in the form. */
 function Explain({ config }: { config: Record<string, unknown> }) {
   const [model, setModel] = useState('@simulator/sim-small');
   const [metadata, setMetadata] = useState('{"tier": "gold"}');

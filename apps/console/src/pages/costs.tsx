@@ -10,7 +10,7 @@ import { Chart } from '../parts/chart.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 
-/** By what costs can be told apart, and the member of a group that names it. */
+/** The ways to group costs, and the member of a group that holds its name. */
 const groupings: Readonly<Record<string, { text: string; names: readonly string[] }>> = {
   'ai-models': { text: 'model', names: ['ai_model'] },
   api_key: { text: 'key', names: ['api_key_name', 'api_key'] },
@@ -21,7 +21,7 @@ const groupings: Readonly<Record<string, { text: string; names: readonly string[
   prompt: { text: 'prompt', names: ['prompt'] },
 };
 
-/** Who spent what, and what is left of the budgets. */
+/** Costs by group, and the remaining budgets. */
 export function Costs() {
   const search = useSearch({ strict: false }) as { period?: string; by?: string; metadata?: string };
   const period = search.period === undefined ? '7d' : toPeriod(search.period);
@@ -179,10 +179,10 @@ const firstBudget = `curl ${location.origin}/v1/policies/usage-limits -H "author
   -d '{"name": "10 dollars per month for each team", "type": "cost", "credit_limit": 1000, "periodic_reset": "monthly",
        "conditions": [], "group_by": [{"key": "metadata.team"}]}'`;
 
-/** One budget: what each of its counters has used, what is left, and when it ends at this pace. */
+/** One budget: how much each of its counters has used, how much is left, and when it will be used up at this pace. */
 function Budget({ policy }: { policy: Policy }) {
   const entities = useQuery({
-    // Read again with new calls, because those change the counters.
+    // Read again when there are new calls, because those change the counters.
     queryKey: ['calls', 'entities', policy.id],
     queryFn: () =>
       answerOf(
@@ -254,7 +254,7 @@ function Budget({ policy }: { policy: Policy }) {
 const isAlerted = ({ alert_threshold: threshold, credit_limit: limit }: Policy, used: number): boolean =>
   threshold !== null && used >= (limit * threshold) / 100;
 
-/** When a budget is used up if it goes on like this since its last reset. */
+/** When a budget will be used up at the pace since its last reset. */
 function endText(
   { credit_limit: limit, last_reset_at: reset, created_at: created, next_usage_reset_at: next }: Policy,
   used: number,

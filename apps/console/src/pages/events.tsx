@@ -8,7 +8,7 @@ import { At, Badge, Card, Code, Empty, Id, PageHead, shortId, Shown } from '../p
 import { DataTable, LongTable } from '../parts/table.tsx';
 import { useSession } from '../session.tsx';
 
-/** Who changed what, when and from where; and the whole story of one record. */
+/** Every change with its author, time and address, and the complete history of one record. */
 export function Events() {
   const { stream } = useSearch({ strict: false }) as { stream?: string };
   return (
@@ -49,7 +49,7 @@ function Choice({ stream }: { stream: string | undefined }) {
   );
 }
 
-/** Of one request. */
+/** The number of events per request. */
 const pageRows = 50;
 
 function Recent() {
@@ -115,7 +115,7 @@ function Recent() {
   );
 }
 
-/** The events of one record, and what they say of it up to a moment that the reader chooses. */
+/** The events of one record, and its state at a moment that the user chooses. */
 function Story({ stream }: { stream: string }) {
   const [chosen, setChosen] = useState<number | null>(null);
   const events = useInfiniteQuery({
@@ -225,7 +225,7 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
 
 const nothing: Record<string, unknown> = {};
 
-/** What a record was after an event of it, as the server replays it; what it was before while that is on its way. */
+/** The state of a record after one of its events, as the server replays it; the previous state while it is loading. */
 function useStateAfter(event: EventObject | undefined): Record<string, unknown> {
   const { stream = '', stream_version: version = 0 } = event ?? {};
   const replayed = useQuery({

@@ -3,8 +3,8 @@ import { checks } from '../../generated/checks.ts';
 export type CheckDraft = { id: string; parameters: Record<string, unknown> };
 
 /**
- * When a check fails, in words. The API stores what must hold, so each condition says the opposite: which parameters
- * make the check fail in that case.
+ * Describes in words when a check fails. The API stores the condition that must hold, so each entry is its opposite:
+ * the parameters that make the check fail in that case.
  */
 export type Condition = { check: string; parameters: Record<string, unknown>; text: string };
 
@@ -77,10 +77,10 @@ export const conditionGroups: readonly (readonly [label: string, conditions: rea
 
 export const conditions: readonly Condition[] = conditionGroups.flatMap(([, group]) => group);
 
-/** Parameters that the choice of a condition sets. */
+/** Parameters that are set by choosing a condition. */
 export const isSetByCondition = (name: string): boolean => name === 'not' || name === 'operator';
 
-/** Equal for parameters under which a check fails in the same case. */
+/** Returns the same text for parameters under which a check fails in the same case. */
 function caseOf(check: string, parameters: Record<string, unknown>): string {
   const operator = parameters['operator'] ?? checks[check]?.properties['operator']?.default;
   const isInverted = parameters['not'] === true;
@@ -88,11 +88,11 @@ function caseOf(check: string, parameters: Record<string, unknown>): string {
   return `${String(operator)} ${isInverted}`;
 }
 
-/** The condition of a check; undefined for a check of another release. */
+/** The condition of a check; undefined for a check from another release. */
 export const conditionOf = ({ id, parameters }: CheckDraft): Condition | undefined =>
   conditions.find((each) => each.check === id && caseOf(id, each.parameters) === caseOf(id, parameters));
 
-/** A check under another condition. It keeps its other parameters if they mean the same there. */
+/** The check with another condition. Keeps the other parameters that have the same meaning there. */
 export function withCondition({ id, parameters }: CheckDraft, next: Condition): CheckDraft {
   const kept = Object.entries(parameters).filter(([name]) => id === next.check && !isSetByCondition(name));
   return { id: next.check, parameters: { ...Object.fromEntries(kept), ...next.parameters } };
@@ -104,7 +104,7 @@ function detailOf({ id, parameters }: CheckDraft): string {
   const { words, rule, keys, suffix, format, models, metadataKeys, allowedTypes, blockedTypes } = parameters;
   const named = [words, rule, keys, suffix, format, models, metadataKeys, allowedTypes, blockedTypes].flat();
   const shown = named.filter((value) => typeof value === 'string' && value !== '').join(', ');
-  // The time limit of a webhook and the ages of a token are not what they check.
+  // The time limit of a webhook and the ages of a token are not part of what is checked.
   if (id === 'webhook' || id === 'jwt') return '';
   if (shown !== '') return `: ${shown.length > detailMax ? `${shown.slice(0, detailMax)}…` : shown}`;
   const range = Object.entries(parameters).flatMap(([name, value]) =>
@@ -113,14 +113,14 @@ function detailOf({ id, parameters }: CheckDraft): string {
   return range.length === 0 ? '' : ` (${range.join(', ')})`;
 }
 
-/** What a guardrail does, as one sentence. */
+/** Describes a guardrail in one sentence. */
 export function guardrailSentence(drafts: readonly CheckDraft[], denies: boolean): string {
   if (drafts.length === 0) return 'No checks: every call passes.';
   const parts = drafts.map((draft) => (conditionOf(draft)?.text ?? `the check ${draft.id} fails`) + detailOf(draft));
   return `${denies ? 'Reject' : 'Report'} the call when ${parts.join(', or ')}.`;
 }
 
-/** A guardrail to begin with, and a text for each of its results. */
+/** A guardrail to start from, and an example text for each of its results. */
 export type Template = { name: string; check: CheckDraft; passing: string; failing: string };
 
 export const templates: readonly Template[] = [

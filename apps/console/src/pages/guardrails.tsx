@@ -13,7 +13,7 @@ import { conditionOf, guardrailSentence, templates, type CheckDraft } from './gu
 
 type Guardrail = Omit<Answer<'/v1/guardrails'>['data'][number], 'object'>;
 
-/** Stored guardrails as sentences, and an editor that tries one on two texts before it is saved. */
+/** Stored guardrails as sentences, and an editor that tests a guardrail on two texts before it is saved. */
 export function Guardrails() {
   const { slug } = useSearch({ strict: false }) as { slug?: string };
   const navigate = useNavigate();
@@ -244,7 +244,7 @@ function Editor({
 
 type SampleTexts = { passing: string; failing: string };
 
-/** Two texts, judged while the guardrail or a text changes. */
+/** Two texts, which are evaluated when the guardrail or a text changes. */
 function Samples({
   checks,
   denies,
@@ -285,7 +285,7 @@ function Samples({
 
 type Verdict = { verdict: boolean; checks: { id: string; verdict: boolean; data?: Record<string, unknown> }[] };
 
-/** Typing pauses for this long before a text is sent. */
+/** A text is sent after typing has paused for this long. */
 const pauseMs = 400;
 
 function Sample({
@@ -361,7 +361,7 @@ function SampleResult({
   );
 }
 
-/** The gateway's own verdict, from a call to the simulator with the checks as they are in the form. */
+/** The gateway's own verdict, from a call to the simulator with the checks that are in the form. */
 async function judge(text: string, checks: readonly CheckDraft[]): Promise<Verdict> {
   const config = {
     input_guardrails: [
@@ -391,6 +391,6 @@ async function judge(text: string, checks: readonly CheckDraft[]): Promise<Verdi
   throw new Error(answer.error?.message ?? `The server returned status ${response.status}.`);
 }
 
-/** A header takes ASCII only; in JSON every other character can be written as an escape. */
+/** Headers can only contain ASCII; in JSON, every other character can be escaped. */
 const ascii = (json: string): string =>
   json.replaceAll(/[^\x20-\x7e]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`);

@@ -19,7 +19,7 @@ type NamedProvider = Omit<Answer<'/v1/providers'>['data'][number], 'reset_usage'
 
 const tabs = { providers: 'Providers', keys: 'API keys' } as const;
 
-/** Credentials of providers and how they do; and the keys that clients of this gateway send. */
+/** Provider credentials with their health, and the keys that clients of this gateway send. */
 export function Keys() {
   const { tab = 'providers' } = useSearch({ strict: false }) as { tab?: string };
   return (
@@ -72,7 +72,10 @@ type Health = ReadonlyMap<string, Group>;
 
 const figure = (group: Group | undefined, name: string): number => Number(group?.[name] ?? 0);
 
-/** How the calls that reached the provider with a credential went within a day, and how many were refused before that. */
+/**
+ * The results of the calls that reached the provider with a credential within a day, and the number of calls that were
+ * refused before that.
+ */
 function HealthBadge({ group }: { group: Group | undefined }) {
   const refused = figure(group, 'refused_count');
   const calls = (group?.requests ?? 0) - refused;
@@ -276,7 +279,7 @@ function DeleteVirtualKey({ virtualKey: { slug } }: { virtualKey: VirtualKey }) 
   );
 }
 
-/** Where calls are refused at the moment because the provider failed too often. */
+/** The targets for which calls are currently refused because the provider failed too often. */
 function Circuits() {
   const circuits = useQuery({
     queryKey: ['calls', 'circuits'],

@@ -12,7 +12,7 @@ import { checkLines, type FileCheck } from './check-lines.ts';
 type Endpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings' | '/v1/responses';
 type Chosen = { file: File; check: FileCheck | null; share: number };
 
-/** Upload a file, look at what would be sent, and submit it. Nothing is sent before the file has been checked here. */
+/** Lets the user choose a file, preview the batch, and submit it. The file is checked here before it is uploaded. */
 export function NewBatch() {
   const navigate = useNavigate();
   const [chosen, setChosen] = useState<Chosen | null>(null);
@@ -30,9 +30,9 @@ export function NewBatch() {
     const check = await checkLines(file, (share) => setChosen({ file, check: null, share }));
     setChosen({ file, check, share: 1 });
   };
-  /** Uploads the file, once for both, and returns the body that names it. */
+  /** Uploads the file, once for both buttons, and returns the body that names it. */
   const uploaded = async ({ file, check }: Chosen) => {
-    // With the same key the server has the file already, and only compares it.
+    // With the same key, the server already has the file and only compares it.
     const { id: fileId } = await upload(file, `${submission.current}-file`, setSent);
     const { virtualKey, config, window, note } = options;
     const target = {
@@ -106,7 +106,7 @@ export function NewBatch() {
   );
 }
 
-/** What the server says of a batch that was not created. */
+/** The server's estimate for a batch that was not created. */
 function Estimate({ found }: { found: DryRun }) {
   const dollars = (member: 'cost_of_input_usd' | 'cost_max_usd', unknown: string): string => {
     if (found[member] === null) return unknown;
@@ -229,7 +229,7 @@ function FileChoice({ onFile }: { onFile: (file: File) => void }) {
   );
 }
 
-/** Questions to the simulator, which answers like a provider at a simulated cost. */
+/** Questions for the simulator, which answers like a provider at a simulated cost. */
 function sampleFile(wanted: number): File {
   const lines = Math.min(200_000, Math.max(1, Math.round(wanted) || 1));
   const text = Array.from({ length: lines }, (_, index) =>
@@ -349,7 +349,10 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
   );
 }
 
-/** Uploads a file for a batch; `onShare` gets the share that was sent. XMLHttpRequest, because fetch does not say that. */
+/**
+ * Uploads a file for a batch; `onShare` gets the fraction that was sent. Uses XMLHttpRequest, because fetch does not
+ * report it.
+ */
 function upload(file: File, idempotencyKey: string, onShare: (share: number) => void): Promise<FileObject> {
   const form = new FormData();
   form.set('purpose', 'batch');

@@ -9,7 +9,7 @@ import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { batchesQuery } from './batch-parts.tsx';
 
-/** Calls, errors, latency, tokens and cost, now and over time; and what is wrong at this moment. */
+/** Calls, errors, latency, tokens and cost, now and over time, and the current problems. */
 export function Overview() {
   const { period: chosen } = useSearch({ strict: false }) as { period?: string };
   const period = toPeriod(chosen);
@@ -213,7 +213,7 @@ function Models({ period }: { period: Period }) {
   );
 }
 
-/** What needs somebody's attention now: open circuits, and batches that wait or failed today. */
+/** Problems that need attention now: open circuits, and batches that wait or failed today. */
 function Problems() {
   const mayReadBatches = useMay('batches.read');
   const mayReadCircuits = useMay('providers.read');
@@ -230,7 +230,7 @@ function Problems() {
   );
   const open = circuits.data?.data ?? [];
   if (failed.length + open.length === 0) {
-    // Only what was looked at is said to be fine.
+    // Only successfully loaded data is reported as fine.
     const fine = [
       ...(circuits.data === undefined ? [] : ['no open circuits']),
       ...(batches.data === undefined ? [] : ['no batches failed today']),

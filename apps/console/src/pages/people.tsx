@@ -21,7 +21,7 @@ const nameOf = ({
   email,
 }: Pick<User, 'first_name' | 'last_name' | 'email'>): string => `${first} ${last}`.trim() || email;
 
-/** Who may do what: the people of the organisation, the members of this workspace, invites, and the workspaces. */
+/** The people of the organisation with their rights, the members of this workspace, invites, and the workspaces. */
 export function People() {
   const mayReadUsers = [useMay('users.read'), useActsForOrganisation()].every(Boolean);
   const mayReadMembers = useMay('members.read');
@@ -143,7 +143,10 @@ function RemoveMember({ member: { id, email, workspace_id: workspaceId } }: { me
   );
 }
 
-/** The service keys of somebody who is about to be removed: programs may depend on them, and the person may know their values. */
+/**
+ * The service keys of a person who is about to be removed: programs can depend on them, and the person can know their
+ * values.
+ */
 function MadeKeys({
   userId,
   where,
@@ -300,7 +303,7 @@ function InviteForm() {
   const [role, setRole] = useState<Role>('member');
   const invite = useChange<void, { invite_link: string }>(['invite'], async () => {
     const body = { email: email.trim(), role: orgRole, workspaces: [{ id: workspace.id, role }] };
-    // The document leaves out the link, which only this answer has.
+    // The OpenAPI document does not include the link, because only this answer contains it.
     const response = await send('/v1/admin/users/invites', {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

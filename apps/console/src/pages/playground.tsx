@@ -14,7 +14,10 @@ type Call = {
   system: string;
   prompt: string;
   tokens: string;
-  /** The whole body as JSON, without its model: for tools, images and long conversations. null: made of the fields. */
+  /**
+   * The whole body as JSON, without its model: for tools, images and long conversations. null: the body is built from
+   * the fields.
+   */
   body: string | null;
 };
 
@@ -27,7 +30,9 @@ const blank: Call = {
   body: null,
 };
 
-/** Chat with any target, as a stream; two targets answer side by side. `from` in the address: a call that is made again. */
+/**
+ * A streamed chat with any target; two targets answer side by side. `from` in the address: a recorded call to repeat.
+ */
 export function Playground() {
   const { from } = useSearch({ strict: false }) as { from?: string };
   const log = useQuery({
@@ -50,7 +55,7 @@ export function Playground() {
   );
 }
 
-/** The same call, as far as its record has it. */
+/** A recorded call, as far as its log record contains it. */
 function callOf({ model, virtual_key, config, request }: LogDetails): Call {
   const { model: asked, stream: _stream, stream_options: _options, ...body } = request.body ?? {};
   const own = virtual_key === null || config !== null ? (model ?? '') : `@${virtual_key}/${model ?? ''}`;
@@ -203,7 +208,7 @@ function Fields({ call, setCall }: { call: Call; setCall: (call: Call) => void }
   );
 }
 
-/** The fields as a body, with a tool to begin with. */
+/** Converts the fields to a JSON body, with an example tool. */
 function asBody(call: Call): Call {
   const { model: _model, ...body } = bodyOf({ ...call, prompt: call.prompt || 'How warm is it in Oslo?' });
   const tool = {
@@ -250,7 +255,7 @@ function bodyOf({ model, system, prompt, tokens, body }: Call): Record<string, u
   return { model, messages, max_tokens: Number(tokens) || 256 };
 }
 
-/** The same call for a program. */
+/** The same call as code. */
 function Snippets({ call }: { call: Call }) {
   const body = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
   const config = call.config === '' ? null : call.config;

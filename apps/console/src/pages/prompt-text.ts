@@ -2,8 +2,8 @@
 export type Message = { role: string; content: string };
 
 /**
- * The template of a prompt as messages, if it is a list of messages with texts; null for any other, such as one with images or a
- * completion, which is edited as it is stored.
+ * The template of a prompt as messages, if it is a list of messages with text. Null for other templates, such as
+ * completions or messages with images, which are edited in their stored form.
  */
 export function toMessages(template: string): Message[] | null {
   try {
@@ -23,13 +23,16 @@ export function toMessages(template: string): Message[] | null {
   }
 }
 
-/** A template for people to compare: one message after another, with its role above it. */
+/** A template in a form that is easy to compare: one message after the other, each below its role. */
 export function readable(template: string): string {
   const messages = toMessages(template);
   return messages === null ? template : messages.map(({ role, content }) => `[${role}]\n${content}\n`).join('\n');
 }
 
-/** The names of variables in a template, in their order: of `{{name}}`, `{{a.b}}` the `a`, and sections. No partials. */
+/**
+ * The names of variables in a template, in order: those of `{{name}}` and sections, and `a` for `{{a.b}}`. Partials are
+ * not included.
+ */
 export function variablesOf(template: string): string[] {
   const found = [...template.matchAll(/\{\{\{?[#^&]?\s*([\w-]+)(?:\.[\w-]+)*\s*\}?\}\}/g)].map(([, name = '']) => name);
   return [...new Set(found)];

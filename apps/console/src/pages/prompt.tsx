@@ -25,7 +25,7 @@ const versionsQuery = (slug: string) => ({
     answerOf(api.GET('/v1/prompts/{slug}/versions', { params: { path: { slug }, query: { limit: 100 } } })),
 });
 
-/** One prompt: its text, its versions and what differs between them, and what it answers. */
+/** One prompt: its text, its versions with their differences, and its answers. */
 export function PromptPage() {
   const { slug } = useParams({ strict: false }) as { slug: string };
   const prompt = useQuery(promptQuery(slug));
@@ -98,7 +98,7 @@ function Head({ prompt: { name, slug, prompt_version: inUse, last_version: last 
 
 type Draft = { template: string; model: string; virtualKey: string; parameters: string; description: string };
 
-/** The text of one version; saving makes a new one, whatever version was shown. */
+/** The text of one version; saving creates a new version, no matter which one was shown. */
 function Editor({ slug, version, onSaved }: { slug: string; version: Version; onSaved: () => void }) {
   const mayWrite = useMay('prompts.write');
   const [draft, setDraft] = useState<Draft>({
@@ -199,7 +199,7 @@ function Editor({ slug, version, onSaved }: { slug: string; version: Version; on
   );
 }
 
-/** Throws an Error that says what is wrong with the text. */
+/** Throws an Error that describes the problem with the text. */
 function readParameters(text: string): Record<string, unknown> {
   try {
     const value = JSON.parse(text.trim() || '{}') as unknown;
@@ -394,7 +394,7 @@ function Versions({
   );
 }
 
-/** Everything that a version says, for people to compare. */
+/** The complete content of a version, for comparison. */
 const whole = ({
   string: template,
   model,

@@ -13,7 +13,7 @@ const firstTemplate = [
   { role: 'user', content: '{{question}}' },
 ];
 
-/** All prompts; without any, how to get the first one. */
+/** All prompts; if there are none, explains how to create the first one. */
 export function Prompts() {
   const prompts = useQuery({
     queryKey: ['prompt', 'list'],

@@ -7,7 +7,7 @@ import { AsCurl, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/b
 import { useMay } from '../session.tsx';
 import { OutcomeBadge } from './requests.tsx';
 
-/** One call: where its time went, what the config did with it, and its bodies where they were recorded. */
+/** One call: its timing, how the config processed it, and its bodies if they were recorded. */
 export function RequestPage() {
   const { id } = useParams({ strict: false }) as { id: string };
   const query = useQuery({
@@ -148,7 +148,10 @@ type Bar = { name: string; note?: string | undefined; from: number; to: number; 
 
 const stepNames = { input_guardrails: 'Input guardrails', output_guardrails: 'Output guardrails' };
 
-/** The phases of a call: each attempt and each run of guardrails where the record has them, else as far as it tells them apart. */
+/**
+ * The phases of a call: each attempt and each run of guardrails if the record has them; otherwise, the phases that the
+ * record distinguishes.
+ */
 function Waterfall({ log }: { log: LogDetails }) {
   const all = Math.max(log.duration_ms, 0.01);
   const first = log.first_event_ms;
@@ -197,7 +200,7 @@ function plainBars(log: LogDetails, all: number, stream: (from: number) => Bar[]
   return [...bars, ...stream(before)];
 }
 
-/** The time between two steps is the gateway's: a wait before a retry, for a rate limit or for a free place. */
+/** The time between two steps is spent in the gateway: waiting before a retry, for a rate limit or for a free slot. */
 function stepBars(steps: readonly CallStep[]): Bar[] {
   let end = 0;
   return steps.flatMap((step): Bar[] => {

@@ -12,7 +12,7 @@ const filterNames = ['status', 'kind', 'model', 'provider', 'virtual_key', 'trac
 type LogQuery = NonNullable<paths['/v1/logs']['get']['parameters']['query']>;
 type Filters = Pick<LogQuery, (typeof filterNames)[number]>;
 
-/** The request log: each live call and each batch line, the newest first. */
+/** The request log: each live call and each batch line, newest first. */
 export function Requests() {
   const search: Record<string, string> = useSearch({ strict: false });
   const filters: Filters = Object.fromEntries(
@@ -64,7 +64,7 @@ export function Requests() {
   );
 }
 
-/** The filters, which are in the address once they were sent. */
+/** The filters, which become part of the address when they are submitted. */
 function Search({ filters }: { filters: Filters }) {
   const navigate = useNavigate();
   const [values, setValues] = useState<Filters>(filters);
@@ -123,7 +123,10 @@ function Search({ filters }: { filters: Filters }) {
   );
 }
 
-/** How a call ended, in one word and a colour. What this gateway refused is not the provider's failure. */
+/**
+ * The outcome of a call, as one word and a colour. A call that this gateway refused does not count as a failure of the
+ * provider.
+ */
 export function OutcomeBadge({
   record: { status, error_code: code, outcome, cache_status: cache },
 }: {

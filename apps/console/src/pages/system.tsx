@@ -11,10 +11,10 @@ import { useMay } from '../session.tsx';
 
 type SystemState = Answer<'/v1/admin/system'>;
 
-/** Once; the stream of the same address is what `followSystem` reads. */
+/** A single read; `followSystem` reads the stream at the same address. */
 const readSystem = async (): Promise<SystemState> => (await answerOf(api.GET('/v1/admin/system'))) as SystemState;
 
-/** What the installation is made of now, and whether all of it keeps up. */
+/** The current parts of the installation, and whether all of them keep up. */
 export function System() {
   const queries = useQueryClient();
   const system = useQuery({ queryKey: ['system'], queryFn: readSystem });
@@ -51,7 +51,7 @@ export function System() {
   );
 }
 
-/** What somebody should look at, each with what to do. */
+/** Problems that need attention, each with instructions. */
 function problemsOf({ processes, subscribers, queues, event_log: log, database, version }: SystemState): string[] {
   const runs = processes.filter(({ state }) => state === 'running');
   const versions = new Set(runs.map((process) => process.version));

@@ -6,12 +6,12 @@ import { ErrorNote } from './basics.tsx';
 
 type ToolCall = { name: string; arguments: string };
 
-/** An answer as far as it has come. */
+/** The part of an answer that has arrived. */
 export type Answer = {
   text: string;
-  /** Tools that the model asks for. */
+  /** The tools that the model calls. */
   tools: readonly ToolCall[];
-  /** Of show record in the request log; null until the answer has begun. */
+  /** The trace ID in the request log; null until the answer has begun. */
   traceId: string | null;
   state: 'running' | 'done' | 'failed';
   error: unknown;
@@ -43,7 +43,7 @@ export const AnswerText = ({ answer: { text, tools, traceId, error, state, tookM
   </div>
 );
 
-/** One call whose answer is shown as it comes, and how to stop it. */
+/** One call whose answer is shown as it arrives, and a function that stops it. */
 export function useAnswer(): {
   answer: Answer | null;
   run: (path: string, body: object, headers?: Readonly<Record<string, string>>) => void;
@@ -65,7 +65,7 @@ export function useAnswer(): {
 
 type ToolDelta = { index?: number; function?: { name?: string; arguments?: string } };
 
-/** Sends a call with `stream: true` and shows the text of its answer as it comes: of a chat, or of a completion. */
+/** Sends a call with `stream: true` and shows the text of its answer as it arrives, for chats and completions. */
 export async function streamAnswer(
   { path, body, headers }: { path: string; body: object; headers: Readonly<Record<string, string>> },
   signal: AbortSignal,

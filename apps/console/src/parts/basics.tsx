@@ -8,7 +8,7 @@ export const Badge = ({ tone = 'plain', children }: { tone?: Tone; children: Rea
   <span className={`badge ${tone}`}>{children}</span>
 );
 
-/** The heading of a page, with what can be done there. */
+/** The heading of a page, with its actions. */
 export const PageHead = ({ title, text, children }: { title: ReactNode; text?: ReactNode; children?: ReactNode }) => (
   <header className="page-head">
     <div>
@@ -27,7 +27,7 @@ export const Card = ({
 }: {
   title?: string;
   aside?: ReactNode;
-  /** Without padding, for tables, which have a label of their own. */
+  /** Without padding, for tables, which have their own label. */
   flush?: boolean;
   children: ReactNode;
 }) => (
@@ -50,7 +50,7 @@ export const Tile = ({ label, value, note }: { label: string; value: ReactNode; 
   </div>
 );
 
-/** What a list without entries says: what would be here, and how to get the first one. */
+/** Shown for an empty list: describes its entries and how to create the first one. */
 export const Empty = ({ title, children }: { title: string; children?: ReactNode }) => (
   <div className="empty">
     <strong>{title}</strong>
@@ -66,7 +66,7 @@ export const Loading = ({ what = 'Loading' }: { what?: string }) => (
 
 const textOfError = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-/** An error as the API words it, with what helps to find it in the logs. */
+/** An error in the API's wording, with the IDs that help to find it in the logs. */
 export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void }) {
   const known = error instanceof ApiError ? error : null;
   const needsScope = known?.code === 'missing_scope';
@@ -91,7 +91,7 @@ export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void
   );
 }
 
-/** Shows what a query has: its error, a sign that it loads, or the data. */
+/** Shows the state of a query: its error, a loading indicator, or the data. */
 export function Shown<Data>({
   query,
   children,
@@ -112,7 +112,7 @@ export function Shown<Data>({
     );
   }
   if (query.error !== null) return <ErrorNote error={query.error} retry={() => void query.refetch?.()} />;
-  // It is tried again by itself, and its reader should not wait for that without knowing why.
+  // The query is retried automatically, and its users should know why they wait.
   if (query.failureReason != null) return <Loading what={`${textOfError(query.failureReason)} Retrying…`} />;
   return <Loading />;
 }
@@ -132,7 +132,7 @@ export function CopyButton({ text, label = 'Copy' }: { text: string; label?: str
   );
 }
 
-/** The clipboard needs https or localhost; elsewhere the old way still works. */
+/** The clipboard API requires https or localhost; the old way still works elsewhere. */
 async function copyText(text: string): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
   const area = document.createElement('textarea');
@@ -145,7 +145,7 @@ async function copyText(text: string): Promise<void> {
 
 export const shortId = (id: string): string => (id.length > 22 ? `${id.slice(0, 12)}…${id.slice(-6)}` : id);
 
-/** An id, shortened, that is copied whole. */
+/** An ID that is shown shortened and copied in full. */
 export const Id = ({ id }: { id: string }) => (
   <span className="nowrap">
     <code title={id}>{shortId(id)}</code>
@@ -153,7 +153,7 @@ export const Id = ({ id }: { id: string }) => (
   </span>
 );
 
-/** How long ago something was; the exact time on hover. Counts on by itself. */
+/** How long ago something happened; shows the exact time on hover. Updates automatically. */
 export function Ago({ at }: { at: number | string | Date }) {
   const [, count] = useState(0);
   useEffect(() => {
@@ -167,7 +167,7 @@ export function Ago({ at }: { at: number | string | Date }) {
   );
 }
 
-/** The time of day, with its date unless it is today: for logs, where many entries are of the same minute. */
+/** The time of day, with the date unless it is today: for logs, where many entries are from the same minute. */
 export const At = ({ at }: { at: number | string | Date }) => (
   <time dateTime={new Date(at).toISOString()} title={`${dateTime(at)}, ${ago(at)}`} className="nowrap">
     {timeOfDay(at)}
@@ -188,7 +188,7 @@ const FactRow = ({ name, value }: { name: string; value: ReactNode }) => (
   </>
 );
 
-/** JSON that can be read and copied. A text is shown as it is. */
+/** JSON that can be read and copied. A text is shown unchanged. */
 export function Code({ value, label }: { value: unknown; label: string }) {
   const text = typeof value === 'string' ? value : JSON.stringify(value, null, 2);
   return (
@@ -202,7 +202,7 @@ export function Code({ value, label }: { value: unknown; label: string }) {
   );
 }
 
-/** A dialog of the browser's own: it holds the focus, and Escape closes it. */
+/** A native dialog of the browser: it holds the focus, and Escape closes it. */
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ReactNode }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -253,7 +253,7 @@ export function Progress({
   );
 }
 
-/** What a program would send for this page: for people who automate it next. */
+/** The request that a program would send for this page, for people who want to automate it. */
 export const AsCurl = ({ path, method = 'GET', body }: { path: string; method?: string; body?: unknown }) => {
   const data = body === undefined ? '' : ` \\\n  -H 'content-type: application/json' -d '${JSON.stringify(body)}'`;
   const verb = method === 'GET' ? '' : ` -X ${method}`;

@@ -3,8 +3,8 @@ import { useState, type FormEvent, type ReactNode } from 'react';
 import { Code, Dialog, ErrorNote } from './basics.tsx';
 
 /**
- * A change of records. What shows records of these nouns is read again after it: events say the same a moment later, but not
- * to a key that may not read them.
+ * A change of records. Afterwards, all data about records with these nouns is read again: events report the same change
+ * a moment later, but not to a key that cannot read them.
  */
 export function useChange<Input, Result>(
   nouns: readonly string[],
@@ -19,7 +19,7 @@ export function useChange<Input, Result>(
   });
 }
 
-/** A button that asks before it does something that cannot be undone. */
+/** A button that asks for confirmation before an action that cannot be undone. */
 export function Confirmed({
   text,
   question,
@@ -60,7 +60,10 @@ export function Confirmed({
   );
 }
 
-/** A button that opens a form. `shown` is what the answer has that is never shown again; the form then stays open with it. */
+/**
+ * A button that opens a form. `shown` is the part of the answer that is never shown again; the form then stays open and
+ * shows it.
+ */
 export function FormDialog<Result>({
   text,
   title,
@@ -73,12 +76,12 @@ export function FormDialog<Result>({
 }: {
   text: string;
   title: string;
-  /** What the button of the form says. */
+  /** The text of the form's button. */
   submit: string;
   act: UseMutationResult<Result, Error, void>;
   shown?: (result: Result) => { label: string; text: string; note: string } | null;
   primary?: boolean;
-  /** Without a border, among others in a row of a table. */
+  /** Without a border, for use with other buttons in a table row. */
   quiet?: boolean;
   children: ReactNode;
 }) {

@@ -7,8 +7,8 @@ export type Series = { label: string; values: (number | null)[]; color: `--${str
 const themeColor = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
- * A graph over time. `times` are Unix seconds. `summary` says in words what it shows, because a screen reader cannot see it.
- * uPlot draws 10,000 points in a millisecond and is 20 KB.
+ * A graph over time. `times` are Unix seconds. `summary` describes the graph in words for screen readers. uPlot draws
+ * 10,000 points in a millisecond and is 20 KB.
  */
 export function Chart({
   times,
@@ -77,7 +77,7 @@ export function Chart({
       plot.current?.destroy();
       plot.current = null;
     };
-    // The plot is made again when its lines are others; their values are set below.
+    // The plot is created again when its lines change; their values are set below.
   }, [names, height]);
 
   useEffect(() => {

@@ -21,7 +21,7 @@ const schema: JsonSchema = {
   },
 };
 
-/** What is offered at the `|` of a text. */
+/** The completions that are offered at the `|` of a text. */
 function offered(text: string): string[] | null {
   const pos = text.indexOf('|');
   const state = EditorState.create({ doc: text.replace('|', ''), extensions: [json()] });

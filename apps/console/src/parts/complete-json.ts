@@ -20,7 +20,10 @@ export type KnownValues = Readonly<Record<string, readonly string[]>>;
 
 type Node = ReturnType<ReturnType<typeof syntaxTree>['resolveInner']>;
 
-/** What may be at the cursor: names of members that are not there yet, or values of the member. null: nothing is known. */
+/**
+ * The possible completions at the cursor: names of members that are not set yet, or values of the member. null:
+ * unknown.
+ */
 export function completeJson(
   { state, pos, explicit }: Pick<CompletionContext, 'state' | 'pos' | 'explicit'>,
   schema: JsonSchema,
@@ -46,7 +49,7 @@ export function completeJson(
   const present = new Set(
     object.getChildren('Property').flatMap((property) => {
       const name = property.getChild('PropertyName');
-      // Not the one that is being written.
+      // Excludes the name that is being written.
       return name === null || (name.from <= pos && pos <= name.to) ? [] : [nameOf(name, state)];
     }),
   );
@@ -64,7 +67,10 @@ export function completeJson(
   return options.length === 0 ? null : { ...range, options };
 }
 
-/** Where the value is that the cursor writes; null if it writes a name. `member`: the name that the value belongs to. */
+/**
+ * The position of the value at the cursor; null if the cursor is at a name. `member`: the name that the value belongs
+ * to.
+ */
 function valueAt(node: Node, state: EditorState, pos: number): { path: string[]; member: string | null } | null {
   for (let each: Node | null = node; each !== null; each = each.parent) {
     if (each.name === 'Property') {
@@ -75,7 +81,7 @@ function valueAt(node: Node, state: EditorState, pos: number): { path: string[];
     }
     if (each.name === 'Array') return { path: [...pathOf(each, state), '*'], member: memberOf(each, state) };
     if (each.name === 'Object') {
-      // After a colon whose value is missing, the parser may have closed the property already.
+      // If the value after a colon is missing, the parser can already have closed the property.
       const before = /"((?:[^"\\]|\\.)*)"\s*:\s*"?[\w.@/-]*$/.exec(state.sliceDoc(each.from, pos))?.[1];
       return before === undefined ? null : { path: [...pathOf(each, state), before], member: before };
     }
@@ -114,7 +120,7 @@ function pathOf(node: Node | null, state: EditorState): string[] {
   return path;
 }
 
-/** Every schema that a value at this path may follow. */
+/** Every schema that a value at this path can have. */
 function schemasAt(root: JsonSchema, path: readonly string[]): JsonSchema[] {
   return path.reduce<JsonSchema[]>(
     (found, step) =>

@@ -8,13 +8,13 @@ import { tags } from '@lezer/highlight';
 import { useEffect, useRef } from 'react';
 import { completeJson, type JsonSchema, type KnownValues } from './complete-json.ts';
 
-/** An editor for a JSON document that offers the names and values that its schema has at the cursor. */
+/** An editor for a JSON document that suggests the names and values that the schema allows at the cursor. */
 export function JsonEditor(props: {
   label: string;
   value: string;
   onChange: (text: string) => void;
   schema: JsonSchema;
-  /** Values that a member may have, by the member's name, such as the slugs of virtual keys. */
+  /** Values that a member can have, by the member's name, such as the slugs of virtual keys. */
   values: KnownValues;
   isInvalid: boolean;
 }) {
@@ -29,8 +29,8 @@ export function JsonEditor(props: {
     const complete = (context: CompletionContext) =>
       completeJson(context, latest.current.schema, latest.current.values);
     const outside = parent.current as HTMLDivElement;
-    // In a shadow root the editor's styles are style sheets made by script, which the content security policy allows. In the
-    // page they would be style elements, which it does not.
+    // In a shadow root, the editor's styles are style sheets that a script creates, which the content security policy
+    // allows. In the page, they would be style elements, which it blocks.
     const root = outside.shadowRoot ?? outside.attachShadow({ mode: 'open' });
     const made = new EditorView({
       parent: root,
@@ -46,7 +46,7 @@ export function JsonEditor(props: {
           autocompletion({ override: [complete], icons: false }),
           syntaxHighlighting(colours),
           theme,
-          // Tab leaves the editor, so that a keyboard is not caught in it.
+          // Tab leaves the editor, so that keyboard users are not trapped in it.
           keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap]),
           EditorView.lineWrapping,
           attributes.current.of([]),

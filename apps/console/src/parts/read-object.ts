@@ -1,4 +1,4 @@
-/** The value of a text that is to be a JSON object, or what is wrong with it and where. */
+/** The value of a text that must be a JSON object, or a description of the problem with its position. */
 export function readObject(text: string): { value: Record<string, unknown> } | { problem: string } {
   try {
     const value = JSON.parse(text) as unknown;

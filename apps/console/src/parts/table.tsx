@@ -5,9 +5,11 @@ import { count } from '../format.ts';
 export type Column<Row> = {
   head: string;
   cell: (row: Row) => ReactNode;
-  /** Figures stand to the right, so that their digits are below each other. */
+  /** Numbers are right-aligned, so that their digits line up. */
   isNumber?: boolean;
-  /** What people and programs name may have hundreds of characters without a space, and is broken anywhere. */
+  /**
+   * Names that people and programs choose can have hundreds of characters without a space, so they can wrap anywhere.
+   */
   isLong?: boolean;
 };
 
@@ -20,7 +22,7 @@ type Props<Row> = {
   chosen?: string | undefined;
 };
 
-/** A table of a page of records. The server sorts, filters and pages, so a table here is its columns and rows. */
+/** A table for a page of records. The server sorts, filters and pages, so a table here only has columns and rows. */
 export function DataTable<Row>({ label, columns, rows, keyOf, chosen }: Props<Row>) {
   return (
     <div className="table-wrap" tabIndex={0} role="region" aria-label={label}>
@@ -38,17 +40,20 @@ export function DataTable<Row>({ label, columns, rows, keyOf, chosen }: Props<Ro
   );
 }
 
-/** Up to so many rows are seen at a glance. */
+/** Up to this many rows can be seen at a glance. */
 const glanceRows = 20;
 
-/** A table of all records of one kind. A long one scrolls by itself, and finds rows by what `textOf` says of them. */
+/**
+ * A table of all records of one kind. A long table has its own scroll bar and a search, which uses the text that
+ * `textOf` returns for each row.
+ */
 export function RecordTable<Row>({
   textOf,
   total,
   ...props
 }: Props<Row> & {
   textOf: (row: Row) => string;
-  /** Of the records that there are, also of those that were not read. */
+  /** The number of existing records, including those that were not read. */
   total: number;
 }) {
   const [words, setWords] = useState('');
@@ -79,8 +84,8 @@ export function RecordTable<Row>({
 const rowPixels = 36;
 
 /**
- * A table of any length, of which only the visible rows are in the page. `onEnd` is called when the reader nears the last row
- * that is there, to read the next page. The heights of rows differ, so they are measured.
+ * A table of any length that renders only the visible rows. `onEnd` is called when the user gets near the last loaded
+ * row, to read the next page. Rows differ in height, so they are measured.
  */
 export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: Props<Row> & { onEnd?: () => void }) {
   const box = useRef<HTMLDivElement>(null);

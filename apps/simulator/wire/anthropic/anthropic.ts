@@ -51,7 +51,7 @@ export const anthropic: WireFormat = {
   ],
 };
 
-/** The error of a status. Vertex uses this format for Claude too. */
+/** The error for a status. Vertex also uses this format for Claude. */
 function getFailureCode({ status, message, type }: Failure) {
   const known = type !== undefined && errorTypes.has(type) ? type : typeOf(status);
   return { type: 'error', error: { type: known, message } };
@@ -120,7 +120,7 @@ function listModels({ query }: Received): string {
   });
 }
 
-/** GET /v1/models/{id}: every name exists, except misspelt faults. Throws Refusal (404). */
+/** GET /v1/models/{id}: accepts every name except misspelt faults. Throws Refusal (404). */
 function findModel(escapedId: string): string {
   const id = unescapePath(escapedId);
   if (id === '' || parseFaultName(id) === 'unknown') throw new Refusal({ status: 404, message: `model: ${id}` });

@@ -25,12 +25,12 @@ type MessagesRequest = {
   output_config?: { format?: { schema?: unknown } | null } | null;
 };
 
-/** A request as it was read: what the model is asked, and what affects only the format of the answer. */
+/** A decoded request: the question for the model, and the members that only affect the format of the answer. */
 export type Asked = {
   model: string;
   user: string | undefined;
   stream: boolean;
-  /** Thoughts were requested without their text: only the signature is shown. */
+  /** Thoughts were requested without their text, so only the signature is shown. */
   omitThoughts: boolean;
   stop: readonly string[];
   ask: GenerateRequest;
@@ -38,7 +38,7 @@ export type Asked = {
 
 const tokensPerMessage = 4;
 const tokensPerMedia = 85;
-// What the service adds to a prompt that has tools.
+// The tokens that the service adds to a prompt that has tools.
 const tokensForTools = 346;
 
 /** Reads a Messages request of api.anthropic.com; throws Refusal (400) with its wording. */
@@ -47,7 +47,7 @@ export function decodeMessages(received: Received): Asked {
   return readRequest(received, model, stream === true);
 }
 
-/** The same for Vertex, where model and streaming are part of the path. */
+/** Like `decodeMessages`, for Vertex, where the model and streaming are part of the path. */
 export function decodeVertexMessages(received: Received, model: string, stream: boolean): Asked {
   return readRequest(received, model, stream);
 }

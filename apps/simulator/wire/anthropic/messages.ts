@@ -156,7 +156,7 @@ const refusalDetails = {
   recommended_model: 'sim-text',
 };
 
-/** `input_tokens` leaves out what was read from the cache or written to it, as the service counts. */
+/** `input_tokens` excludes tokens that were read from the cache or written to it, which is how the service counts. */
 function usageOf({ promptTokens, cachedTokens }: Answer, outputTokens: number) {
   const created = cachedTokens > 0 ? Math.floor((promptTokens - cachedTokens) / 2) : 0;
   return {

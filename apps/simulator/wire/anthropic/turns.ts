@@ -16,7 +16,7 @@ export function signatureOf(thinking: string): string {
   return Buffer.from(`simulator:${hexOf(hashText(thinking), 96)}`).toString('base64');
 }
 
-/** The conversation with consecutive messages of one role merged, as the service does; strings become blocks. */
+/** Merges consecutive messages with the same role, as the service does; strings become blocks. */
 export function mergeTurns(messages: readonly Message[]): Turn[] {
   const turns: { role: 'user' | 'assistant'; content: Block[]; index: number }[] = [];
   for (const [index, { role, content }] of messages.entries()) {

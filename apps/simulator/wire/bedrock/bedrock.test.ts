@@ -34,7 +34,7 @@ const codec = new EventStreamCodec(
   (value) => Buffer.from(value),
 );
 
-/** Reads binary frames; throws where a checksum is wrong. */
+/** Reads binary frames; throws if a checksum is wrong. */
 function readFrames(bytes: Buffer): Event[] {
   const events: Event[] = [];
   for (let at = 0; at < bytes.length; at += bytes.readUInt32BE(at)) {
@@ -159,7 +159,7 @@ test('a signature of the simulator’s own key is recomputed, of another key onl
 });
 
 test('answers have the members of real ones', async () => {
-  // Only one of the payloads says which blocks start; the other says what the model adds to its stop.
+  // Only one of the payloads lists the blocks that start; the other describes what the model adds to its stop.
   const loose = (value: unknown) =>
     membersOf(value).filter((member) => !/serverToolUsage|cache|additionalModel|metrics/.test(member));
   const compare = async (name: string, fields: Json) => {

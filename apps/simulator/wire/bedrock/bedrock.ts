@@ -110,7 +110,7 @@ const titanDimensions = 1024;
 const titanOldDimensions = 1536;
 const cohereDimensions = 1024;
 
-/** POST /model/{id}/invoke, for the embedding models of Amazon Titan and of Cohere. */
+/** POST /model/{id}/invoke, for the embedding models of Amazon Titan and Cohere. */
 function invokeCall(received: Received, model: string): Call {
   const { answer, tokens, key } = model.includes('cohere.')
     ? cohereAnswer(received, model)

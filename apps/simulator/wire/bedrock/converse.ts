@@ -107,7 +107,7 @@ const stopReasons: Record<FinishReason, string> = {
   refusal: 'guardrail_intervened',
 };
 
-/** `inputTokens` leaves out what was read from the cache or written to it; the total has it all. */
+/** `inputTokens` excludes tokens that were read from the cache or written to it; the total includes them. */
 function usageOf({ promptTokens, cachedTokens, completionTokens }: Answer) {
   const written = cachedTokens > 0 ? Math.floor((promptTokens - cachedTokens) / 2) : 0;
   const inputTokens = promptTokens - cachedTokens - written;

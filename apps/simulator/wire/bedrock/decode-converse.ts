@@ -37,7 +37,7 @@ const thinking = z.object({
   budget_tokens: z.int().min(1024).optional(),
 });
 
-/** Reads a Converse request; throws Refusal, a ValidationException. */
+/** Reads a Converse request; throws Refusal with a ValidationException. */
 export function decodeConverse(received: Received, model: string): GenerateRequest {
   const request = received.json as ConverseRequest;
   const { messages, inferenceConfig, outputConfig } = request;

@@ -24,7 +24,7 @@ export const eventStreamForm: StreamForm = {
     };
     return frame(headers, JSON.stringify({ message: failure.message }));
   },
-  // An error that the service's model does not know has no payload at all.
+  // An error that is not part of the service's model has no payload at all.
   strayErrorFrame: ({ message }) =>
     frame({ ':message-type': 'error', ':error-code': 'InternalFailure', ':error-message': message }, ''),
   brokenFrame: frame(
@@ -34,7 +34,7 @@ export const eventStreamForm: StreamForm = {
   idleFrame: undefined,
   damage(given) {
     const bytes = Uint8Array.from(typeof given === 'string' ? Buffer.from(given) : given);
-    const at = bytes.length - 6; // the payload's last but one byte: the checksum no longer fits
+    const at = bytes.length - 6; // the second-to-last byte of the payload: the checksum no longer matches
     bytes[at] = (bytes[at] ?? 0) ^ 1;
     return bytes;
   },

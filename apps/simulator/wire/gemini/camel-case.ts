@@ -1,4 +1,4 @@
-// Members below these are the caller's own and keep their names.
+// Members below these belong to the caller and keep their names.
 const foreign = new Set([
   'args',
   'response',

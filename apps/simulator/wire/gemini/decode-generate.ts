@@ -6,14 +6,14 @@ import type { Received } from '../wire-format.ts';
 import { camelCase } from './camel-case.ts';
 import { refuse } from './google-error.ts';
 
-/** `gemini`: the API with keys; `vertex`: the same with tokens and additional members. */
+/** `gemini`: the API with keys; `vertex`: the same API with tokens and additional members. */
 export type Flavour = 'gemini' | 'vertex';
 export type Asked = {
   model: string;
   flavour: Flavour;
   ask: GenerateRequest;
   showThoughts: boolean;
-  /** Gemini 3: signs its parts and requires the signatures of its calls. */
+  /** Gemini 3 signs its parts and requires the signatures of its calls. */
   signs: boolean;
   /** undefined: no log probabilities; otherwise the number of alternatives. */
   logprobs: number | undefined;

@@ -30,7 +30,7 @@ export function embedCall(received: Received, model: string): Call {
   return callOf(received, model, () => ({ embedding: { values: valuesOf(asked, model) } }));
 }
 
-/** POST /v1beta/models/{m}:batchEmbedContents: every request names the model of the path. */
+/** POST /v1beta/models/{m}:batchEmbedContents: every request names the model in the path. */
 export function batchEmbedCall(received: Received, model: string): Call {
   const { requests } = checkShape(batch, camelCase(received.json), refuseFlaw);
   for (const [index, { model: named }] of requests.entries()) {

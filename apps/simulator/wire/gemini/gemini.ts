@@ -68,7 +68,7 @@ function listModels({ query }: Received): string {
   });
 }
 
-/** GET /v1beta/models/{m}: every name exists, except misspelt faults. Throws Refusal (404). */
+/** GET /v1beta/models/{m}: accepts every name except misspelt faults. Throws Refusal (404). */
 function findModel(id: string): string {
   if (parseFaultName(id) === 'unknown') {
     throw new Refusal({ status: 404, message: `models/${id} is not found for API version v1beta.` });

@@ -102,7 +102,7 @@ function* candidatePieces(generation: Generation, index: number, asked: Asked, b
     }
   }
   const calls = callParts(generation, asked);
-  // Calls are complete, all of them in one payload.
+  // Calls are complete, and all of them are in one payload.
   if (calls.length > 0) {
     const tokens = toolCalls.reduce((sum, { name, input }) => sum + countTokens(name) + countTokens(input), 0);
     yield { candidate: { content: { parts: calls, role: 'model' }, index }, tokens };
@@ -121,7 +121,7 @@ function partsOf(generation: Generation, asked: Asked): Part[] {
   return [...parts, ...callParts(generation, asked)];
 }
 
-/** Of parallel calls only the first is signed. */
+/** Only the first of several parallel calls is signed. */
 function callParts({ toolCalls }: Generation, { signs }: Asked): Part[] {
   return toolCalls.map(({ name, input }, index) => {
     const args = JSON.parse(input) as unknown;
@@ -131,7 +131,7 @@ function callParts({ toolCalls }: Generation, { signs }: Asked): Part[] {
 }
 
 /**
- * The signature of a call. It is derived from the call, so that a signature at another call is detected.
+ * The signature of a call. It is derived from the call, so that a signature on another call is detected.
  * @testOnly
  */
 export function callSignature(name: string, args: unknown): string {

@@ -17,7 +17,7 @@ export function refuseFlaw({ kind, path, message }: Flaw): never {
   return refuse(`* GenerateContentRequest.${protoPath(path)}: ${message}`);
 }
 
-/** `generation_config.stop_sequences[0]`. */
+/** Formats a path like `generation_config.stop_sequences[0]`. */
 function protoPath(path: readonly (string | number)[]): string {
   return path
     .map((step) =>

@@ -16,7 +16,7 @@ export const eventForm: StreamForm = {
   idleFrame: ': keep-alive\r\n\r\n',
 };
 
-/** Without `alt=sse` a stream is one JSON list, an element at a time. */
+/** Without `alt=sse`, a stream is one JSON list that is sent element by element. */
 export const arrayForm: StreamForm = {
   contentType: googleJson,
   errorFrame: (failure, first) => `${first === true ? '[' : ',\r\n'}${JSON.stringify(googleError(failure))}]`,

@@ -19,7 +19,7 @@ const padding = 'Qup1BsQ3xV7mKd0aZrT9LwYc';
 
 /**
  * The events of a streamed chat answer: for every choice a role chunk, its deltas and a finish chunk, alternating
- * between choices; then usage, if asked for, and [DONE]. `extra` is added to the first chunk.
+ * between choices; then usage, if requested, and [DONE]. `extra` is added to the first chunk.
  */
 export function* chatFrames(
   request: ChatRequest,
@@ -77,7 +77,7 @@ function* choiceDeltas(
   yield item('{}', 'null', `"${finishReason(generation.finish, request.legacyFunctions)}"`);
 }
 
-/** Id and name are sent once, with empty arguments; then the arguments, one token per fragment. */
+/** The ID and name are sent once, with empty arguments; then the arguments, one token per fragment. */
 function* callDeltas({ id, kind, name, input }: ToolCall, index: number, legacy: boolean): Generator<string> {
   const field = kind === 'custom' ? 'input' : 'arguments';
   const begin = { name, [field]: '' };

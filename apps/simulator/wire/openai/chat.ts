@@ -18,7 +18,7 @@ export function chatCall(received: Received): Call {
   };
 }
 
-/** An additional last member, or nothing. */
+/** An additional last member, or an empty text. */
 function reflected(received: Received, behaviour: Behaviour): string {
   return behaviour.manner === 'reflect' ? `,"reflected":${reflection(received)}` : '';
 }
@@ -40,7 +40,7 @@ function chatBody(request: ChatRequest, behaviour: Behaviour, extra: string): st
 function messageOf({ text, toolCalls, finish, thought }: Generation, legacyFunctions: boolean): string {
   const said = text === null ? 'null' : JSON.stringify(text);
   const [content, refusal] = finish === 'refusal' ? ['null', said] : [said, 'null'];
-  // The member for thoughts of DeepSeek and other OpenAI-compatible providers.
+  // The member for thoughts in the format of DeepSeek and other OpenAI-compatible providers.
   const reasoning = thought === undefined ? '' : `,"reasoning_content":${JSON.stringify(thought.text)}`;
   const calls = toolCalls.length === 0 ? '' : callsMember(toolCalls, legacyFunctions);
   return `{"role":"assistant","content":${content}${reasoning},"refusal":${refusal}${calls},"annotations":[]}`;

@@ -15,7 +15,9 @@ export function missing(param: string): never {
   return refuse(`Missing required parameter: '${param}'.`, param, 'missing_required_parameter');
 }
 
-/** Rejects a value of the wrong JSON type; `expected` has its article, like "a string" or "an array of objects". */
+/**
+ * Rejects a value of the wrong JSON type; `expected` includes its article, as in "a string" or "an array of objects".
+ */
 export function wrongType(param: string, expected: string, value: unknown): never {
   return refuse(
     `Invalid type for '${param}': expected ${expected}, but got ${kindOf(value)} instead.`,
@@ -32,7 +34,7 @@ export function tooLong(param: string, length: number, lengthMax: number): never
   );
 }
 
-/** A list of token numbers, which prompts and inputs may be. */
+/** A list of token numbers, a form that prompts and inputs can have. */
 export function isTokens(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((token) => Number.isInteger(token));
 }
@@ -93,7 +95,7 @@ export function stopSequences(body: Json): readonly string[] {
   return tooLong('stop', stop.length, 4);
 }
 
-/** `stream` and whether the usage chunk is wanted; `stream_options` without `stream` is rejected. */
+/** `stream` and whether the usage chunk was requested; `stream_options` without `stream` is rejected. */
 export function streamOptions(body: Json): { stream: boolean; includeUsage: boolean; obfuscate: boolean } {
   const stream = optionalBoolean(body, 'stream');
   const options = body['stream_options'];
@@ -109,7 +111,7 @@ export function streamOptions(body: Json): { stream: boolean; includeUsage: bool
   };
 }
 
-/** Bounds that chat and text completions share. */
+/** The limits that chat and text completions share. */
 export function checkSampling(body: Json): void {
   optionalNumber(body, 'temperature', { min: 0, max: 2 });
   optionalNumber(body, 'top_p', { min: 0, max: 1 });

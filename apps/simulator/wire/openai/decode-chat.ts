@@ -19,7 +19,7 @@ import {
 
 type Json = Record<string, unknown>;
 
-/** A checked chat request: what the model is asked, and what affects only the format of the answer. */
+/** A checked chat request: the question for the model, and the members that only affect the format of the answer. */
 export type ChatRequest = {
   model: string;
   user: string | undefined;
@@ -35,7 +35,8 @@ export type ChatRequest = {
 };
 
 const roles = ['system', 'assistant', 'user', 'function', 'tool', 'developer'];
-// What OpenAI adds to each message and to the conversation when it counts a prompt, and a small image's price.
+// The tokens that OpenAI adds for each message and for the conversation when it counts a prompt, and the price of a
+// small image.
 const tokensPerMessage = 3;
 const tokensPerConversation = 3;
 const tokensPerMedia = 85;
@@ -171,7 +172,7 @@ function readFunction(definition: unknown, param: string, kind: Tool['kind']): T
   return { name, kind, parameters: definition['parameters'] };
 }
 
-/** `tool_choice` in all its forms (also the bare `{name}` of `function_call`), and the tools that remain. */
+/** `tool_choice` in all its forms (including the bare `{name}` of `function_call`), and the tools that remain. */
 function readToolChoice(choice: unknown, tools: readonly Tool[]): { toolUse: ToolUse; tools: readonly Tool[] } {
   if (choice === undefined || choice === null) return { toolUse: 'auto', tools };
   if (choice === 'none' || choice === 'auto' || choice === 'required') return { toolUse: choice, tools };
@@ -230,7 +231,7 @@ function toolTokens(body: Json, tools: readonly Tool[]): number {
   return tools.length === 0 ? 0 : countTokens(JSON.stringify(body['tools'] ?? body['functions']));
 }
 
-/** The tier that was used: the requested one, or `default` for `auto` and if absent. */
+/** The tier that was used: the requested one, or `default` for `auto` or an absent value. */
 function serviceTier(asked: unknown): string {
   return typeof asked === 'string' && asked !== 'auto' ? asked : 'default';
 }

@@ -23,7 +23,7 @@ const dimensionsDefault = 256;
 const dimensionsMax = 8_192;
 const inputsMax = 2_048;
 
-/** POST /v1/embeddings. A vector depends only on model, input and length. Never streamed. */
+/** POST /v1/embeddings. A vector depends only on the model, the input and the length. Never streamed. */
 export function embeddingsCall(received: Received): Call {
   const body = received.json;
   const model = requiredModel(body);
@@ -56,7 +56,7 @@ export function embeddingsCall(received: Received): Call {
       });
       const usage =
         behaviour.omitUsage === true ? '' : `,"usage":{"prompt_tokens":${promptTokens},"total_tokens":${promptTokens}}`;
-      // There is no text to answer with, so sim-reflect returns the request's body next to the vectors.
+      // There is no answer text, so sim-reflect returns the request's body next to the vectors.
       const extra =
         behaviour.manner === 'reflect'
           ? `,"reflected":${reflection(received)},"reflected_body":${JSON.stringify(received.text)}`

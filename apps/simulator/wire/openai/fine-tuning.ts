@@ -17,7 +17,7 @@ const jobPages = { limitDefault: 20, limitMax: 100 };
 const eventPages = { limitDefault: 20, limitMax: 1_000 };
 const checkpointPages = { limitDefault: 10, limitMax: 1_000 };
 
-/** /v1/fine_tuning/jobs: create and list; of one: retrieve, cancel, pause, resume, events and checkpoints. */
+/** /v1/fine_tuning/jobs: create and list; for one job: retrieve, cancel, pause, resume, events and checkpoints. */
 export function findTuningRoute(tuning: Tuning, method: string, path: string): Route | undefined {
   const prefix = '/v1/fine_tuning/jobs';
   if (path === prefix) {
@@ -79,7 +79,7 @@ function createJob(tuning: Tuning, received: Received) {
   return action(received, request.model, () => jobObject(tuning.jobs.create(request), tuning));
 }
 
-/** `metadata[key]=value` filters, all of which must match; `metadata=null` finds jobs without any. */
+/** `metadata[key]=value` filters, all of which must match; `metadata=null` finds jobs without metadata. */
 function listJobs({ jobs, ...tuning }: Tuning, { query }: Received) {
   const filters = [...new URLSearchParams(query)].filter(([name]) => name.startsWith('metadata'));
   const matching = jobs.list().filter(({ fixed }) => {

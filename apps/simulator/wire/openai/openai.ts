@@ -99,14 +99,14 @@ function typeOf(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error';
 }
 
-/** `12ms`, `1s`, `6m0s`: the form of Go's durations, which the service's reset headers have. */
+/** `12ms`, `1s`, `6m0s`: the format of Go's durations, which the service uses in its reset headers. */
 function goDuration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)}ms`;
   const seconds = Math.round(ms / 100) / 10;
   return seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m${Math.floor(seconds % 60)}s`;
 }
 
-// Any name works; these are listed for clients that offer a choice of models.
+// Any name works. These are listed for clients that offer a choice of models.
 const listed = [
   'sim-text',
   'sim-echo',
@@ -128,7 +128,7 @@ function listModels(): string {
   return JSON.stringify({ object: 'list', data: listed.map((id) => readModel(id)) });
 }
 
-/** GET /v1/models/{id}: every name exists, except misspelt faults. Throws Refusal (404). */
+/** GET /v1/models/{id}: accepts every name except misspelt faults. Throws Refusal (404). */
 function findModel(escapedId: string): string {
   const id = unescapePath(escapedId);
   if (id === '' || parseFaultName(id) === 'unknown') {

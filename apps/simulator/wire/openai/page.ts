@@ -2,7 +2,7 @@ import { refuse } from './checks.ts';
 
 type Limits = { limitDefault: number; limitMax: number };
 
-/** One page of a list, `after` an item's id. Throws Refusal (400) for a limit out of bounds. */
+/** One page of a list, `after` the item with this ID. Throws Refusal (400) for a limit out of bounds. */
 export function pageOf<Item extends { id: string }>(
   items: readonly Item[],
   query: string,

@@ -3,8 +3,8 @@ import { hexOf } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
 import { splitTokens } from '../../model/tokens.ts';
 
-// `created` is derived from the request like everything else, so that equal requests have answers of equal bytes; it lies
-// in the year after this moment (2025-10-09T09:46:40Z), in the past of every real client.
+// Like everything else, `created` is derived from the request, so that equal requests have answers with equal bytes. It
+// is in the year after this moment (2025-10-09T09:46:40Z), which is in the past for every real client.
 const createdFrom = 1_760_000_000;
 const createdRange = 31_536_000;
 
@@ -21,7 +21,7 @@ export function textId(hash: number): string {
   return `cmpl-${hexOf(hash, 29)}`;
 }
 
-/** One fingerprint: the "backend" never changes. */
+/** A single fingerprint, because the "backend" never changes. */
 export const systemFingerprint = 'fp_51a1ce0000';
 
 export function chatUsage({ promptTokens, cachedTokens, completionTokens, reasoningTokens }: Answer): string {
@@ -43,7 +43,7 @@ export function frame(json: string): string {
   return `data: ${json}\n\n`;
 }
 
-/** One item of each source in turn until all have ended, which is how the choices of a stream alternate. */
+/** Takes one item from each source in turn until all have ended. This is how the choices of a stream alternate. */
 export function* takeTurns<Item>(sources: readonly Generator<Item>[]): Generator<Item> {
   let open = [...sources];
   while (open.length > 0) {

@@ -19,13 +19,16 @@ import {
 } from './checks.ts';
 import { createdAt, doneFrame, finishReason, frame, takeTurns, textId, textUsage } from './shapes.ts';
 
-// All answers are held in memory; the limit is that of the embeddings' inputs.
+// All answers are held in memory; the limit is the same as for the inputs of embeddings.
 const promptsMax = 2_048;
 
 type TextRequest = ReturnType<typeof decodeText>;
 type Choice = { prompt: string; generation: Generation };
 
-/** POST /v1/completions. A prompt of n tokens gives choices `prompt index × n + i`, as the real service numbers them. */
+/**
+ * POST /v1/completions. With n choices per prompt, the choices are numbered `prompt index × n + i`, as in the real
+ * service.
+ */
 export function textCall(received: Received): Call {
   const request = decodeText(received);
   const extra = (behaviour: Behaviour): string =>
@@ -69,7 +72,7 @@ function decodeText({ json: body, text }: Received) {
     endsWithToolResult: false,
     rawBody: text,
     promptTokens: prompt.tokens,
-    choiceCount: bestOf, // all candidates are made and paid for; the first n are returned
+    choiceCount: bestOf, // all candidates are generated and billed; the first n are returned
     tokensMax,
     stop,
     tools: [],
@@ -81,7 +84,7 @@ function decodeText({ json: body, text }: Received) {
   return { model, hash, user: optionalText(body['user']), ...options, choiceCount, logprobs, prompts, asks, echo };
 }
 
-/** A string, several, a list of token numbers or several; absent or null is the document separator. */
+/** One or several strings, or one or several lists of token numbers; absent or null means the document separator. */
 function readPrompts(prompt: unknown): { text: string; tokens: number }[] {
   if (prompt === undefined || prompt === null) return [{ text: '<|endoftext|>', tokens: 1 }];
   if (typeof prompt === 'string') return [{ text: prompt, tokens: countTokens(prompt) }];
@@ -98,7 +101,7 @@ function readPrompts(prompt: unknown): { text: string; tokens: number }[] {
   });
 }
 
-/** Token numbers have no text here; each is shown as its number, so that `echo` still shows what was sent. */
+/** Token numbers have no text here; each is shown as its number, so that `echo` still shows the input. */
 function fromTokens(tokens: readonly number[]): { text: string; tokens: number } {
   return { text: tokens.map((token) => `<|${token}|>`).join(''), tokens: tokens.length };
 }
@@ -160,7 +163,7 @@ function item(text: string, index: number, logprobs: string, finish: string): st
   return `{"text":${JSON.stringify(text)},"index":${index},"logprobs":${logprobs},"finish_reason":${finish}}`;
 }
 
-/** The old format: parallel arrays, alternatives as maps of token to log probability. */
+/** The old format: parallel arrays, with alternatives as maps from token to log probability. */
 function logprobsOf(text: string, position: number, offset: number, alternatives: number | undefined): string {
   if (alternatives === undefined) return 'null';
   const tokens = splitTokens(text);

@@ -4,7 +4,7 @@ import { hashText } from '../../model/hash.ts';
 import { Refusal, type Received, type WireFormat } from '../wire-format.ts';
 import { openai } from '../openai/openai.ts';
 
-// Tokens only prove that this program issued them. They can be forged, which does no harm here.
+// Tokens only prove that this program issued them. They can be forged, which is harmless here.
 const prefix = 'ya29.simulator';
 const lifeDefaultSeconds = 3_600;
 const jwtLifeMaxSeconds = 3_600;
@@ -24,7 +24,7 @@ export function createTokenServer({ clock }: { clock: Clock }): WireFormat {
         call: (received) => {
           const { issuer, hash } = readGrant(received, clock);
           return {
-            // A fault may be given before the @ of the service account's address.
+            // A fault can be named before the @ of the service account's address.
             model: issuer.split('@')[0] ?? '',
             hash,
             user: undefined,
@@ -54,7 +54,7 @@ export function isTokenGood(token: string, clock: Clock): boolean | undefined {
   return Number(expiresAt) * 1_000 > clock.now();
 }
 
-/** `token-2s` in the service account's address makes tokens that are valid for two seconds. */
+/** `token-2s` in the service account's address creates tokens that are valid for two seconds. */
 function grantOf(issuer: string, clock: Clock) {
   const expiresIn = Number(/\btoken-(\d{1,5})s\b/.exec(issuer)?.[1] ?? lifeDefaultSeconds);
   const expiresAt = String(Math.floor(clock.now() / 1_000) + expiresIn);

@@ -80,7 +80,7 @@ function claudeCall(received: Received, model: string, stream: boolean): Call {
         type: 'invalid_request_error',
       });
     }
-    // Claude's versions follow an @ here.
+    // Here, the versions of Claude models follow an @.
     return { ...callOf(decodeVertexMessages(received, model, stream)), form: anthropic.form };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;

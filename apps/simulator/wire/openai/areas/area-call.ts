@@ -4,7 +4,7 @@ import { hashText } from '../../../model/hash.ts';
 import { optionalText } from '../checks.ts';
 import type { Call, Received } from '../../wire-format.ts';
 
-/** A call whose answer is one JSON value made from the request. */
+/** A call whose answer is one JSON value that is derived from the request. */
 export function jsonCall(received: Received, model: string, answer: (behaviour: Behaviour) => object): Call {
   return {
     model,

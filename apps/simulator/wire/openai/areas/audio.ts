@@ -20,8 +20,8 @@ const contentTypes: Record<string, string> = {
 };
 
 /**
- * POST /v1/audio/speech: bytes derived from the request, in pieces. Their number depends on the input's length, unless the
- * model's name (`+3000000bytes`) or the header x-simulator-bytes sets it.
+ * POST /v1/audio/speech: bytes derived from the request, in pieces. Their number depends on the input's length, unless
+ * the model's name (`+3000000bytes`) or the header x-simulator-bytes sets it.
  */
 export function speechCall(received: Received): Call {
   const { json, headers } = received;
@@ -71,7 +71,7 @@ function* soundPieces(hash: number, size: number): Generator<Uint8Array> {
   for (let at = 0; at < size; at += pieceSize) yield block.subarray(0, Math.min(pieceSize, size - at));
 }
 
-/** POST /v1/audio/transcriptions and /v1/audio/translations: the "text" says which bytes were received. */
+/** POST /v1/audio/transcriptions and /v1/audio/translations: "text" describes the bytes that were received. */
 export async function transcriptionCall(received: Received): Promise<Call> {
   const file = await fileOf(received, 'file');
   const model = fieldOf(received, 'model');

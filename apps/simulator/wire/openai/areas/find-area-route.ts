@@ -36,7 +36,7 @@ const routes = new Map<string, CallRoute>(
 );
 const echoed = /^\/v1\/(assistants|threads|vector_stores|responses|conversations)(\/|$)/;
 
-/** The pass-through areas; those with state only return what was sent. */
+/** The pass-through areas; those with state only return the request. */
 export function findAreaRoute(method: string, path: string): Route | undefined {
   const route = routes.get(path);
   if (route !== undefined) return method === 'POST' ? route : { name: route.name, allow: 'POST' };
@@ -44,13 +44,13 @@ export function findAreaRoute(method: string, path: string): Route | undefined {
   return area === undefined ? undefined : { name: `/v1/${area}/**`, reads: 'anything', call: echoCall };
 }
 
-/** Returns what was sent: method, path, query, headers (without credentials) and the body's size and SHA-256. */
+/** Returns the request: method, path, query, headers (without credentials), and the body's size and SHA-256. */
 function echoCall(received: Received): Call {
   const { method, path, query, headers, bytes } = received;
   const sha256 = sha256Of(bytes);
   const json = parse(bytes);
   return {
-    // As everywhere, the body's model may name a fault.
+    // As in all other routes, the model in the body can name a fault.
     model: isObject(json) ? (optionalText(json['model']) ?? '') : '',
     hash: hashText(`${method} ${path}?${query}\n${sha256}`),
     user: undefined,
@@ -195,7 +195,7 @@ function generationsCall(received: Received): Call {
   return jsonCall(received, model, () => imagesOf(`${model}\n${prompt}`, prompt, count));
 }
 
-/** POST /v1/images/edits and /v1/images/variations; `received` says which bytes were received. */
+/** POST /v1/images/edits and /v1/images/variations; `received` describes the bytes that were received. */
 async function editsCall(received: Received): Promise<Call> {
   const image = await fileOf(received, 'image');
   const prompt = fieldOf(received, 'prompt');
@@ -237,7 +237,7 @@ function makePng(hash: number): Buffer {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(side, 0);
   header.writeUInt32BE(side, 4);
-  header.set([8, 2, 0, 0, 0], 8); // 8 bits a channel, RGB, no interlacing
+  header.set([8, 2, 0, 0, 0], 8); // 8 bits per channel, RGB, no interlacing
   const row = Buffer.from([
     0,
     ...Array.from({ length: side }, () =>

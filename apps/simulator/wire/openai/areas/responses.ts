@@ -113,7 +113,7 @@ function* partEvents({ content }: Item, place: object, event: EventOf, behaviour
   yield event('response.content_part.done', { ...at, part });
 }
 
-/** An item when it is added: still empty. */
+/** An item when it is added, still empty. */
 function beginningOf(item: Item): object {
   if (item.type === 'reasoning') return { ...item, summary: [] };
   const empty = item.type === 'message' ? { content: [] } : { arguments: '' };
