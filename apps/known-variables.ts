@@ -17,9 +17,8 @@ const known: ReadonlySet<string> = new Set([
 const slipsMax = 4;
 
 /**
- * Returns a sentence for each `SLUICE_…` variable that no process of Sluice reads, with the most similar name that one
- * does read. Such a variable is not an error: it may belong to another release, and a process must start after a
- * rollback.
+ * Returns a sentence for each `SLUICE_…` variable that no process of Sluice reads, with the most similar name that one does
+ * read. Such a variable is not an error: it can belong to another release, and a process must start after a rollback.
  */
 export function describeUnknownVariables(names: readonly string[] = variableNames()): string[] {
   return names

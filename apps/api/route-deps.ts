@@ -25,7 +25,7 @@ import type { Callers } from './organisation/compose-callers.ts';
 import { simulatorOf } from './organisation/first-key.ts';
 import type { RouteDeps } from './routes.ts';
 
-/** What the routes need beside the platform and the config. */
+/** The dependencies of the routes in addition to the platform and the config. */
 export type RouteParts = Pick<RouteDeps, 'metrics' | 'checkReadiness'> & {
   /** The database as the rows of one workspace. */
   db: Kysely<Database>;
@@ -129,7 +129,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
   };
 }
 
-/** Composes what the records of all kinds need, but for the database. */
+/** Composes the dependencies of the records of all kinds, except for the database. */
 function recordDeps(
   config: ApiConfig,
   { access, databaseClock: clock, egress, memory, secretManagers }: Platform,
@@ -169,9 +169,9 @@ function recordDeps(
 }
 
 /**
- * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams may want one.
- * Reading and writing a MiB takes 10 to 15 ms of the event loop, so at this pace a workspace takes a tenth of it for pages, and as
- * much for replays.
+ * Pages of events, and replays. A workspace reads one page of events at a time, and each of its open streams can request
+ * one. Reading and writing a MiB takes 10 to 15 ms of the event loop, so at this pace a workspace takes a tenth of it for
+ * pages, and the same for replays.
  */
 function createEventPages(memory: MemoryBudget, workspaceStreamsMax: number) {
   const bytesMax = pageBytesMax;

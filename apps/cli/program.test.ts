@@ -62,8 +62,8 @@ const withoutTranscript: Readonly<Record<string, string>> = {
 };
 
 /**
- * Labels (which have an ID) and configs (which have a slug) represent all kinds: the same code defines the commands of
- * the others.
+ * Labels (which have an ID) and configs (which have a slug) represent all kinds: the same code defines the commands of the
+ * others.
  */
 const ofOtherKinds = recordKinds
   .filter(({ command }) => !['labels', 'configs'].includes(command))

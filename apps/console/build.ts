@@ -13,7 +13,7 @@ export async function buildConsole(): Promise<boolean> {
   if (vite === null) return false;
   // A clean clone has no generated files, and the pages import some of them.
   await run([path.join(import.meta.dirname, 'generate.ts')]);
-  // A process of its own, because the build sets NODE_ENV.
+  // A separate process, because the build sets NODE_ENV.
   await run([vite, 'build', import.meta.dirname, '--logLevel', 'warn']);
   return true;
 }
@@ -32,7 +32,7 @@ function findVite(): string | null {
   }
 }
 
-/** Whether the console was built. It may be older than its source. */
+/** Whether the console was built. It can be older than its source. */
 export const isConsoleBuilt = (): Promise<boolean> =>
   access(path.join(import.meta.dirname, 'dist/index.html')).then(
     () => true,

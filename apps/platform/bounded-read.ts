@@ -8,8 +8,8 @@ export type BoundedRead<Value> = () => Promise<{
 }>;
 
 /**
- * Limits a read that may hang and may be requested very often: one read at a time, at most one per `everyMs`, and a
- * caller waits at most `waitMs` for it. Never rejects.
+ * Limits a read that can hang and can be requested very often: one read at a time, at most one per `everyMs`, and a caller
+ * waits at most `waitMs` for it. Never rejects.
  */
 export function createBoundedRead<Value>(
   read: () => Promise<Value>,

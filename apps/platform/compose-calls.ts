@@ -94,7 +94,10 @@ export function composeCalls(
   };
 }
 
-/** Feedback of guardrails is written beside their calls, this many at once; what comes beyond is dropped, and the log says so. */
+/**
+ * Feedback of guardrails is written concurrently with their calls, up to this many at a time. Any further feedback is
+ * dropped, which is logged.
+ */
 const feedbackWritesMax = 20;
 
 function feedbackWriter(db: Kysely<Database>, logger: Logger) {

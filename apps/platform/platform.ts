@@ -68,6 +68,6 @@ export type Platform = {
   memory: MemoryBudget;
   parts: Part[];
   queuePart: Part;
-  /** Makes the start of a part wait for an unavailable database; the start may be repeated. */
+  /** Makes the start of a part wait for an unavailable database; the start can be repeated. */
   outlastingOutages: (part: Part) => Part;
 };

@@ -29,8 +29,8 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
   const attempts = createAttemptCounter({ promptsMax });
   return {
     /**
-     * Sends the answer: in this tick if there is no latency; otherwise returns a promise. Throws Refusal, before any
-     * byte is sent, for a fault or latency that does not exist.
+     * Sends the answer: in this tick if there is no latency; otherwise returns a promise. Throws Refusal, before any byte is
+     * sent, for a fault or latency that does not exist.
      */
     answer({ call, wire, exchange, credential, headers, timing }: Asked): void | Promise<void> {
       const traits = readTraits(call.model);

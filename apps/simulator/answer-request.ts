@@ -85,7 +85,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     });
   };
 
-  /** Runs a step that may reject the request. */
+  /** Runs a step that can reject the request. */
   const guard = (exchange: Exchange, wire: WireFormat, run: () => void): void => {
     try {
       run();

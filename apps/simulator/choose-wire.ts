@@ -18,9 +18,9 @@ import type { WireFormat } from './wire/wire-format.ts';
 const cohereQuery = /(^|&)(page_size|page_token|endpoint|default_only)=/;
 
 /**
- * Finds the API that a path belongs to; undefined for the simulator's own paths. Three providers share GET /v1/models:
- * a request with the header anthropic-version is for Anthropic; one with x-client-name (which Cohere's clients send) or
- * one of Cohere's query parameters (like page_size) is for Cohere; any other is for OpenAI.
+ * Finds the API that a path belongs to; undefined for the simulator's own paths. Three providers share GET /v1/models: a
+ * request with the header anthropic-version is for Anthropic; one with x-client-name (which Cohere's clients send) or one of
+ * Cohere's query parameters (like page_size) is for Cohere; any other is for OpenAI.
  */
 export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   const files = createFileStore(clock);

@@ -71,9 +71,7 @@ const schema = SimulatorConfig.transform((env) => ({
   },
 }));
 
-/**
- * Reads the simulator's configuration from the environment. Throws ConfigurationError that lists all invalid variables.
- */
+/** Reads the simulator's configuration from the environment. Throws ConfigurationError that lists all invalid variables. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): z.output<typeof schema> {
   return readEnv(schema, env);
 }

@@ -4,9 +4,7 @@ import { expect, test } from 'vitest';
 import { createExchange, type Exchange } from './exchange.ts';
 import { createStats } from './stats.ts';
 
-/**
- * Runs `serve` for one request whose client does not read the response and disconnects as soon as `serve` has begun.
- */
+/** Runs `serve` for one request whose client does not read the response and disconnects as soon as `serve` has begun. */
 async function withLeavingClient(serve: (exchange: Exchange) => Promise<boolean>) {
   const stats = createStats({ countedKeysMax: 1 });
   const served = Promise.withResolvers<boolean>();

@@ -9,8 +9,8 @@ type Context = { route: string; stats: Stats; headers: () => string[]; requestId
 
 /**
  * Handles one request from start to end. `headers` (flat names and values) are sent with every status. When the client
- * disconnects or the simulator stops, pauses end early and no further bytes are written. Clients that disconnect early
- * are counted.
+ * disconnects or the simulator stops, pauses end early and no further bytes are written. Clients that disconnect early are
+ * counted.
  */
 export function createExchange(
   request: IncomingMessage,
@@ -56,8 +56,7 @@ export function createExchange(
       sendTogether(response, bytes);
     },
     /**
-     * Writes a piece. Resolves with true when the next piece can follow, and with false when the client has
-     * disconnected.
+     * Writes a piece. Resolves with true when the next piece can follow, and with false when the client has disconnected.
      */
     async write(piece: string | Uint8Array): Promise<boolean> {
       if (closed) return false;

@@ -16,8 +16,7 @@ export type SimulatorOptions = {
   /** A limit that is enforced for each key; 0: no limit. */
   requestsPerMinute: number;
   /**
-   * Whether GET /stats counts the calls of each `user` or prompt; a single request can enable this with
-   * x-simulator-count.
+   * Whether GET /stats counts the calls of each `user` or prompt; a single request can enable this with x-simulator-count.
    */
   countCalls: boolean;
   countedKeysMax: number;
@@ -29,8 +28,8 @@ export type SimulatorOptions = {
   /** How long `stop` waits for answers in flight before it closes their connections. */
   drainMs: number;
   /**
-   * Throws Refusal for a request that the provider would refuse. Tests of our adapters set it
-   * (test/conformance/strict); without it, the simulator reads only the members that it needs.
+   * Throws Refusal for a request that the provider would refuse. Tests of our adapters set it (test/conformance/strict);
+   * without it, the simulator reads only the members that it needs.
    */
   check?: ((route: string, received: Received) => void | Promise<void>) | undefined;
   clock: Clock;

@@ -10,8 +10,8 @@ const drainMs = 1_000;
 const nothing = Buffer.alloc(0);
 
 /**
- * Reads a body of up to `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413).
- * Never calls back if the client disconnects.
+ * Reads a body of up to `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413). Never
+ * calls back if the client disconnects.
  */
 export function readBody(request: IncomingMessage, maxBytes: number, done: (body: Buffer | Refusal) => void): void {
   let first: Buffer | undefined;

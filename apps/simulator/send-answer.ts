@@ -1,9 +1,7 @@
 import type { Exchange } from './exchange.ts';
 import type { Frame } from './wire/wire-format.ts';
 
-/**
- * Frames are combined into writes of about this size: this reduces system calls, and back-pressure still limits memory.
- */
+/** Frames are combined into writes of about this size: this reduces system calls, and back-pressure still limits memory. */
 const writeSize = 32_768;
 
 export type StreamOptions = {

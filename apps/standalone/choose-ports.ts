@@ -11,7 +11,7 @@ const leftoverWaitMs = 6_000;
 
 /**
  * Chooses the ports of the API and the simulator for this run; a restarted process gets the same port. If possible, the
- * simulator also has the port of the last run, because a batch may still be calling it there. Throws StartError if the
+ * simulator also has the port of the last run, because a batch could still be calling it there. Throws StartError if the
  * port of the API is not available.
  */
 export async function choosePorts(config: StandaloneConfig, wasKilled: boolean): Promise<Ports> {

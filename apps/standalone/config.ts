@@ -8,9 +8,7 @@ import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables } from '#libs/kernel/read-env.ts';
 
-/**
- * The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on.
- */
+/** The variables that `npm start` itself reads. The schemas of its processes check the others, which are passed on. */
 export const StandaloneConfig = z.object({
   /** Absent: the embedded Postgres. */
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
@@ -119,7 +117,7 @@ function throwAllProblems(checks: readonly (() => unknown)[]): void {
   throw new ConfigurationError(`The configuration is invalid:\n${[...problems].map((line) => `  ${line}`).join('\n')}`);
 }
 
-// No other variables are passed on: the shell's environment may contain secrets that a child process does not need.
+// No other variables are passed on: the shell's environment can contain secrets that a child process does not need.
 const inherited = /^(?:PATH|HOME|USER|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|NO_COLOR|NODE_\w+)$/;
 // These describe an IPC channel between Node and the parent of this process; a child must not open it.
 const notInherited = /^(?:NODE_CHANNEL_\w+|NODE_UNIQUE_ID)$/;

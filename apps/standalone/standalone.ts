@@ -126,7 +126,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     let moved = async (): Promise<void> => {};
     const onRestarted = (hasMoved: boolean): void => {
       terminal.problem('the database is running again');
-      if (!hasMoved) return; // at the same address, where the processes reconnect by themselves
+      if (!hasMoved) return; // at the same address, where the processes reconnect automatically
       void moved().catch((error: unknown) => logger.error({ err: error }, 'the runtime file could not be written'));
       for (const child of children) void child.restart(restartWithinMs);
     };

@@ -26,7 +26,7 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
 
   async function poll(): Promise<'idle' | undefined> {
     if (watched.size === 0) return 'idle';
-    // Entries added while the query runs are left out: its answer may be older than what they know.
+    // Entries added while the query runs are left out: its answer can be older than their state.
     const polled = [...watched.values()];
     const rows = await db
       .selectFrom('batch')

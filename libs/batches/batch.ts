@@ -69,7 +69,7 @@ export type BatchEvent =
         results_root: string;
       };
     }
-  /** A claim was lost because a worker crashed or stopped. Lines without a result may be called again. */
+  /** A claim was lost because a worker crashed or stopped. Lines without a result can be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
   | { type: 'batch.chunk_snoozed'; data: { chunk: number; unsettled: number; resume_at: string } }

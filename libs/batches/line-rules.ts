@@ -12,7 +12,7 @@ export type LineDestination = {
   hasTarget: boolean;
   /** The provider of the batch's own target; null: it has no target, or a config. */
   provider: string | null;
-  /** The model for all lines, instead of their own. */
+  /** The model for all lines, which replaces the model of each line. */
   model: string | null;
 };
 

@@ -25,7 +25,7 @@ export type PutOptions = {
 export type BlobEntry = { readonly blob: string; readonly sizeBytes: number; readonly modifiedMs: number };
 
 export type SweepOptions = {
-  /** Younger blobs may belong to a transaction that has not been committed yet. */
+  /** Younger blobs can belong to a transaction that has not been committed yet. */
   olderThanMs: number;
   /** Returns those of the names that a row refers to. */
   findReferenced: (blobs: readonly string[]) => Promise<ReadonlySet<string>>;

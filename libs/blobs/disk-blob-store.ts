@@ -164,7 +164,7 @@ async function makeFolders(root: string, folder: string): Promise<void> {
   await syncFolder(root);
 }
 
-/** Paths of all files two levels down. Folders and files may disappear in the meantime. */
+/** Paths of all files two levels down. Folders and files can disappear in the meantime. */
 async function* files(root: string): AsyncGenerator<string> {
   for await (const first of entries(root)) {
     if (!first.isFolder || !/^[0-9a-f]{2}$/.test(first.name)) continue;

@@ -54,7 +54,7 @@ export type CallTarget = {
  * From outside to inside:
  *
  * 0. whether the credential can be used for the model, and, in an account that workspaces share, whether the call names
- *    only objects of its own workspace; the objects that it creates are recorded;
+ *    only objects of its workspace; the objects that it creates are recorded;
  * 1. admission by policies, to which the call's usage is reported afterwards;
  * 2. input guardrails;
  * 3. the cache: output guardrails check its answers like any others;
@@ -190,7 +190,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         }
         const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
         if (renewed !== null) {
-          // The body of a pass-through call may be a stream, which was read already.
+          // The body of a pass-through call can be a stream, which has already been read.
           if (outcome.kind === 'relayed') {
             outcome.body.destroy();
             throw rotatedCredential(target.label);

@@ -139,7 +139,7 @@ export type Wait = {
   model: string | null;
   /** In epoch milliseconds; null if the wait ends with a free permit or with an answer. */
   untilMs: number | null;
-  /** Of `budget_used_up`: the sentences that name the budget. */
+  /** For `budget_used_up`: the sentences that name the budget. */
   budget?: string;
 };
 

@@ -17,7 +17,7 @@ export type Call = PlanCall & {
   readonly keyId: string | null;
   /** The model to request instead of the body's, if the plan does not choose one. */
   readonly modelOverride: string | null;
-  /** Returns a leaf as this call uses it: its headers may override the config. */
+  /** Returns a leaf as this call uses it: its headers can override the config. */
   readonly adjust: ((leaf: Leaf) => Leaf) | null;
   /** null: there is no config, or it came with the call. */
   readonly config: StoredVersion | null;

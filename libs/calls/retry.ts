@@ -8,7 +8,7 @@ import type { ForwardRequest, Outcome, Target, Wait } from './call.ts';
 import { callAborted, shuttingDown } from './cancelled.ts';
 import { isQuotaUsedUp, probeEveryMs, waitBeforeRetry } from './retry-waits.ts';
 
-// Everything that may send a call to a provider once more is decided in this file: the outcome of an attempt, an answer that
+// This file decides everything that can send a call to a provider once more: the outcome of an attempt, an answer that
 // output guardrails reject, a credential that was rotated, a socket that was closed too early, and an outage of ours.
 
 /** When a call is retried. Every limit is for one call with all its attempts. */
@@ -37,8 +37,8 @@ export type RetryPolicy = {
   waitMsMax?: number;
 };
 
-// Failures that may not happen again at the next attempt. All others (a forbidden destination, a redirect, an answer
-// that is too large, a caller who left) would fail in the same way.
+// Failures that might not happen again at the next attempt. All others (a forbidden destination, a redirect, an answer that
+// is too large, a caller who left) would fail in the same way.
 const passing: ReadonlySet<string | null> = new Set([
   'upstream_unreachable',
   'upstream_connection_lost',
@@ -111,7 +111,7 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
       waitedMs += wait;
       return Math.ceil(wait);
     },
-    /** Counts an answer that output guardrails rejected. Returns whether another one may be requested. */
+    /** Counts an answer that output guardrails rejected. Returns whether another one can be requested. */
     repeatRejected: (status: number): boolean => {
       if (policy.statuses?.includes(status) !== true) return false;
       counted += 1;
@@ -121,10 +121,10 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
 }
 
 /**
- * Returns whether a request may be sent once more after its socket was closed. RFC 9112 9.3.1 lets a client repeat a request
+ * Returns whether a request can be sent once more after its socket was closed. RFC 9112 9.3.1 lets a client repeat a request
  * that it knows was not processed, even if the method is not idempotent. That is assumed when the socket had been used
- * before, was closed within a second, and no byte was answered: a server that closes an idle socket has not read what comes
- * after. The remaining risk is a server that read the request and died within that second, which may also happen to a first
+ * before, was closed within a second, and no byte was answered: a server that closes an idle socket does not read later
+ * data. The remaining risk is a server that read the request and died within that second, which can also happen to a first
  * request. So a request that creates something at the provider (a file, a job, a thread) is never repeated here; its sender
  * first checks whether that exists.
  */
@@ -188,7 +188,7 @@ export type RetryRun = {
    * stops), with a failure that has the same attempts.
    */
   after: (outcome: Outcome) => Promise<Outcome | null>;
-  /** Counts an answer that output guardrails rejected. Returns whether another one may be requested immediately. */
+  /** Counts an answer that output guardrails rejected. Returns whether another one can be requested immediately. */
   repeatRejected: (status: number) => boolean;
   obeysRetryAfter: boolean | undefined;
 };

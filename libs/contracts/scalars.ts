@@ -150,7 +150,7 @@ function metadataBreach(value: Record<string, string>): Breach | null {
     };
   }
   for (const [key, entry] of pairs) {
-    // For an invalid key, the whole object is named, because the key itself may be unfit to be shown.
+    // For an invalid key, the whole object is named, because the key itself might not be suitable for display.
     if (isLongerThan(key, keyLengthMax)) {
       return {
         path: [],

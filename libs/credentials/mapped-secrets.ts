@@ -28,7 +28,7 @@ export function createMappedSecrets({
   snapshot: { findSecretReference(id: string): LiveSecretReference | undefined };
   cache: Pick<SecretCache, 'read' | 'renew'>;
 }): MappedSecrets {
-  // Everything is checked again, because the reference, or the rules of mappings, may be newer than the mapping.
+  // Everything is checked again, because the reference, or the rules of mappings, can be newer than the mapping.
   const referenceOf = (mapping: SecretMapping, provider: string, ownerId: string): Mapped => {
     const { target_field: field, secret_reference_id: id } = mapping;
     refuseUnmappable(provider, field, `secret_mappings.${field}`);

@@ -107,9 +107,9 @@ export const proves = (name: string): boolean =>
 const credentialNames = ['key', ...secretNames] as const;
 
 /**
- * Divides a request's flat members into those that can be shown again and those that are encrypted. Throws
- * invalid_request for a credential that no header can contain, and for a setting that `provider` does not know.
- * (Settings in headers are not checked like this: a client may send the same ones with every call.)
+ * Splits a request's flat members into those that can be shown again and those that are encrypted. Throws invalid_request
+ * for a credential that no header can contain, and for a setting that `provider` does not know. (Settings in headers are not
+ * checked like this: a client can send the same ones with every call.)
  */
 export function splitSettings(
   provider: string,

@@ -49,9 +49,9 @@ export const nothingRequested: RequestedCredential = {
 };
 
 /**
- * Reads the credentials from a request's headers. The bearer token is a provider's key only if the gateway key has its
- * own header and the token is not a gateway key: unmodified SDKs send the gateway key there, and no provider may see
- * it. `x-portkey-*` headers are aliases of ours. Throws invalid_request when two headers name different virtual keys.
+ * Reads the credentials from a request's headers. The bearer token is a provider's key only if the gateway key has its own
+ * header and the token is not a gateway key: unmodified SDKs send the gateway key there, and it must not be sent to a
+ * provider. `x-portkey-*` headers are aliases of ours. Throws invalid_request when two headers name different virtual keys.
  */
 export function readCredentials(headers: IncomingHttpHeaders): RequestedCredential {
   const gatewayKey = readGatewayKeyHeader(headers);

@@ -16,8 +16,8 @@ export type DatabaseClock = Clock & {
   /** Converts a time of the database to this process's own clock, so that the two can be compared. */
   toOwnTime(databaseMs: number): number;
   /**
-   * Whether the clock jumped ahead less than two minutes ago. It may be wrong and be corrected again, so nothing is
-   * deleted or expired meanwhile.
+   * Whether the clock jumped ahead less than two minutes ago. It could be wrong and be corrected again, so nothing is
+   * deleted or expired in the meantime.
    */
   jumpedAhead(): boolean;
 };

@@ -3,7 +3,7 @@
 
 /** The session has ended: shutdown, crash, start-up, or an idle timeout that ends the session. */
 const sessionEndedStates = new Set(['57P01', '57P02', '57P03', '57P05', '25P03', '25P04']);
-/** Serialization failure, deadlock, too many connections: the same statement may succeed when it is repeated. */
+/** Serialization failure, deadlock, too many connections: the same statement can succeed when it is repeated. */
 const retryStates = new Set(['40001', '40P01', '53300']);
 
 const networkCodes = new Set([
@@ -68,9 +68,9 @@ function isLossError(error: Error): boolean {
 }
 
 /**
- * Whether the whole transaction may succeed if it is repeated from its start: the connection was lost, the server is
- * restarting or full, no connection became free in time, or the transaction lost against another one. It may also have
- * been committed (`isOutcomeUnknown`), so only repeat transactions that recognise their own first attempt.
+ * Whether the whole transaction can succeed if it is repeated from its start: the connection was lost, the server is
+ * restarting or full, no connection became free in time, or the transaction lost against another one. It can also have been
+ * committed (`isOutcomeUnknown`), so only repeat transactions that recognise their own first attempt.
  *
  * Not transient: lock_timeout (55P03) and statement_timeout (57014). The caller set these limits and has to decide.
  */
@@ -108,8 +108,8 @@ export function reasonOf(error: unknown): string {
 const troubleClasses = /^(?:53|57|58)[0-9A-Z]{3}$/;
 
 /**
- * The database cannot do this now, because of its own state and not because of the statement: every transient error, a lock
- * that is held for too long, a statement that took too long, a full disk. For callers that can wait and must not lose data.
+ * The database cannot do this now, because of its state and not because of the statement: every transient error, a lock that
+ * is held for too long, a statement that took too long, a full disk. For callers that can wait and must not lose data.
  */
 export function isDatabaseTrouble(error: unknown): boolean {
   const state = getSqlState(error);

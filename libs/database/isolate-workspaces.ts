@@ -132,8 +132,7 @@ const roleExists = async (session: Kysely<Database>): Promise<boolean> =>
   (await sql`select from pg_roles where rolname = ${tenantRole}`.execute(session)).rows.length > 0;
 
 /**
- * Roles belong to the whole server: several databases of it can be migrated concurrently, and the role may exist
- * already.
+ * Roles belong to the whole server: several of its databases can be migrated concurrently, so the role can exist already.
  */
 async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<void> {
   if (await canAssumeTenantRole(session)) return;

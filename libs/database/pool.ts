@@ -18,7 +18,7 @@ export type PoolOptions = {
   max?: number;
   /** How long a caller waits for a new or free connection before it gets `unavailable`. Default 4 s. */
   connectionTimeoutMs?: number;
-  /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY). */
+  /** The maximum duration of a statement. Default 30 s; 0 disables the limit (rebuild, long COPY). */
   statementTimeoutMs?: number;
   /**
    * After this silence of a waiting query, the server is queried over another connection, and the query is given up if

@@ -181,7 +181,7 @@ export type LineWait = {
   reason: string;
   label: string | null;
   model: string | null;
-  /** Of `budget_used_up`: the sentences that name the budget. */
+  /** For `budget_used_up`: the sentences that name the budget. */
   budget: string | null;
   lines: number;
   since_ms: number;

@@ -16,7 +16,7 @@ type SilenceWatchOptions = {
 
 type Silenced = pg.Client & { processID?: number | null; readyForQuery?: boolean };
 
-/** The server's view of its sessions; `away` if it does not answer. An unknown session may belong to a pooler. */
+/** The server's view of its sessions; `away` if it does not answer. An unknown session can belong to a pooler. */
 type SessionStates = Map<number, string | null> | 'away' | 'unknown';
 
 /**

@@ -27,7 +27,7 @@ export type EventActor = {
     /** The role of the user in the organisation. */
     organisation_role?: string;
   };
-  /** The workspace of the key, which may differ from that of the event. */
+  /** The workspace of the key, which can differ from that of the event. */
   workspace_id?: string;
   /** The scopes of the key at that time; null for all of them. */
   scopes?: readonly string[] | null;

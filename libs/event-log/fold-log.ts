@@ -8,7 +8,7 @@ export type FoldedRow = StreamRow & Record<string, unknown>;
 /** Some of the rows that a model folds the log into. No row is returned twice. */
 export type FoldedRows = { model: AnyInlineModel; rows: FoldedRow[] };
 
-// How many events and folded rows each connection has in memory. Higher values are no faster.
+// How many events and folded rows each connection holds in memory. Higher values do not make it faster.
 const pageEvents = 2_000;
 const rowsAtOnce = 500;
 /** Ranges per connection. With several, no connection is idle for long at the end. */

@@ -40,7 +40,7 @@ export type EventPage<Item> = {
   bytes: number;
 };
 
-/** At most this many events are read for a page of one type, because a type may be rare in a large log. */
+/** At most this many events are read for a page of one type, because a type can be rare in a large log. */
 const typeScannedMax = 20_000;
 
 type PageRow = Omit<EventRow, 'data'> & {

@@ -38,7 +38,7 @@ export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollM
     const { name } = subscriber;
     let limit = pageEventsMax;
     let hasCheckpoint = false;
-    /** Returns whether a full page was applied, so that more events may be waiting. */
+    /** Returns whether a full page was applied, so that more events could be waiting. */
     const step = async (): Promise<boolean> => {
       if (!hasCheckpoint) await ensureCheckpoint(db, subscriber);
       hasCheckpoint = true;

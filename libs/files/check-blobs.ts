@@ -42,7 +42,7 @@ const pagesOf = [
 
 /**
  * Compares the blobs that rows need with those in the store, by name and size, and returns the differences as they are
- * found. Memory does not grow with the number of files. Blobs that are written or removed in the meantime may be
+ * found. Memory use does not grow with the number of files. Blobs that are written or removed in the meantime can be
  * reported. `onChecked` gets the number of rows and blobs checked so far.
  */
 export async function* checkBlobs(

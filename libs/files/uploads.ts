@@ -104,7 +104,7 @@ export function createUploads(deps: Deps): Uploads {
         const { parts = 0, bytes = 0 } = rows[0] ?? {};
         if (parts >= partsMax)
           throw invalid('data', `The upload already has ${parts} parts, the maximum. Send larger parts.`);
-        // Parts may be sent again after an answer was lost, so there may be more bytes than the file has, but not for ever.
+        // Parts can be sent again after an answer was lost, so there can be more bytes than the file has, up to a limit.
         if (bytes + blob.sizeBytes > 2 * upload.bytes || blob.sizeBytes > upload.bytes)
           throw invalid('data', `The parts exceed the ${upload.bytes} bytes that the upload was created for.`);
         const part = { id: newId('part_'), upload_id: id, workspace_id: workspaceId, blob: blob.blob };

@@ -167,7 +167,7 @@ function decideCancel(job: FineTuningState): FineTuningEvent[] {
 function decidePause(job: FineTuningState): FineTuningEvent[] {
   if (job.requested === 'cancel') throw cannot('pause', job);
   if (job.requested === 'pause' || (job.status === 'paused' && job.requested === null)) return [];
-  // A `queued` job may already be `running` at the provider. If not, the provider refuses.
+  // A `queued` job can already be `running` at the provider. If not, the provider refuses.
   const possible = job.status === 'running' || job.status === 'queued' || job.requested === 'resume';
   if (!possible) throw cannot('pause', job);
   return [{ type: 'fine_tuning_job.pause_requested', data: {} }];

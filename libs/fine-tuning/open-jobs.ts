@@ -30,7 +30,7 @@ export const workedOnFineTuningJobs: WorkedOn = {
 };
 
 /**
- * Makes the starts in the queue check whether their request was already sent: after a restore, they or later starts may
+ * Makes the starts in the queue check whether their request was already sent: after a restore, they or later starts could
  * have sent it in the lost period.
  */
 export async function recheckPendingStarts(db: Kysely<Database>): Promise<void> {

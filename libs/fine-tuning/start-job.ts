@@ -26,7 +26,9 @@ export type TuningWork = {
   /** Resolves the job's target again, so that a rotated key is used. Throws GatewayError. */
   connect: (job: FineTuningJobRow, signal: AbortSignal) => Promise<TuningProvider>;
   releaseTarget: (unit: UnitOfWork, target: BatchTarget) => Promise<void>;
-  /** The wait that follows one of `before`, with jitter. It is short after a change, because more may follow soon. */
+  /**
+   * The wait that follows one of `before`, with jitter. It is short after a change, because more changes can follow soon.
+   */
   nextWaitMs: (before: number, changed: boolean) => { allowedMs: number; waitMs: number };
 };
 

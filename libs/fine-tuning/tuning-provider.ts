@@ -42,7 +42,7 @@ const slackSeconds = 86_400;
 /** The metadata key that identifies our job at its provider. */
 export const jobTag = 'sluice_job_id';
 
-/** Whether the same call may succeed later: the provider was unreachable, overloaded or rate-limited, but did not refuse. */
+/** Whether the same call can succeed later: the provider was unreachable, overloaded or rate-limited, but did not refuse. */
 export function isRetryable(error: GatewayError): boolean {
   return retryableKinds.has(error.kind);
 }

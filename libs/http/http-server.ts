@@ -83,8 +83,8 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   };
   const serve = (request: IncomingMessage, response: ServerResponse): void => {
     // Node assigns a response its socket when the previous one has left. Otherwise, all pipelined requests would run
-    // together, thousands from one piece of 64 KiB, and their answers would stay in memory for a client that may not
-    // read any of them.
+    // together, thousands from one piece of 64 KiB, and their answers would stay in memory for a client that possibly reads
+    // none of them.
     if (response.socket !== null) begin(request, response);
     else if (countPipelined(request.socket, 1) > pipelinedMax) request.socket.destroy();
     else {

@@ -55,8 +55,8 @@ export function refuseForeignOrganisation(wanted: unknown): void {
 }
 
 /**
- * Whether the caller can create, change and rotate the keys of a user. Such a key acts in the name of the user, who may
- * be an owner, so other users cannot.
+ * Whether the caller can create, change and rotate the keys of a user. Such a key acts in the name of the user, who can be
+ * an owner, so other users cannot.
  */
 export const controlsKeysOf = (caller: Acting, userId: string): boolean =>
   reachesEveryWorkspace(caller) || (caller.principal.type === 'user' && caller.principal.id === userId);

@@ -16,8 +16,8 @@ const callAreas = ['chat', 'completions', 'embeddings', 'models', 'batches', 'fi
 type Right = 'none' | 'read' | 'write';
 
 /**
- * What a role may do in its workspace, by area; `write` includes reading. An admin may do everything there. What
- * belongs to the organisation (users, invites, creating workspaces) requires one of its keys, or an owner or admin,
+ * The rights of a role in its workspace, by area; `write` includes reading. An admin can do everything there. Actions that
+ * belong to the organisation (users, invites, creating workspaces) require an organisation key, or an owner or admin,
  * whatever this table says.
  */
 const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Record<string, Right> }> = {
@@ -59,7 +59,7 @@ export function getRoleScopes(role: WorkspaceRole): ReadonlySet<string> | 'all' 
   return held;
 }
 
-/** Returns what a user with this role may do with a key that has these scopes: what both allow. */
+/** Returns the scopes that a user with this role has when using a key with these scopes: those that both allow. */
 export function scopesWithin(role: WorkspaceRole, held: ReadonlySet<string> | 'all'): ReadonlySet<string> | 'all' {
   const given = getRoleScopes(role);
   if (given === 'all') return held;

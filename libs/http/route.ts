@@ -9,11 +9,11 @@ import { getJsonBody } from './bodies/json-body.ts';
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
- * The input that a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there
- * is no schema; a loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler.
- * `body`: with a zod schema or `json-bytes` the application reads a JSON body (`getJsonBody`), which can only be absent
- * if the schema is optional; `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler,
- * whatever its content type. `bodySchema` documents a body that the route table does not check.
+ * The input that a route accepts. `query`: parameters that the schema does not have are rejected, or all of them if there is
+ * no schema; a loose schema also accepts `name[key]` for its names; `relayed` leaves the query to the handler. `body`: with
+ * a zod schema or `json-bytes` the application reads a JSON body (`getJsonBody`), which can only be absent if the schema is
+ * optional; `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler, whatever its content type.
+ * `bodySchema` documents a body that the route table does not check.
  */
 export type RouteRequest = {
   params?: ZodType;
@@ -148,7 +148,7 @@ function withoutPathParameters(value: unknown, schema: ZodType, params: Request[
   return rest;
 }
 
-/** Whether a body of this schema may be absent. */
+/** Whether a body of this schema can be absent. */
 export const isOptional = (schema: unknown): boolean => schema instanceof z.ZodOptional;
 
 /** No ID contains U+0000, and Postgres accepts no text that does, so looking it up would fail as a database error. */

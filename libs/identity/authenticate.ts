@@ -121,8 +121,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
   };
 
   /**
-   * Checks a token that was not used before. Many people may sign in through one proxy, so only wrong tokens are
-   * counted.
+   * Checks a token that was not used before. Many people can sign in through one proxy, so only wrong tokens are counted.
    */
   const signIn = async (request: Request, token: string, source: TokenSignIn): Promise<Caller> => {
     slowDown(request)?.();

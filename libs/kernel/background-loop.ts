@@ -10,8 +10,8 @@ type Options = {
   /** The time from the end of a run to the start of the next one. */
   periodMs: number;
   /**
-   * Does the work. `signal` aborts when the loop stops. Returns `idle` if there was no work: such a run does not prove
-   * that an outage is over.
+   * Does the work. `signal` aborts when the loop stops. Returns `idle` if there was no work: such a run does not prove that
+   * an outage is over.
    */
   run: (signal: AbortSignal) => unknown;
   logger: Logger;
@@ -21,8 +21,8 @@ export type BackgroundLoop = Pick<Part, 'name'> & {
   start: () => void;
   stop: () => Promise<void>;
   /**
-   * Starts a run soon, even before `start`, and resolves when that run has ended. The run begins after this call, so it
-   * sees everything that the caller did before. Concurrent callers share it. Never rejects; has no effect after `stop`.
+   * Starts a run soon, even before `start`, and resolves when that run has ended. The run begins after this call, so it sees
+   * everything that the caller did before. Concurrent callers share it. Never rejects; has no effect after `stop`.
    */
   wake: () => Promise<void>;
   /** The error of the last run; undefined if it succeeded. */

@@ -12,8 +12,8 @@ const burstMs = 50;
 const workspacesMax = 1_000;
 
 /**
- * Limits the large bodies of one workspace to `bytesPerSecond` in total. Reading a MiB takes about 3 ms of the event
- * loop, even if the body is rejected later, so thirty callers at network speed would leave no time for anyone else.
+ * Limits the large bodies of one workspace to `bytesPerSecond` in total. Reading a MiB takes about 3 ms of the event loop,
+ * even if the body is rejected later, so thirty callers at network speed would leave no time for anyone else.
  */
 export function createBytePace(bytesPerSecond: number, now: () => number = () => performance.now()): BytePace {
   const bytesPerMs = bytesPerSecond / 1_000;

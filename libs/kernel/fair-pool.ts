@@ -4,10 +4,7 @@ import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 export type FairPool = {
   /** Takes a unit. Returns false, taking nothing, if none is available to the group now. */
   tryTake: (group: string) => boolean;
-  /**
-   * Waits for a unit. Throws the reason of `signal` if it aborts first, and the refusal if too many are already
-   * waiting.
-   */
+  /** Waits for a unit. Throws the reason of `signal` if it aborts first, and the refusal if too many are already waiting. */
   take: (group: string, signal?: AbortSignal) => Promise<void>;
   /** Returns a unit that was taken. */
   give: (group: string) => void;
@@ -21,16 +18,15 @@ type Options = {
   /** Whether a group that holds `held` units can take another one while `free` are free. Default: `dynamicShare`. */
   mayTake?: (held: number, free: number) => boolean;
   /**
-   * How many waiters one group and all groups can have, and the error for a group that has `own` waiters. Default: no
-   * limit.
+   * How many waiters one group and all groups can have, and the error for a group that has `own` waiters. Default: no limit.
    */
   waitingMax?: { ofGroup: number; ofAll?: number; refusal: (own: number) => Error } | undefined;
 };
 
 /**
- * A group has at most three times as many units as are free: a single group gets three quarters of all units, and the
- * next one can get three quarters of the rest. So no group can use up a common limit. (These are dynamic thresholds, as
- * network switches use to share their buffers: Choudhury and Hahne, 1998.)
+ * A group has at most three times as many units as are free: a single group gets three quarters of all units, and the next
+ * one can get three quarters of the rest. So no group can use up a common limit. (These are dynamic thresholds, as network
+ * switches use to share their buffers: Choudhury and Hahne, 1998.)
  */
 const dynamicShare = (held: number, free: number): boolean => held < 3 * free;
 

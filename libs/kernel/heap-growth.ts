@@ -42,7 +42,7 @@ export function countTransferred(sizeBytes: number): void {
 }
 
 /**
- * Collects garbage in this thread now. Call it after work that left much garbage, when the thread may be idle for long.
+ * Collects garbage in this thread now. Call it after work that left much garbage if the thread could then be idle for long.
  */
 export function collectGarbage(): void {
   collect?.({ type: 'major' });

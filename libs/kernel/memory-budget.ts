@@ -3,15 +3,15 @@ import { GatewayError } from './errors.ts';
 import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 
 /**
- * The memory that a process can use for its callers at one time: for bodies, parsed values, answers, lines and results.
- * Each call or line has a lease, to which its bytes are charged. Together, the leases of a workspace can hold the
- * workspace's share.
+ * The memory that a process can use for its callers at one time: for bodies, parsed values, answers, lines and results. Each
+ * call or line has a lease, to which its bytes are charged. Together, the leases of a workspace can hold the workspace's
+ * share.
  */
 export type MemoryBudget = {
   /**
-   * Opens an empty lease. `workspaceId` is null for calls without a workspace, which share one account. `waitMsMax`:
-   * how long `chargeWhenFree` waits. With the default, a live caller gets an answer before it times out; batch lines
-   * can wait longer.
+   * Opens an empty lease. `workspaceId` is null for calls without a workspace, which share one account. `waitMsMax`: how
+   * long `chargeWhenFree` waits. With the default, a live caller gets an answer before it times out; batch lines can wait
+   * longer.
    */
   open(workspaceId: string | null, waitMsMax?: number): MemoryLease;
   /** The maximum number of bytes that one lease can hold. */
@@ -24,8 +24,8 @@ export type MemoryLease = {
   /** Bytes that were charged and not yet returned. */
   readonly usedBytes: number;
   /**
-   * Charges more bytes. Throws GatewayError unavailable / `server_overloaded` with Retry-After when there is no room at
-   * the moment.
+   * Charges more bytes. Throws GatewayError unavailable / `server_overloaded` with Retry-After when there is no room at the
+   * moment.
    */
   charge(bytes: number): void;
   /** Like `charge`, but when there is no room it charges nothing and returns false. */
@@ -33,20 +33,19 @@ export type MemoryLease = {
   /** Whether `tryCharge` would succeed now. */
   hasRoom(bytes: number): boolean;
   /**
-   * Like `charge`, but waits for room. Throws the same error as `charge` after the lease's `waitMsMax`, or the reason
-   * of `signal` if it aborts first.
+   * Like `charge`, but waits for room. Throws the same error as `charge` after the lease's `waitMsMax`, or the reason of
+   * `signal` if it aborts first.
    */
   chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void>;
   /**
-   * Waits until the lease holds at least `wanted` bytes (or its maximum) for later charges. Resolves with false,
-   * reserving nothing, when `signal` aborts first.
+   * Waits until the lease holds at least `wanted` bytes (or its maximum) for later charges. Resolves with false, reserving
+   * nothing, when `signal` aborts first.
    */
   reserve(wanted: number, signal: AbortSignal): Promise<boolean>;
   /** Returns some of the charged bytes. */
   give(bytes: number): void;
   /**
-   * Sets how many bytes the lease holds, even beyond its share: the bytes already exist, and their size is known only
-   * now.
+   * Sets how many bytes the lease holds, even beyond its share: the bytes already exist, and their size is known only now.
    */
   become(bytes: number): void;
   /** Returns all bytes. Later charges are ignored. */
@@ -54,10 +53,10 @@ export type MemoryLease = {
 };
 
 /**
- * A workspace can hold at most this many times the free bytes, so that some are always left for others: a single
- * workspace gets three quarters of the budget, and two get three sevenths each. (These are dynamic thresholds, as
- * network switches use to share their buffers: Choudhury and Hahne, 1998.) Small leases can take more of the free
- * bytes, and the last eighth is reserved for them, so that calls with images do not block calls that need very little.
+ * A workspace can hold at most this many times the free bytes, so that some are always left for others: a single workspace
+ * gets three quarters of the budget, and two get three sevenths each. (These are dynamic thresholds, as network switches use
+ * to share their buffers: Choudhury and Hahne, 1998.) Small leases can take more of the free bytes, and the last eighth is
+ * reserved for them, so that calls with images do not block calls that need very little.
  */
 const shareOfFree = 3;
 const smallShareOfFree = 7;
@@ -75,16 +74,16 @@ type Claim = { lease: Lease; bytes: number; take: () => void; number: number };
 
 /**
  * `graceMs`: after this time, the oldest waiter gets the bytes that it requested even beyond the budget, one lease at a
- * time. Otherwise, answers that each hold a part and wait for more could wait for each other forever, and small leases
- * could block a large one. So the process holds at most the budget plus one lease.
+ * time. Otherwise, answers that each hold a part and wait for more could wait for each other forever, and small leases could
+ * block a large one. So the process holds at most the budget plus one lease.
  */
 export function createMemoryBudget(bytesMax: number, { graceMs = 1_000 }: { graceMs?: number } = {}): MemoryBudget {
   return new Budget(bytesMax, graceMs);
 }
 
 /**
- * The default budget: a third of V8's heap limit. This is safe even if the whole budget and one more lease consist of
- * parsed values.
+ * The default budget: a third of V8's heap limit. This is safe even if the whole budget and one more lease consist of parsed
+ * values.
  */
 export function defaultMemoryBytesMax(): number {
   return Math.floor(getHeapStatistics().heap_size_limit / 3);

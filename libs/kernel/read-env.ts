@@ -14,8 +14,8 @@ declare module 'zod' {
 
 /**
  * Reads the configuration of a process from the environment. Empty and blank strings count as absent. Throws
- * ConfigurationError that lists all problems together, by variable name and without values, which may be secrets. A
- * main.ts prints it and exits with status 1.
+ * ConfigurationError that lists all problems together, by variable name and without values, which can be secrets. A main.ts
+ * prints it and exits with status 1.
  */
 export function readEnv<Schema extends z.ZodType>(
   schema: Schema,

@@ -4,8 +4,8 @@ import { createFairPool } from './fair-pool.ts';
 /** Limits how much heavy work runs at the same time, so that no workspace keeps the others waiting. */
 export type Turns = {
   /**
-   * Runs `work` when it is the workspace's turn. Throws rate_limited (`too_many_queries`) if too much of the
-   * workspace's work is already waiting, and the reason of `signal` if it aborts first.
+   * Runs `work` when it is the workspace's turn. Throws rate_limited (`too_many_queries`) if too much of the workspace's
+   * work is already waiting, and the reason of `signal` if it aborts first.
    */
   run<Result>(workspaceId: string, work: () => Promise<Result>, signal?: AbortSignal): Promise<Result>;
 };

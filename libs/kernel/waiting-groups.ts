@@ -1,8 +1,8 @@
 export type Waiter<Group, Item> = { readonly group: Group; readonly item: Item; readonly start: () => void };
 
 /**
- * Waiters in groups that take turns, so that a group with many waiters does not hold up a group with few. The waiters
- * of a group are served in order. Joining, leaving and starting take constant time.
+ * Waiters in groups that take turns, so that a group with many waiters does not hold up a group with few. The waiters of a
+ * group are served in order. Joining, leaving and starting take constant time.
  */
 export class WaitingGroups<Group, Item> {
   /** In the order of their turns. The waiters are in sets so that one in the middle can leave. */

@@ -259,10 +259,7 @@ export async function findExhausted(
   return new Set(rows.map(({ limit_id: id }) => id));
 }
 
-/**
- * The leases after the assumed use is forgotten: their holders may come back, and each reports a sum from its
- * beginning.
- */
+/** The leases after the assumed use is removed: their holders can return, and each reports a sum from its beginning. */
 const withoutAssumed = sql`coalesce((select jsonb_object_agg(key, case when (value ->> 'isAssumed')::boolean
   then value || '{"amount": "0", "isAssumed": false}' else value end) from jsonb_each(leases)), '{}')`;
 

@@ -39,7 +39,7 @@ type Lease = {
   reported: Big;
   unconfirmed: Big;
   unpriced: number;
-  /** It has expired and is part of `used`. Its holder may still come back and report its actual use. */
+  /** It has expired and is part of `used`. Its holder can still return and report its actual use. */
   isAssumed: boolean;
 };
 
@@ -78,7 +78,7 @@ export type LeaseGrant = {
   used: Big;
   /** The amount that is neither used nor leased. */
   free: Big;
-  /** Leases of other processes, which may be returned. */
+  /** Leases of other processes, which can be returned. */
   leasedByOthers: Big;
 };
 

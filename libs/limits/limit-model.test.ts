@@ -22,7 +22,7 @@ class World {
   nowMs = 1_000_000;
   counter: Counter = newCounter(0, 0);
   processes: Process[] = [];
-  /** Requests that were given up, and may still arrive. */
+  /** Requests that were given up, and can still arrive. */
   late: LeaseRequest[] = [];
   made = 0;
   /** The use of calls whose answers were lost. */
@@ -98,7 +98,7 @@ class World {
     process.answer = undefined;
   }
 
-  /** The process gives up waiting. Its request may still arrive later. */
+  /** The process gives up waiting. Its request can still arrive later. */
   giveUp(process: Process): void {
     if (process.asked === null && process.answer === undefined) return;
     if (process.asked !== null) this.late.push(process.asked);

@@ -19,7 +19,9 @@ export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
 export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
 
 export type Limits = Pick<BackgroundLoop, 'name' | 'start' | 'stop'> & {
-  /** The counter of this name, with the terms of now. Ask again for each call: it is forgotten when nobody uses it. */
+  /**
+   * The counter of this name, with the current terms. Request it again for each call: it is removed when it is not in use.
+   */
   counter(name: CounterName, terms: LimitTerms): CounterHandle;
   /**
    * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
@@ -72,7 +74,7 @@ const renewalsMax = 200;
 const answerMsMax = 2_000;
 /** After a failure, callers that have to wait are refused for this long. */
 const awayMs = 500;
-/** How long a refusal is valid: shorter while other processes may return something. */
+/** How long a refusal is valid: shorter while other processes can still return part of the budget. */
 const refusalMs = { usedUp: 1_000, leased: 100 };
 const forgetAfterMs = 60_000;
 

@@ -139,8 +139,8 @@ export class LocalCounter {
   }
 
   /**
-   * Returns the request to the database, when calls wait for `waiting` in total. The returned amount can no longer be
-   * drawn, because another process may be granted it before the answer arrives.
+   * Returns the request to the database, when calls wait for `waiting` in total. The returned amount can no longer be drawn,
+   * because another process can be granted it before the answer arrives.
    */
   ask(waiting: Big, nowMs: number): LeaseRequest {
     requireAmount(waiting);
@@ -151,7 +151,7 @@ export class LocalCounter {
     if (this.#free.gt(kept)) this.#free = kept;
     const hold = this.#reserved.plus(kept);
     this.#asked = { used: this.#used, unconfirmed: this.#unconfirmed, unpriced: this.#unpriced, hold, deficit };
-    // The amount kept in a period that may be over does not help the waiting calls.
+    // The amount kept in a period that is possibly over does not help the waiting calls.
     const useful = this.isValid(nowMs) ? kept : zero;
     const need = atLeastZero(waiting.minus(useful));
     this.#requests += 1;

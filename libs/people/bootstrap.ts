@@ -28,10 +28,10 @@ const firstWorkspace: WorkspaceData & { slug: string } = { slug: firstWorkspaceS
 const metadata: EventMetadata = { actor: { type: 'system', id: 'bootstrap' } };
 
 /**
- * Makes an empty installation usable: creates the workspace "default", the owner of the organisation, and a key with
- * all scopes, which is `bootstrapKey` (SLUICE_BOOTSTRAP_KEY) or a generated one. If a workspace already exists, a new
- * `bootstrapKey` becomes another admin key of the oldest workspace; a revoked one stays revoked. Any number of
- * processes can run this at the same time.
+ * Makes an empty installation usable: creates the workspace "default", the owner of the organisation, and a key with all
+ * scopes, which is `bootstrapKey` (SLUICE_BOOTSTRAP_KEY) or a generated one. If a workspace already exists, a new
+ * `bootstrapKey` becomes another admin key of the oldest workspace; a revoked one stays revoked. Any number of processes can
+ * run this at the same time.
  *
  * Throws ConfigurationError for a bootstrap key of less than 16 characters or with spaces or control characters.
  */

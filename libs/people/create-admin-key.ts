@@ -27,10 +27,10 @@ export async function appendAdminKey(unit: UnitOfWork, id: string, name: string,
 }
 
 /**
- * Creates an organisation key in a workspace, which is named by its ID, slug or name; null: the only workspace. It is
- * for an operator who has access to the database but no longer has a key; running processes accept the new key within a
- * second. Only this return value contains the key. Throws not_found, and invalid_request if there are several
- * workspaces and the name is missing or ambiguous.
+ * Creates an organisation key in a workspace, which is named by its ID, slug or name; null: the only workspace. It is for an
+ * operator who has access to the database but no longer has a key; running processes accept the new key within a second.
+ * Only this return value contains the key. Throws not_found, and invalid_request if there are several workspaces and the
+ * name is missing or ambiguous.
  */
 export async function createAdminKey(
   { db, eventLog }: { db: Kysely<Database>; eventLog: EventLog },

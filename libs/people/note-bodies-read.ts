@@ -9,8 +9,8 @@ import { userModel } from './users/users.ts';
 export type BodiesRead = { log_id: string } | { export_id: string };
 
 /**
- * Appends an event to the stream of the key (or of the user, if there is no key) that reads recorded bodies. Call it
- * before the bodies are read, so that they cannot be read if recording the event fails.
+ * Appends an event to the stream of the key (or of the user, if there is no key) that reads recorded bodies. Call it before
+ * the bodies are read, so that they cannot be read if recording the event fails.
  */
 export async function noteBodiesRead(
   eventLog: Pick<EventLog, 'transact'>,

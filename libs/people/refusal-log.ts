@@ -50,8 +50,8 @@ type Entry = {
   dueAt: number;
 };
 
-// Each combination of key, route and reason has at most one event per minute, no matter how often it is tried.
-// Otherwise any key could fill the log that everyone shares.
+// Each combination of key, route and reason has at most one event per minute, no matter how often it is tried. Otherwise any
+// key could fill the log that everyone shares.
 const windowMs = 60_000;
 const entriesMax = 5_000;
 // One workspace that keeps creating keys must not use up all entries either.
@@ -71,10 +71,10 @@ function placeOf({ workspaceId, keyId, principal }: Refusal) {
 }
 
 /**
- * Keeps the audit trail of refused requests: events, each with a count, in the stream of the key (or of the user, if
- * there is no key) that was refused. The first refusal is written immediately; the others of the same minute are
- * written together. A killed process loses the refusals that it had counted but not written, which is at most one
- * minute of them. An unavailable database delays the events.
+ * Keeps the audit trail of refused requests: events, each with a count, in the stream of the key (or of the user, if there
+ * is no key) that was refused. The first refusal is written immediately; the others of the same minute are written together.
+ * A killed process loses the refusals that it had counted but not written, which is at most one minute of them. An
+ * unavailable database delays the events.
  */
 export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps): RefusalLog {
   const entries = new Map<string, Entry>();

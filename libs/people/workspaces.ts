@@ -68,8 +68,7 @@ export type WorkspaceData = {
 
 export type LiveWorkspace = {
   /**
-   * Apply to every call; undefined if there are none, null if this process cannot read them (a newer release stored
-   * them).
+   * Apply to every call; undefined if there are none, null if this process cannot read them (a newer release stored them).
    */
   readonly guardrails: AddedGuardrails | null | undefined;
   /** The defaults that its keys add to their calls; null if there are none. */
@@ -82,8 +81,8 @@ const noGuardrails: GuardrailLists = { input_guardrails: [], output_guardrails: 
 const guardrailsObject = 'workspace.guardrails';
 
 /**
- * The unit of isolation: every other record belongs to a workspace. When it is deleted, its keys and everything else in
- * it can no longer be used. Only organisation keys can create, change and delete workspaces.
+ * The unit of isolation: every other record belongs to a workspace. When it is deleted, its keys and everything else in it
+ * can no longer be used. Only organisation keys can create, change and delete workspaces.
  */
 export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, LiveWorkspace>({
   noun: 'workspace',
@@ -283,8 +282,8 @@ function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): Ke
 }
 
 /**
- * Replaces names with IDs, because a slug can refer to another record later. Throws if the workspace does not have a
- * record with that name.
+ * Replaces names with IDs, because a slug can refer to another record later. Throws if the workspace does not have a record
+ * with that name.
  */
 /** The guardrails that were set for every call, and those that the defaults name. */
 function guardrailsOf(

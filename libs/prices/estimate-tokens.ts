@@ -27,8 +27,8 @@ export const clampEstimate = (tokens: number): number => (tokens > 0 ? Math.min(
 
 /**
  * Returns the maximum that a request with these parameters is expected to use. If there are several bounds, the largest
- * counts, because the provider can choose any of them. A bound below 1 is ignored, and so is one that the operation
- * does not have, because the provider may ignore it too.
+ * counts, because the provider can choose any of them. A bound below 1 is ignored, and so is one that the operation does not
+ * have, because the provider can ignore it too.
  */
 export function estimateTokens(
   bodyBytes: number,

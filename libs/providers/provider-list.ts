@@ -11,9 +11,9 @@ import { allRelayAreas, unused, type Provider } from './provider.ts';
 import { vertex } from './vertex/index.ts';
 
 /**
- * Every provider, in the order of docs and messages. A provider has a folder if its API differs from OpenAI's in more
- * than details, or if it has settings of its own. After a change run `npm run generate`. Base URLs, operations and
- * pass-through areas are from the providers' own API references; self-hosted servers can have any area.
+ * Every provider, in the order of docs and messages. A provider has a folder if its API differs from OpenAI's in more than
+ * details, or if it has its own settings. After a change run `npm run generate`. Base URLs, operations and pass-through
+ * areas are from the providers' own API references; self-hosted servers can have any area.
  */
 export const providers: readonly Provider[] = [
   openai,

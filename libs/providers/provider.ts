@@ -30,8 +30,8 @@ export type SettingField = {
   /** It authenticates the caller, so that no `key` is needed. */
   authenticates?: true;
   /**
-   * It selects the server that a credential is sent to. To change it, the credential must be given again: otherwise
-   * anyone who can edit a virtual key could have its key sent to a server of their own (CVE-2026-41487).
+   * It selects the server that a credential is sent to. To change it, the credential must be given again: otherwise, anyone
+   * who can edit a virtual key could have its key sent to their own server (CVE-2026-41487).
    */
   destination?: true;
   /** A shorter name that Portkey's configs use. */

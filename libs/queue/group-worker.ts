@@ -9,7 +9,7 @@ import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 export type GroupWorker = {
   /** Call this when jobs may have been added. The worker looks for them now instead of at the next poll. */
   wake(): void;
-  /** True when jobs may be waiting for a slot here, even if reserved slots are still free. */
+  /** True when jobs could be waiting for a slot here, even if reserved slots are still free. */
   isCrowded(): boolean;
   /** Claims no more jobs and waits for the running ones. After `timeoutMs`, the signals of those still running abort. */
   stop(timeoutMs: number): Promise<void>;

@@ -7,9 +7,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { idOfName } from './find-by-name.ts';
 
 /**
- * Returns the workspace of a request whose `workspace_id` (an ID or slug) is `wanted`; if it is absent, the caller's
- * own workspace. An organisation key can choose any workspace, and the request is then bound to it; other keys can only
- * name their own. Throws not_found otherwise, even if the workspace exists.
+ * Returns the workspace of a request whose `workspace_id` (an ID or slug) is `wanted`; if it is absent, the caller's own
+ * workspace. An organisation key can choose any workspace, and the request is then bound to it; other keys can only name
+ * their own. Throws not_found otherwise, even if the workspace exists.
  */
 export async function chosenWorkspace(
   db: Kysely<Database>,
@@ -26,10 +26,7 @@ export async function chosenWorkspace(
   throw noSuchWorkspace(wanted, 'workspace_id');
 }
 
-/**
- * Like `chosenWorkspace`, but for routes where an organisation key that names no workspace gets all of them: returns
- * null.
- */
+/** Like `chosenWorkspace`, except that an organisation key that names no workspace gets all of them: returns null. */
 export async function chosenWorkspaces(
   db: Kysely<Database>,
   caller: Pick<Caller, 'workspaceId' | 'principal'>,
@@ -41,8 +38,8 @@ export async function chosenWorkspaces(
 }
 
 /**
- * Returns the workspace of the record with this ID, for an organisation key that does not name the workspace; IDs are
- * unique in the installation. Returns undefined for other keys, names that are not IDs and deleted workspaces.
+ * Returns the workspace of the record with this ID, for an organisation key that does not name the workspace; IDs are unique
+ * in the installation. Returns undefined for other keys, names that are not IDs and deleted workspaces.
  */
 export async function workspaceOfRecord(
   db: Kysely<Database>,

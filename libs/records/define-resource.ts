@@ -28,18 +28,17 @@ export type CachedKind<Data, Entry> = {
   /** The entry keeps the record's data as JSON text, which takes up much less memory than the parsed value. */
   keepsText?: boolean;
   /**
-   * Loaded even if the workspace's other records do not fit into memory: without its keys, a workspace could not free
-   * room.
+   * Loaded even if the workspace's other records do not fit into memory: without its keys, a workspace could not free room.
    */
   alwaysLoaded?: boolean;
   /**
-   * Whether records with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an
-   * error that says they expired.
+   * Whether records with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an error
+   * that says they expired.
    */
   leavesOutExpired?: boolean;
   /**
-   * Further lookups that find the record, in addition to its `lookup`, and the entry for each: a replaced key works for
-   * a while.
+   * Further lookups that find the record, in addition to its `lookup`, and the entry for each: a replaced key works for a
+   * while.
    */
   moreLookups?(row: ResourceRow<Data>, entry: Entry): readonly (readonly [lookup: string, entry: Entry])[];
   /** The budgets and rates that follow from a record. */
@@ -47,8 +46,8 @@ export type CachedKind<Data, Entry> = {
 };
 
 /**
- * A kind of record that can be created, listed, retrieved, changed and deleted. This one object defines its events, its
- * rows and versions, its routes with their documentation, and its entry in the snapshot.
+ * A kind of record that can be created, listed, retrieved, changed and deleted. This one object defines its events, its rows
+ * and versions, its routes with their documentation, and its entry in the snapshot.
  */
 export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object, Entry, Deps = StoreDeps> = {
   /** The noun in its event types and the `kind` of its rows, for example `config`. */
@@ -59,24 +58,21 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** The path of the collection. The path of a record has one more segment. */
   path: `/v1/${string}`;
   /**
-   * Names for people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one
-   * kind per heading provides. `command`: its command group on the command line; default: the end of the path.
-   * `object`: the `object` member of its records; default: the noun with hyphens.
+   * Names for people: `a config`, `configs`, and the heading in the documentation with a sentence `about` it, which one kind
+   * per heading provides. `command`: its command group on the command line; default: the end of the path. `object`: the
+   * `object` member of its records; default: the noun with hyphens.
    */
   names: { one: string; many: string; tag: string; about?: string; command?: string; object?: string };
   /** Descriptions of its routes, in addition to the texts that apply to every kind. */
   texts?: Partial<Record<'create' | 'list' | 'retrieve' | 'update' | 'delete' | 'publish', RouteText>>;
   /**
-   * Who owns the records. `workspace` (default): only the workspace's keys see them. `organisation`: only organisation
-   * keys see them. `itself`: the records are workspaces; organisation keys change them, and each workspace sees itself.
+   * Who owns the records. `workspace` (default): only the workspace's keys see them. `organisation`: only organisation keys
+   * see them. `itself`: the records are workspaces; organisation keys change them, and each workspace sees itself.
    */
   owner?: 'workspace' | 'organisation' | 'itself';
   /** The members of POST. PUT accepts any of them, except those in `changes.immutable`. */
   fields: Shape;
-  /**
-   * Validates a request and turns it into the data to store. Default: stores the request unchanged. Throws
-   * GatewayError.
-   */
+  /** Validates a request and turns it into the data to store. Default: stores the request unchanged. Throws GatewayError. */
   check?(
     input: Partial<z.output<z.ZodObject<Shape>>>,
     context: CheckContext<Data, Deps>,
@@ -89,8 +85,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** The schema that documents `view`. */
   viewSchema: z.ZodObject;
   /**
-   * Query members of the list, in addition to those for paging: each maps to the field that is compared with it as
-   * text, or to a condition on the rows of `resource`.
+   * Query members of the list, in addition to those for paging: each maps to the field that is compared with it as text, or
+   * to a condition on the rows of `resource`.
    */
   filters?: Record<string, ListFilter>;
   /** Routes in addition to the usual ones. */
@@ -105,8 +101,7 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** false: the records are not created by POST but in another way. */
   creation?: false | Creation<Data, Deps>;
   /**
-   * How PUT changes records. `fields`: members that PUT accepts in another form than POST. false: records cannot be
-   * changed.
+   * How PUT changes records. `fields`: members that PUT accepts in another form than POST. false: records cannot be changed.
    */
   changes?: false | { immutable?: readonly (keyof Shape & string)[]; fields?: z.ZodRawShape };
   /** false: records are never deleted. */
@@ -117,8 +112,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** What answers about these records contain in addition to their rows, read for all of the rows together. */
   related?(rows: readonly ResourceRow<Data>[], deps: Deps): Promise<(row: ResourceRow<Data>) => object>;
   /**
-   * What GET of one record returns in addition to that. `viewSchema` lists these members as optional; `query`: members
-   * of the query.
+   * What GET of one record returns in addition to that. `viewSchema` lists these members as optional; `query`: members of
+   * the query.
    */
   details?: {
     query?: z.ZodRawShape;
@@ -127,8 +122,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** Runs before each request about a workspace's records, and creates the ones that every workspace has. */
   prepare?(workspaceId: string, deps: Deps): Promise<void>;
   /**
-   * Further locks that every creation, change and deletion takes, for rules about several records. They have the same
-   * form as stream names. A function returns the locks of one workspace.
+   * Further locks that every creation, change and deletion takes, for rules about several records. They have the same form
+   * as stream names. A function returns the locks of one workspace.
    */
   locks?: readonly string[] | ((workspaceId: string) => readonly string[]);
 };
@@ -155,9 +150,7 @@ type History<Data> = {
   neverActive?: readonly string[];
   /** Upcasts for events whose shape has changed since they were first written. */
   upcasts?: Upcasts;
-  /**
-   * A value that finds the record across all workspaces; unique among the records of the kind, including deleted ones.
-   */
+  /** A value that finds the record across all workspaces; unique among the records of the kind, including deleted ones. */
   lookup?(data: Data): string | null;
 };
 
@@ -166,8 +159,7 @@ export type ListFilter = { schema: z.ZodType } & (
   | { where: (value: never) => RawBuilder<unknown> }
 );
 
-// Any kind, as the kit sees it. `Data` occurs in both input and output positions, so a list of kinds needs the widest
-// type.
+// Any kind, as the kit sees it. `Data` occurs in both input and output positions, so a list of kinds needs the widest type.
 // oxlint-disable-next-line typescript/no-explicit-any
 export type AnyResource = ResourceDefinition<any, any, unknown, any>;
 

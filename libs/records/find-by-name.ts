@@ -4,13 +4,12 @@ import type { LiveKind } from '#libs/records/live/live-resources.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * Returns an SQL expression for the ID of the record that `name` refers to; null if there is none. IDs are matched
- * before slugs, so that a record cannot be shadowed by another one that uses its ID as a slug. If several records have
- * the slug, those of a workspace take precedence over those of the organisation.
+ * Returns an SQL expression for the ID of the record that `name` refers to; null if there is none. IDs are matched before
+ * slugs, so that a record cannot be shadowed by another one that uses its ID as a slug. If several records have the slug,
+ * those of a workspace take precedence over those of the organisation.
  *
- * `name`: a value, or an expression over other tables than `resource`. `seen`: a condition on the columns of
- * `resource`, without a table name, that the record must meet. `alias`: the column that names records of a kind without
- * slugs.
+ * `name`: a value, or an expression over other tables than `resource`. `seen`: a condition on the columns of `resource`,
+ * without a table name, that the record must meet. `alias`: the column that names records of a kind without slugs.
  */
 export function idOfName(
   kind: string,
@@ -31,7 +30,7 @@ export const ofWorkspaceOrShared = (workspaceId: string): RawBuilder<unknown> =>
   sql`workspace_id in (${workspaceId}, ${organisationId})`;
 
 /**
- * Like `idOfName`, but for the records in memory: searches those of `owners`, where earlier owners take precedence by
+ * Does the same as `idOfName` for the records in memory: searches those of `owners`, where earlier owners take precedence by
  * slug. Throws unavailable for an unreadable record.
  */
 export function findLive<Entry>(
@@ -50,8 +49,8 @@ export function findLive<Entry>(
 }
 
 /**
- * Throws unavailable if `name` is the ID, slug or lookup of an unreadable record. `owners`: null means the records of
- * all workspaces. Without a name, throws if the owners have any unreadable record.
+ * Throws unavailable if `name` is the ID, slug or lookup of an unreadable record. `owners`: null means the records of all
+ * workspaces. Without a name, throws if the owners have any unreadable record.
  */
 export function refuseUnreadable(
   { unreadable }: Pick<LiveKind<unknown>, 'unreadable'>,

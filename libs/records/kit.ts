@@ -29,8 +29,8 @@ export type StoreDeps = {
   /** Reads pages of records within the memory budget. Absent: pages are not limited by it. */
   recordPages?: PageReads;
   /**
-   * `memoryBytesMax`: the bytes of memory that the cached records of a workspace can take up, all kinds together.
-   * Absent: not limited.
+   * `memoryBytesMax`: the bytes of memory that the cached records of a workspace can take up, all kinds together. Absent:
+   * not limited.
    */
   recordLimits?: { memoryBytesMax: number } | undefined;
 };
@@ -38,8 +38,7 @@ export type StoreDeps = {
 /** The result of checking a request: the fields to store, and further results that are not stored with them. */
 export type Checked<Data> = {
   /**
-   * All fields when the record is created, later only those that change. Must be JSON, because it becomes part of an
-   * event.
+   * All fields when the record is created, later only those that change. Must be JSON, because it becomes part of an event.
    */
   data: Partial<Data>;
   /** The record's complete set of secrets, to be encrypted; absent: they do not change. */
@@ -61,8 +60,8 @@ export type CheckContext<Data, Deps = StoreDeps> = Deps & {
 /** Changes to other records in the same transaction. */
 export type FollowUp<Data, Subject, Deps = StoreDeps> = {
   /**
-   * The streams that `run` loads or appends to. They are not locked yet, so `run` has to check their state again.
-   * `query`: the query of the deletion.
+   * The streams that `run` loads or appends to. They are not locked yet, so `run` has to check their state again. `query`:
+   * the query of the deletion.
    */
   streams(
     subject: Subject,
@@ -123,8 +122,8 @@ export const commonMembers = (
 ): object => ({ id, object: objectOf(kind), ...(kind.slugs ? { slug: slug ?? id } : {}) });
 
 /**
- * The times of a record as shown in answers, in ISO 8601 (REC-1), if its schema has them: sessions, for example, have
- * no `updated_at`.
+ * The times of a record as shown in answers, in ISO 8601 (REC-1), if its schema has them: sessions, for example, have no
+ * `updated_at`.
  */
 export const timeMembers = (
   { viewSchema }: { viewSchema: z.ZodObject },
@@ -156,8 +155,8 @@ export type RecordName = {
 
 export type ResourceStore<Data> = {
   /**
-   * Creates a record. A repeated call gets the first answer without the members that are shown only once, and
-   * `replayed` is true. Throws the errors of `check`, and conflict (`slug_taken`).
+   * Creates a record. A repeated call gets the first answer without the members that are shown only once, and `replayed` is
+   * true. Throws the errors of `check`, and conflict (`slug_taken`).
    */
   create(
     call: CallIdentity,
@@ -171,22 +170,17 @@ export type ResourceStore<Data> = {
   remove(name: RecordName, actor: Actor, query?: Record<string, unknown>): Promise<ResourceRow<Data>>;
   /** Throws not_found, also for a record of another workspace. */
   get(name: RecordName): Promise<ResourceRow<Data>>;
-  /**
-   * Returns up to `limit + 1` rows, newest first, and the total number. Throws invalid_request for an invalid cursor.
-   */
+  /** Returns up to `limit + 1` rows, newest first, and the total number. Throws invalid_request for an invalid cursor. */
   list(page: PageRequest): Promise<ResourcePage<ResourceRow<Data>>>;
   /** Like `list`, for the versions of a record. */
   listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<ResourcePage<ResourceVersionRow<Data>>>;
-  /**
-   * Puts a version into use, for kinds that publish on request. Has no effect if it already is in use. Throws
-   * not_found.
-   */
+  /** Puts a version into use, for kinds that publish on request. Has no effect if it already is in use. Throws not_found. */
   publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
   /** Throws not_found. */
   getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
   /**
-   * Runs `decide` on the locked row of an active record and appends the events that it returns, for the kind's own
-   * events. Throws not_found.
+   * Runs `decide` on the locked row of an active record and appends the events that it returns, for the kind's own events.
+   * Throws not_found.
    */
   change(
     name: RecordName,

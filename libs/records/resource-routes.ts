@@ -22,8 +22,8 @@ import { versionedOnRequest, versionRoutes } from './traits/versions.ts';
 import { chosenWorkspace, workspaceOfRecord } from './choose-workspace.ts';
 
 /**
- * The routes of a kind of record: create, list, retrieve, update, delete, and those of its versions. Each route
- * requires the scope of the kind's area and is documented by the schemas that validate it.
+ * The routes of a kind of record: create, list, retrieve, update, delete, and those of its versions. Each route requires the
+ * scope of the kind's area and is documented by the schemas that validate it.
  */
 export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const store = createResourceStore<Record<string, unknown>>(kind, deps);

@@ -3,10 +3,7 @@ import type { StreamRow } from '#libs/event-log/inline-model.ts';
 /** The principals that created a record and last changed it, by ID. */
 export type Authors = { created_by?: string; updated_by?: string };
 
-/**
- * The current state of a record. `Data` is in its JSON form: times are ISO 8601 strings. `data` also contains
- * `Authors`.
- */
+/** The current state of a record. `Data` is in its JSON form: times are ISO 8601 strings. `data` also contains `Authors`. */
 export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
   kind: string;
   slug: string | null;
@@ -27,9 +24,9 @@ export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
 };
 
 /**
- * `<noun>.created` has all fields and the slug; `.updated` the changed ones; `.deleted` (or the kind's own verb) none.
- * A new version adds its number as `<noun>_version`. `.version_published` repeats the fields of the version that it
- * names, so that a row can be computed from the event alone.
+ * `<noun>.created` has all fields and the slug; `.updated` the changed ones; `.deleted` (or the kind's own verb) none. A new
+ * version adds its number as `<noun>_version`. `.version_published` repeats the fields of the version that it names, so that
+ * a row can be computed from the event alone.
  */
 export type ResourceEvent = { type: string; data: Record<string, unknown> };
 

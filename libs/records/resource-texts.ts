@@ -10,8 +10,8 @@ export const tagsOf = (kinds: readonly AnyResource[]): Record<string, string> =>
   Object.fromEntries(kinds.flatMap(({ names: { tag, about } }) => (about === undefined ? [] : [[tag, about]])));
 
 /**
- * The descriptions of how the records of a kind are listed, found, created, changed and deleted, with the errors of
- * each route, in addition to the kind's own texts. `found`: the errors of routes about one record.
+ * The descriptions of how the records of a kind are listed, found, created, changed and deleted, with the errors of each
+ * route, in addition to the kind's own texts. `found`: the errors of routes about one record.
  */
 export function textsOf(kind: AnyResource) {
   const name = kind.slugs ? 'slug or ID' : 'ID';

@@ -40,8 +40,8 @@ export type LiveConfig = {
 };
 
 /**
- * Where calls are sent and how they are processed. A change of the document creates a new version; batches keep the
- * version that they started with.
+ * Where calls are sent and how they are processed. A change of the document creates a new version; batches keep the version
+ * that they started with.
  */
 export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig>({
   noun: 'config',

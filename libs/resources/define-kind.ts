@@ -51,8 +51,7 @@ type RecordLimits = {
 };
 
 /**
- * A virtual key for a server that belongs to the installation. If that server does not check keys, `key` can be any
- * text.
+ * A virtual key for a server that belongs to the installation. If that server does not check keys, `key` can be any text.
  */
 export type KeptVirtualKey = {
   slug: string;
@@ -73,8 +72,8 @@ export type PeopleOptions = {
   /** Returns the link for an invite with this token. */
   inviteLink: (token: string) => string;
   /**
-   * Called before the token of an invite is looked up. Throws to refuse; call the function that it returns if the token
-   * is correct.
+   * Called before the token of an invite is looked up. Throws to refuse; call the function that it returns if the token is
+   * correct.
    */
   slowGuesses: (request: Request) => () => void;
 };

@@ -21,8 +21,7 @@ import { guardrailNamesIn } from '#libs/credentials/configs/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 
 /**
- * The documents are as their author wrote them, but without their secrets, which are encrypted under the ID of the
- * version.
+ * The documents are as their author wrote them, but without their secrets, which are encrypted under the ID of the version.
  */
 type GuardrailData = GuardrailDocument & {
   name: string;
@@ -148,8 +147,8 @@ export async function requireGuardrails(
 }
 
 /**
- * Refuses to delete a guardrail that an active record names. References that are not in a record (configs that come
- * with calls, versions that batches use) no longer resolve after a deletion, and are then refused.
+ * Refuses to delete a guardrail that an active record names. References that are not in a record (configs that come with
+ * calls, versions that batches use) no longer resolve after a deletion, and are then refused.
  */
 async function refuseWhenNamed({ tx }: UnitOfWork, workspaceId: string, names: readonly string[]): Promise<void> {
   const owner = workspaceId === organisationId ? null : workspaceId;

@@ -26,8 +26,7 @@ const exportsMax = 200;
 const merge = (data: LogExportData, event: { data: object }): LogExportData => ({ ...data, ...event.data });
 
 /**
- * An export of the request log to a file. It is created as a draft, started by a separate route, and written by a
- * worker.
+ * An export of the request log to a file. It is created as a draft, started by a separate route, and written by a worker.
  */
 export const logExportKind = defineKind<typeof logExportFields, LogExportData>({
   noun: 'log_export',

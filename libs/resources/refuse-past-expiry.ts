@@ -1,8 +1,8 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * Refuses to create a key that would already be expired: nearly always a mistake in the date. `now` is the database's
- * clock. (An update can set an expiry in the past to end a key.)
+ * Refuses to create a key that would already be expired: nearly always a mistake in the date. `now` is the database's clock.
+ * (An update can set an expiry in the past to end a key.)
  */
 export function refusePastExpiry(expiresAt: Date | null | undefined, now: Date): void {
   if (!expiresAt || expiresAt.getTime() > now.getTime()) return;

@@ -31,8 +31,8 @@ import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-referenc
 export const credentialKinds = ['virtual_key', 'provider'] as const;
 
 /**
- * The members of a request that define a credential: `key`, `custom_host`, and the provider's settings under our names
- * and Portkey's.
+ * The members of a request that define a credential: `key`, `custom_host`, and the provider's settings under our names and
+ * Portkey's.
  */
 type CredentialInput = Readonly<Record<string, unknown>> & {
   secret_mappings?: z.output<ReturnType<typeof secretMappings>> | undefined;
@@ -45,8 +45,7 @@ type TimedFinding<Data> = { data: Data; secrets: SecretMembers };
 
 /**
  * Validates a new credential; the request names its provider in `providerParam`. Throws invalid_request for an unknown
- * provider, setting or host, and for a missing credential; forbidden for a host that a mapped secret must not be sent
- * to.
+ * provider, setting or host, and for a missing credential; forbidden for a host that a mapped secret must not be sent to.
  */
 export async function checkNewCredential(
   input: CredentialInput,
@@ -73,9 +72,9 @@ export async function checkNewCredential(
 }
 
 /**
- * Validates the change of a credential. A stored credential is only sent to the server for which it was stored: to
- * change the server, the request must include the credential, and none of the old secrets are kept. Throws the errors
- * of `checkNewCredential`.
+ * Validates the change of a credential. A stored credential is only sent to the server for which it was stored: to change
+ * the server, the request must include the credential, and none of the old secrets are kept. Throws the errors of
+ * `checkNewCredential`.
  */
 export async function checkChangedCredential(
   input: CredentialInput,

@@ -25,8 +25,8 @@ export type SecretCache = {
    */
   read(reference: LiveSecretReference): FetchedSecret | Promise<FetchedSecret>;
   /**
-   * Fetches the secret again, because a provider refused the value from `used`: it may have been rotated. null: there
-   * is no newer one, or it was fetched for this reason a moment ago. Never rejects.
+   * Fetches the secret again, because a provider refused the value from `used`: it could have been rotated. null: no newer
+   * one exists, or it was fetched for this reason a moment ago. Never rejects.
    */
   renew(reference: LiveSecretReference, used: FetchedSecret): Promise<FetchedSecret | null>;
   /** Forgets values that can no longer be used, such as those of deleted references. */
@@ -132,7 +132,7 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
     const longestMs = Math.min(retryMaxMs, retryBaseMs * 2 ** (entry.failures - 1));
     entry.retryAtMs = now() + longestMs * (0.5 + 0.5 * random());
     fetches[fault.fault] += 1;
-    // The previous value may still be correct.
+    // The previous value can still be correct.
     if (fault.kind === 'unavailable') return;
     entry.secret = null;
     measure(entry);

@@ -56,8 +56,8 @@ export type SecretsByMasterKey = Readonly<Record<string, number>>;
 
 /**
  * Compares the master keys with the check value of this installation, which one of them has to match. The first process
- * stores the value of its own key. Returns how many secrets need which key. Throws ConfigurationError when no key
- * matches, because the other processes could not read new secrets.
+ * stores the check value of its key. Returns how many secrets need which key. Throws ConfigurationError when no key matches,
+ * because the other processes could not read new secrets.
  */
 export async function checkMasterKeys(db: Kysely<Database>, masterKeys: MasterKeys): Promise<SecretsByMasterKey> {
   const [newest] = masterKeys;

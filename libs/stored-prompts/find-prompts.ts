@@ -89,7 +89,7 @@ export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live' | 'asse
 type PromptHead = Pick<LivePrompt, 'id' | 'workspaceId' | 'slug' | 'version'> & { data?: PromptVersion };
 type PartialHead = Pick<LivePartial, 'id' | 'workspaceId' | 'version'> & { data?: LivePartial['data'] };
 
-/** The record of a pinned version. The name may belong to another record now. */
+/** The record of a pinned version. The name can belong to another record now. */
 function atVersion<Head extends { id: string; version: number }>(
   known: Omit<Head, 'id'> & { id?: string },
   pinned: string,

@@ -89,7 +89,7 @@ function callHeaders(call: LiveCall, outcome: Outcome): Headers {
   if (call.target === null) return noHeaders;
   const { provider } = call.target;
   return call.request.relayed === undefined
-    ? // The same as for a call with a config, which may also have been retried, sent elsewhere, or not made.
+    ? // The same as for a call with a config, which can also have been retried, sent elsewhere, or not made.
       { 'x-gateway-provider': provider, 'x-gateway-retry-attempt-count': '0' }
     : { 'x-gateway-provider': provider };
 }

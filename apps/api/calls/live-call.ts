@@ -63,7 +63,7 @@ export function createLiveCall(
 
 const noParams = {};
 
-/** Live calls are made once, with the caller's credentials for targets that have none of their own. */
+/** Live calls are made once, with the caller's credentials for targets that do not have their own. */
 export const liveCourse = (routing: Pick<Routing, 'resolveLeaf'>): Course<LiveCall> => ({
   resolve: ({ workspaceId, credentials, configParam: param }, leaf, model, isLeafsModel) =>
     routing.resolveLeaf({ workspaceId, credentials, leaf, param, model, isLeafsModel }),

@@ -98,6 +98,6 @@ export function refuseForeignExtension(filename: string, param: string): void {
   throw new GatewayError('invalid_request', null, message, { param });
 }
 
-/** Its COMMIT, or that of a concurrent repeat, may still succeed. The sweeper removes a blob that no file refers to. */
+/** Its COMMIT, or that of a concurrent repeat, can still succeed. The sweeper removes a blob that no file refers to. */
 export const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
   kind === 'unavailable' || code === 'request_in_progress';

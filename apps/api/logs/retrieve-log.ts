@@ -77,8 +77,8 @@ export const retrieveLog = (deps: Deps): Route => ({
 });
 
 /**
- * The prompt that had the slug when the call was made, because the slug of a deleted one may name another prompt now.
- * The extra minute allows for clocks that differ.
+ * The prompt that had the slug when the call was made, because the slug of a deleted one can name another prompt now. The
+ * extra minute allows for clocks that differ.
  */
 async function idOfPrompt(
   db: Kysely<Database>,

@@ -18,7 +18,7 @@ export function createFirstKey(
     name: 'first key',
     async start() {
       const key = config.SLUICE_BOOTSTRAP_KEY;
-      // Without a given key, an empty database stays empty: nobody would see a key that is generated here.
+      // Without a given key, an empty database stays empty: a key that is generated here would not be shown to anyone.
       const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
       if (key === undefined && known === undefined) return;
       const { workspaceId } = await bootstrap(

@@ -23,8 +23,8 @@ const comparedMax = 2_000_000;
 
 /**
  * Reads an input file of a batch and checks what can be checked without the server: each line is a JSON object with
- * `custom_id`, `method`, `url` and `body`, the IDs are unique, and all lines have the same URL. Throws CliError with
- * the first 20 problems by line.
+ * `custom_id`, `method`, `url` and `body`, the IDs are unique, and all lines have the same URL. Throws CliError with the
+ * first 20 problems by line.
  */
 export async function checkInput(file: string, onProgress: (bytes: number, of: number) => void): Promise<CheckedInput> {
   const found = await stat(file).catch((error: unknown) => {
@@ -70,9 +70,7 @@ export async function checkInput(file: string, onProgress: (bytes: number, of: n
   return { file, bytes, lines, sha256: sha256.digest('hex'), endpoint: endpoint ?? '' };
 }
 
-/**
- * Two IDs can share their short hash, so the lines with a shared hash are read again, and their full IDs are compared.
- */
+/** Two IDs can share their short hash, so the lines with a shared hash are read again, and their full IDs are compared. */
 async function findRepeated(file: string, short: ReadonlySet<number>, report: (line: number, text: string) => void) {
   const first = new Map<string, number>();
   for await (const { text, number } of linesOf(file, () => undefined)) {

@@ -12,9 +12,7 @@ export type Downloaded = { bytes: number; lines: number };
 type Options = {
   onProgress?: (bytes: number, of: number) => void;
   signal?: AbortSignal;
-  /**
-   * The path of the file, with its query. Default: the content of a file on the server. With a path, no part is kept.
-   */
+  /** The path of the file, with its query. Default: the content of a file on the server. With a path, no part is kept. */
   path?: string;
 };
 
@@ -102,8 +100,8 @@ async function write(
 }
 
 /**
- * Reads a file of the server piece by piece without storing it, and resumes and checks it as `download` does. Throws
- * the errors of `download`, possibly after calls of `onPiece`.
+ * Reads a file of the server piece by piece without storing it, and resumes and checks it as `download` does. Throws the
+ * errors of `download`, possibly after calls of `onPiece`.
  */
 export async function readThrough(
   client: Client,

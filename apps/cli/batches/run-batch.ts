@@ -36,9 +36,9 @@ export type RunOptions = ClientOptions &
 type Remembered = { run: string; batch_id: string | null };
 
 /**
- * Checks an input file, uploads it, creates a batch, watches it and delivers its results. Running the same command with
- * the same file and options resumes the previous run's batch at the point where that run stopped. Throws CliError,
- * ApiError, UnreachableError.
+ * Checks an input file, uploads it, creates a batch, watches it and delivers its results. Running the same command with the
+ * same file and options resumes the previous run's batch at the point where that run stopped. Throws CliError, ApiError,
+ * UnreachableError.
  */
 export async function runBatch(file: string, options: RunOptions): Promise<void> {
   const client = await connect(options);
@@ -167,8 +167,8 @@ async function openMemory(
     const { run, batch_id: batchId } = JSON.parse(await readFile(file, 'utf8')) as Partial<Remembered>;
     if (typeof run === 'string') remembered = { run, batch_id: typeof batchId === 'string' ? batchId : null };
   } catch {
-    // The file does not exist yet or is damaged. The Idempotency-Keys depend only on the input file, so they still find
-    // the first run for a day.
+    // The file does not exist yet or is damaged. The Idempotency-Keys depend only on the input file, so they still find the
+    // first run for a day.
   }
   return {
     remembered,

@@ -7,8 +7,7 @@ import { note } from '../terminal/output.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
 
 /**
- * The result of comparing the files of a batch. `missing` to `miscounted` are 0 if every line of the input has one
- * result.
+ * The result of comparing the files of a batch. `missing` to `miscounted` are 0 if every line of the input has one result.
  */
 export type BatchCheck = {
   batch_id: string;
@@ -39,9 +38,9 @@ const lineBytesMax = 64 * 1_048_576;
 const linesMax = 5_000_000;
 
 /**
- * Compares the files of a batch that has ended: each line of the input must be in exactly one of the output and error
- * files, the batch's counts must match, and each event that settled lines must have the root of their bytes. The
- * SHA-256 of every file is checked. Throws CliError for a batch that has not ended or whose files were deleted.
+ * Compares the files of a batch that has ended: each line of the input must be in exactly one of the output and error files,
+ * the batch's counts must match, and each event that settled lines must have the root of their bytes. The SHA-256 of every
+ * file is checked. Throws CliError for a batch that has not ended or whose files were deleted.
  */
 export async function verifyBatch(client: Client, batch: Batch, signal: AbortSignal): Promise<BatchCheck> {
   if (!hasEnded(batch) || batch.status === 'failed') {

@@ -55,9 +55,9 @@ const reopenMs = 5_000;
 const rateWindowMs = 20_000;
 
 /**
- * Shows the progress of a batch on stderr until it has ended, and then returns it. An event from the server causes the
- * batch to be read again; if the key cannot read events (`audit.read`), the batch is polled at growing intervals.
- * Rejects with the reason of `signal`.
+ * Shows the progress of a batch on stderr until it has ended, and then returns it. An event from the server causes the batch
+ * to be read again; if the key cannot read events (`audit.read`), the batch is polled at growing intervals. Rejects with the
+ * reason of `signal`.
  */
 export async function watchBatch(client: Client, id: string, signal: AbortSignal): Promise<Batch> {
   // If the server is unavailable at the start, its address is probably wrong.

@@ -5,8 +5,8 @@ import { createAccessSnapshot } from '#libs/snapshot/access-snapshot.ts';
 import type { CheckContext, CheckOptions, CheckResult, Finding } from './check.ts';
 
 /**
- * Compares the counters of all budgets with the request log. A repair only raises counters, and only for budgets
- * without running calls.
+ * Compares the counters of all budgets with the request log. A repair only raises counters, and only for budgets without
+ * running calls.
  */
 export async function checkBudgetCounters(
   { db, logger }: CheckContext,

@@ -3,8 +3,7 @@ import { platformFields } from '../../platform/config.ts';
 import { WorkerConfig } from '../../worker/config.ts';
 
 /**
- * The variables that the commands read. All are optional here; a command reports an error if one that it needs is
- * missing.
+ * The variables that the commands read. All are optional here; a command reports an error if one that it needs is missing.
  */
 export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),

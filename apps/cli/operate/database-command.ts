@@ -9,8 +9,8 @@ import { print, toJson } from '../terminal/output.ts';
 // quickly.
 
 /**
- * The output of a command: `text` lines or, with `--json`, `json` values; strings among these are already JSON. If `ok`
- * is false, the command exits with status 1.
+ * The output of a command: `text` lines or, with `--json`, `json` values; strings among these are already JSON. If `ok` is
+ * false, the command exits with status 1.
  */
 export type Outcome = { text: readonly string[]; json: readonly unknown[]; ok?: boolean };
 

@@ -136,9 +136,9 @@ async function checkOpenFiles(): Promise<string> {
 
 /**
  * The database that a command uses: DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
- * embedded one in the data directory, which is started for the command. `close` stops the database if it was started
- * here. Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise, a command in the wrong
- * directory would report on a new, empty database.
+ * embedded one in the data directory, which is started for the command. `close` stops the database if it was started here.
+ * Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise, a command in the wrong directory would
+ * report on a new, empty database.
  */
 export async function openDatabaseUrl(
   options: { mayCreate: boolean },

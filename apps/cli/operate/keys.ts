@@ -30,8 +30,8 @@ export async function readMasterKeys(): Promise<MasterKeys> {
 }
 
 /**
- * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the
- * one with which the database was set up.
+ * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the one
+ * with which the database was set up.
  */
 export async function rewrapKeys(db: Kysely<Database>, onProgress: (rewrapped: number) => void): Promise<RewrapReport> {
   const masterKeys = await readMasterKeys();
@@ -52,9 +52,9 @@ export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
 }
 
 /**
- * Makes the database accept another master key because the previous one is lost. Returns how many secrets can no longer
- * be read, by the ID of the key that they need. Throws ConfigurationError while a process of Sluice runs, because it
- * still has the key.
+ * Makes the database accept another master key because the previous one is lost. Returns how many secrets can no longer be
+ * read, by the ID of the key that they need. Throws ConfigurationError while a process of Sluice runs, because it still has
+ * the key.
  */
 export async function forgetMasterKey(db: Kysely<Database>, applicationName: string): Promise<SecretsByMasterKey> {
   await assertAlone(db, applicationName);

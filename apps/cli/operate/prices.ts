@@ -18,8 +18,8 @@ const fileBytesMax = 8_388_608;
 export type Refresh = { before: string; after: string; changes: PriceChange[]; stored: boolean };
 
 /**
- * Makes the table in a file the current one; running processes use it within a second. With `isDryRun`, or if it
- * already is the current one, it is not stored. Throws CliError if the file is invalid.
+ * Makes the table in a file the current one; running processes use it within a second. With `isDryRun`, or if it already is
+ * the current one, it is not stored. Throws CliError if the file is invalid.
  */
 export async function refreshPrices(
   db: Kysely<Database>,

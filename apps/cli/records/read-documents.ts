@@ -20,10 +20,7 @@ export async function readDocuments(file: string): Promise<unknown[]> {
   });
 }
 
-/**
- * The one object of a file. Throws CliError if the file has no document or several, or if the document is not an
- * object.
- */
+/** The one object of a file. Throws CliError if the file has no document or several, or if the document is not an object. */
 export async function readObject(file: string): Promise<Record<string, unknown>> {
   const documents = await readDocuments(file);
   const [first] = documents;

@@ -43,8 +43,8 @@ const webhook = '(?:webhookURL|headers|headers/[^/]+)';
 const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hooks|after_request_hooks)';
 
 /**
- * The paths of members that hold secrets, by kind. References are resolved only there: other members are shown to
- * everyone who can read the record, so a record from another author could publish files of the machine that applies it.
+ * The paths of members that hold secrets, by kind. References are resolved only there: other members are shown to everyone
+ * who can read the record, so a record from another author could publish files of the machine that applies it.
  */
 const secretPaths: Readonly<Record<string, RegExp>> = {
   virtual_key: new RegExp(`^${credential}$`),
@@ -72,8 +72,8 @@ class SecretSource {
 }
 
 /**
- * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for an
- * invalid document, two documents of the same record, or a literal secret.
+ * The records that the files of a folder describe, in the order in which they are applied. Throws CliError for an invalid
+ * document, two documents of the same record, or a literal secret.
  */
 export async function readRecordFiles(folder: string): Promise<WantedRecord[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
@@ -123,8 +123,8 @@ function toRecord(document: unknown, file: string): WantedRecord {
 }
 
 /**
- * The members of a record's file, with references resolved to their sources in members that hold secrets, and unescaped
- * text elsewhere.
+ * The members of a record's file, with references resolved to their sources in members that hold secrets, and unescaped text
+ * elsewhere.
  * @testOnly
  */
 export function readSpec(
@@ -170,8 +170,7 @@ export const hasReference = (value: unknown): boolean =>
   (typeof value === 'object' && value !== null && Object.values(value).some(hasReference));
 
 /**
- * The value with its secrets. Files are only read below `folders`. Throws CliError, without the secret, if one is
- * missing.
+ * The value with its secrets. Files are only read below `folders`. Throws CliError, without the secret, if one is missing.
  */
 export async function resolveReferences(value: unknown, folders: readonly string[]): Promise<unknown> {
   if (value instanceof SecretSource) {

@@ -87,8 +87,8 @@ function describeNext({ jobs, open, blobs }: RestoreReport): string[] {
 }
 
 /**
- * The problems that need the operator's attention. Changes after the backup are not listed, because they are lost in
- * any case.
+ * The problems that need the operator's attention. Changes after the backup are not listed, because they are lost in any
+ * case.
  */
 export function listProblems({ masterKeyProblem, isIsolated, blobs, checks, survivors }: RestoreReport): string[] {
   const problems: string[] = [];

@@ -34,8 +34,8 @@ const fileIdsAtOnce = 500;
 
 /**
  * The blob store of the environment, if it belongs to the database. With `adoptBlobs` and `mayChange`, another one is
- * assigned to the database. Throws ConfigurationError if the folder is missing, or if it belongs to another database
- * and `adoptBlobs` is false.
+ * assigned to the database. Throws ConfigurationError if the folder is missing, or if it belongs to another database and
+ * `adoptBlobs` is false.
  */
 export async function openBlobStore(
   db: Kysely<Database>,
@@ -67,9 +67,9 @@ export async function openBlobStore(
 }
 
 /**
- * Compares blobs and rows in both directions. Memory use does not grow with their number: all differences are written
- * to `listFile`, if given, and the report has their number and the first ones. Throws the error of a file that cannot
- * be written.
+ * Compares blobs and rows in both directions. Memory use does not grow with their number: all differences are written to
+ * `listFile`, if given, and the report has their number and the first ones. Throws the error of a file that cannot be
+ * written.
  */
 export async function inspectBlobs(
   { db, blobs }: { db: Kysely<Database>; blobs: BlobStore },

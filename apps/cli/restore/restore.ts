@@ -53,8 +53,7 @@ export type RestoreReport = {
   /** The reports of the checks in `restoreChecks`. */
   checks: CheckReport[];
   /**
-   * Processes that were connected while no process could start, so they could have been running since before the
-   * restore.
+   * Processes that were connected while no process could start, so they could have been running since before the restore.
    */
   survivors: ConnectedSession[];
 };
@@ -69,11 +68,11 @@ const watchMs = 1_500;
 
 /**
  * Prepares an installation whose database and blobs were restored from a backup, and reports its findings: starts a new
- * epoch of the event log, creates jobs for all open work, compares blobs with their rows, and runs the checks of the
- * event log. Idempotent. Processes that start in the meantime wait until it has finished.
+ * epoch of the event log, creates jobs for all open work, compares blobs with their rows, and runs the checks of the event
+ * log. Idempotent. Processes that start in the meantime wait until it has finished.
  *
- * Throws ConfigurationError, before it changes anything, if a process of Sluice is connected, if the database is empty,
- * or if the blob folder is missing or belongs to another database (unless `adoptBlobs`).
+ * Throws ConfigurationError, before it changes anything, if a process of Sluice is connected, if the database is empty, or
+ * if the blob folder is missing or belongs to another database (unless `adoptBlobs`).
  */
 export async function restore(options: RestoreOptions, logger: Logger): Promise<RestoreReport> {
   const { connectionString, onProgress } = options;

@@ -34,8 +34,8 @@ export async function readProfiles(variables: Pick<ClientVariables, 'configFolde
 }
 
 /**
- * Replaces the stored profiles. Only the owner of the file can read it. Returns its path. Throws CliError if it cannot
- * be written.
+ * Replaces the stored profiles. Only the owner of the file can read it. Returns its path. Throws CliError if it cannot be
+ * written.
  */
 export async function writeProfiles(
   variables: Pick<ClientVariables, 'configFolder'>,

@@ -59,10 +59,7 @@ function createPlainLines(): ProgressLine {
   };
 }
 
-/**
- * A bar such as `[######------------------] `: shorter on a narrow terminal, and empty on a very narrow one or in a
- * log.
- */
+/** A bar such as `[######------------------] `: shorter on a narrow terminal, and empty on a very narrow one or in a log. */
 export function barOf(done: number, total: number, columns = widthOfTerminal(process.stderr, 80)): string {
   const width = columns >= 70 ? 24 : columns >= 50 ? 10 : 0;
   if (width === 0 || !canDraw()) return '';

@@ -21,8 +21,8 @@ export type Table<Row> = {
 const lastWidthMin = 12;
 
 /**
- * A table whose rows are added all at the same time or one after the other. If it is wider than `width`, spare columns
- * are left out and the last column is cut. Other columns are never cut, because people copy IDs.
+ * A table whose rows are added all at the same time or one after the other. If it is wider than `width`, spare columns are
+ * left out and the last column is cut. Other columns are never cut, because people copy IDs.
  */
 export function createTable<Row>(columns: readonly Column<Row>[], width: number): Table<Row> {
   const widths = columns.map(([heading]) => heading.length);

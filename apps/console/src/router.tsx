@@ -13,8 +13,8 @@ const root = createRootRoute({
 });
 
 /**
- * Filters are part of the address, so that a page can be shared in its current state. They are only texts; each page
- * reads those that it knows.
+ * Filters are part of the address, so that a page can be shared in its current state. They are only texts; each page reads
+ * those that it knows.
  */
 const texts = (search: Record<string, unknown>): Record<string, string> =>
   Object.fromEntries(

@@ -43,7 +43,7 @@ export function createReadinessCheck(deps: {
 
 const unknown = { migrations: 'unknown', workers: 'unknown' };
 
-// The database's error messages are not returned: they may contain hosts and users.
+// The database's error messages are not returned, because they can contain hosts and users.
 async function checkMigrations(db: Kysely<Database>): Promise<string> {
   try {
     const [pending, required] = await Promise.all([pendingMigrations(db), missingRequirement(db)]);

@@ -184,8 +184,8 @@ export function describeFaults(): { occasions: typeof occasions; faults: { name:
 }
 
 /**
- * The fault that a model's name requests; undefined for an ordinary name. A name that merely starts like a fault's
- * results in 'unknown', so that a misspelt fault does not act as a healthy model.
+ * The fault that a model's name requests; undefined for an ordinary name. A name that merely starts like a fault's results
+ * in 'unknown', so that a misspelt fault does not act as a healthy model.
  */
 export function parseFaultName(name: string): Fault | 'unknown' | undefined {
   const chance = /^sim-(flaky|storm)-(\d{1,3})(?:-(.+))?$/.exec(name);

@@ -1,8 +1,8 @@
 import { readUnits, units, unitsMax } from './read-units.ts';
 
 /**
- * A 53-bit hash of a text (cyrb53): not cryptographic, but the same on every machine and fast enough for the hot path.
- * All random choices in the simulator derive from it, so that the same request always gets the same answer.
+ * A 53-bit hash of a text (cyrb53): not cryptographic, but the same on every machine and fast enough for the hot path. All
+ * random choices in the simulator derive from it, so that the same request always gets the same answer.
  */
 export function hashText(text: string, seed = 0): number {
   let high = 0xdeadbeef ^ seed;

@@ -4,10 +4,7 @@ export type RatedToken = { token: string; logprob: number };
 
 const rareTokens = [' and', ' the', '.', ' of', ' a', '\n', ',', ' in', ' is', ' that'];
 
-/**
- * Plausible log probabilities of one token of an answer and of `count` alternatives, likeliest (the token itself)
- * first.
- */
+/** Plausible log probabilities of one token of an answer and of `count` alternatives, likeliest (the token itself) first. */
 export function rateToken(token: string, position: number, count: number): RatedToken & { alternatives: RatedToken[] } {
   const random = createRandom(hashText(token, position));
   const logprob = -round(random() * 1.5);

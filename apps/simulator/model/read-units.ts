@@ -6,8 +6,8 @@ export const unitsMax = 4_096;
 const beyond = 8;
 
 /**
- * The UTF-16 units that `readUnits` read last. Reading them one by one from the string is several times slower, because
- * V8 checks the string's representation for each of them.
+ * The UTF-16 units that `readUnits` read last. Reading them one by one from the string is several times slower, because V8
+ * checks the string's representation for each of them.
  */
 export const units = new Uint16Array(unitsMax + beyond);
 

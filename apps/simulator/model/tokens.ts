@@ -1,8 +1,7 @@
 import { readUnits, units } from './read-units.ts';
 
-// The single tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked
-// against the text. A token has up to six UTF-16 units and ends before white space. English has about four units per
-// token.
+// The single tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked against
+// the text. A token has up to six UTF-16 units and ends before white space. English has about four units per token.
 const tokenLengthMax = 6;
 
 /** Returns the end of the token that begins at `start`. It is never between the two halves of a surrogate pair. */
@@ -28,8 +27,7 @@ export function countTokens(text: string): number {
   let count = 0;
   for (let start = 0; start < text.length;) {
     const read = readUnits(text, start);
-    // A token that begins near the end of the units that were read can continue beyond them, except at the end of the
-    // text.
+    // A token that begins near the end of the units that were read can continue beyond them, except at the end of the text.
     const end = start + read === text.length ? read : read - tokenLengthMax;
     let at = 0;
     for (; at < end; count++) {
@@ -45,8 +43,8 @@ const breaks = new Uint8Array(65_536);
 breaks[0x20] = breaks[0x0a] = 1;
 
 /**
- * The length of the token that begins at `at` in `units`. It is computed without branches, because the ends of words
- * cannot be predicted.
+ * The length of the token that begins at `at` in `units`. It is computed without branches, because the ends of words cannot
+ * be predicted.
  */
 function tokenLength(at: number): number {
   const ends =

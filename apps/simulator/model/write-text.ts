@@ -60,8 +60,8 @@ const endings = [
 /** A text and its number of tokens. */
 export type Prose = { text: string; tokens: number };
 
-// Each part except a sentence's first begins with white space, before which a token always ends. The number of tokens
-// of a text is therefore the sum over its parts, and no part needs to be counted again.
+// Each part except a sentence's first begins with white space, before which a token always ends. The number of tokens of a
+// text is therefore the sum over its parts, and no part needs to be counted again.
 const counted = (text: string): Prose => ({ text, tokens: countTokens(text) });
 const openings = {
   first: subjects.map((subject) => counted(subject)),

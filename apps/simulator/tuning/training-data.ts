@@ -10,8 +10,7 @@ const examplesMin = 10;
 type Json = Record<string, unknown>;
 
 /**
- * Reads a training or validation file: JSON Lines, each in the form of the method. Errors include the line number, from
- * 1.
+ * Reads a training or validation file: JSON Lines, each in the form of the method. Errors include the line number, from 1.
  */
 export function readTrainingData(bytes: Uint8Array, method: TuningMethod): TrainingData {
   if (!isUtf8(bytes)) return { flaw: 'Invalid file format. The file is not encoded as UTF-8.' };

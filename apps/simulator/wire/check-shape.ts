@@ -1,15 +1,11 @@
 import type { z } from 'zod';
 
-/**
- * A problem with a request, without a provider's wording. `path` is the path of the value, or of the missing member.
- */
+/** A problem with a request, without a provider's wording. `path` is the path of the value, or of the missing member. */
 export type Flaw = { kind: 'missing' | 'unknown' | 'invalid'; path: readonly (string | number)[]; message: string };
 
 type Issue = z.core.$ZodIssue;
 
-/**
- * Returns the parsed value. If there is a problem, `refuse` gets the first one and throws with the provider's wording.
- */
+/** Returns the parsed value. If there is a problem, `refuse` gets the first one and throws with the provider's wording. */
 export function checkShape<Schema extends z.ZodType>(
   schema: Schema,
   value: unknown,

@@ -27,9 +27,7 @@ export class Refusal extends Error {
   }
 }
 
-/**
- * A request as it arrived. `json` is the parsed form of `text`; both are empty if the route reads another kind of body.
- */
+/** A request as it arrived. `json` is the parsed form of `text`; both are empty if the route reads another kind of body. */
 export type Received = {
   method: string;
   path: string;
@@ -94,8 +92,7 @@ export type WireFormat = {
   /** The caller's key, '' if there is none; undefined if no key is needed or if it was verified. */
   credential(headers: IncomingHttpHeaders, query: string): string | undefined;
   /**
-   * The error for a request with a missing or wrong key. Only the part of the key in `shown` can be repeated in the
-   * error.
+   * The error for a request with a missing or wrong key. Only the part of the key in `shown` can be repeated in the error.
    */
   refuseCredential(problem: 'missing' | 'wrong', shown: string): Failure;
   errorBody(failure: Failure, requestId: string): string;
@@ -111,8 +108,8 @@ export type WireFormat = {
 const credentialHeader = /authorization|cookie|key|token|secret|credential/;
 
 /**
- * The members that `sim-reflect` returns in addition to the body of a request. Header values that could be credentials
- * are left out.
+ * The members that `sim-reflect` returns in addition to the body of a request. Header values that could be credentials are
+ * left out.
  */
 export function reflection({ method, path, headers }: Received): string {
   return JSON.stringify({ method, path, headers: shownHeaders(headers) });

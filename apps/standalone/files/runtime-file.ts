@@ -22,17 +22,14 @@ export async function removeRuntimeFile(dataDir: string): Promise<void> {
   await rm(fileOf(dataDir), { force: true });
 }
 
-/**
- * Whether an `npm start` with this data directory was killed. Its child processes may still be running for a moment.
- */
+/** Whether an `npm start` with this data directory was killed. Its child processes can still be running for a moment. */
 export async function hasRuntimeFile(dataDir: string): Promise<boolean> {
   return (await readFile(fileOf(dataDir)).catch(() => undefined)) !== undefined;
 }
 
 /**
- * The addresses of the `npm start` that is running with this data directory; undefined if none is. The lock decides
- * whether one is running, not the process ID, which may belong to another process after a reboot or in another
- * container.
+ * The addresses of the `npm start` that is running with this data directory; undefined if none is. The lock decides whether
+ * one is running, not the process ID, which can belong to another process after a reboot or in another container.
  */
 export async function readRuntimeFile(dataDir: string): Promise<RuntimeFile | undefined> {
   try {

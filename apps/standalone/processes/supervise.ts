@@ -95,7 +95,7 @@ export function supervise(options: SuperviseOptions): Supervised {
     });
     exited = ended.then(async (status) => {
       if (child === launched) child = undefined;
-      // Waits until its last output has been read, but not forever, because a grandchild may keep the pipe open.
+      // Waits until its last output has been read, but not forever, because a grandchild can keep the pipe open.
       await Promise.race([closed, sleep(lastOutputMs)]);
       return status;
     });

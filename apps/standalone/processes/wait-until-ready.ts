@@ -25,8 +25,8 @@ type Options = {
 
 /**
  * Returns when GET /health/ready reports that the API is ready and a worker is connected, so that a batch would run
- * immediately, and `alsoMissing` returns nothing: a worker connects before all of its parts have started, and the
- * connected one may belong to another start.
+ * immediately, and `alsoMissing` returns nothing: a worker connects before all of its parts have started, and the connected
+ * one can belong to another start.
  */
 export async function waitUntilReady({
   url,

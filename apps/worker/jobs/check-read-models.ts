@@ -10,8 +10,9 @@ import { inlineModels } from '../../platform/models.ts';
 const noteEveryMs = 1_000;
 
 /**
- * Compares the read models with the event log, as `sluice check records` does, and stores its progress for the console.
- * With sessions of its own, because it takes as long as the log is. Rethrows what ends it, so that the job is tried again.
+ * Compares the read models with the event log, as `sluice check records` does, and stores its progress for the console. Uses
+ * its own sessions, because the time that it takes grows with the log. Rethrows the error that ends it, so that the job is
+ * tried again.
  */
 export async function checkReadModels(
   deps: { db: Kysely<Database>; connectionString: string; logger: Logger },
@@ -52,7 +53,7 @@ export async function checkReadModels(
     const { difference } = report;
     if (difference === null) return await end('equal', null);
     logger.error({ difference }, 'a read model differs from the event log');
-    // Only names the row, because its fields may belong to a workspace that the reader cannot see.
+    // Only names the row, because its fields can belong to a workspace that the reader cannot see.
     await end('different', `The row '${difference.id}' of '${difference.model}' differs from its events.`);
   } catch (error) {
     if (!signal.aborted) await end('failed', 'The check did not finish. The log of the worker shows the cause.');

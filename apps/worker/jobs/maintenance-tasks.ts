@@ -17,7 +17,7 @@ import type { WorkerConfig } from '../config.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { MaintenanceTask } from './maintenance.ts';
 
-/** The tasks of maintenance. Each is a job of its own, once per installation. */
+/** The tasks of maintenance. Each is a separate job, which runs once per installation. */
 export const maintenanceTasks = (
   config: WorkerConfig,
   { db, databaseClock, eventLog, files, blobs }: Platform,

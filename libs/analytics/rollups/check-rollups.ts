@@ -85,7 +85,7 @@ async function compare(
   grain: Grain,
   range: TimeRange,
 ): Promise<{ rows: number; different: number }> {
-  // Rollups of a key may or may not include calls from before it was admitted, but these are never read.
+  // Rollups of a key can include calls from before it was admitted or leave them out, but these are never read.
   const ofKey = sql`exists (
     select from rollup_key where rollup_key.workspace_id = made.workspace_id and from_at <= bucket
       and ${cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} || ` : sql``} rollup_key.key = made.key)`;

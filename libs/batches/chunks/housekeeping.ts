@@ -61,8 +61,8 @@ const foundMax = 1_000;
 /**
  * Enqueues a close job for each batch whose deadline has passed, or whose grace period after a cancel is over, by the
  * database's clock. Indexes find them. (A delayed job for each deadline would slow down every claim, long after its batch
- * has ended.) A batch is found again until it is closed, so the minute is part of the job id: it gets at most one job a
- * minute. Does nothing while the database's clock may be wrong. Returns how many batches were found.
+ * has ended.) A batch is found again until it is closed, so the minute is part of the job ID: it gets at most one job per
+ * minute. Does nothing while the database's clock could be wrong. Returns how many batches were found.
  * @testOnly
  */
 export async function enqueueCloseJobs(

@@ -36,10 +36,10 @@ export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryC
   job.retryCount > 0 || chunk.generation > 0;
 
 /**
- * Resumes a chunk that was claimed before. `chunk` is its row from before this claim has changed it, so that a repeat
- * does not count twice. Records how many lines are unsettled, which bounds how many calls may be repeated, and reads
- * which lines have results. When claims repeatedly bring no new result, the chunk is split until the line that kills
- * its worker is alone. A claim that its worker handed back does not count.
+ * Resumes a chunk that was claimed before. `chunk` is its row from before this claim changed it, so that a repeat does not
+ * count twice. Records how many lines are unsettled, which limits how many calls can be repeated, and reads which lines have
+ * results. When claims repeatedly produce no new result, the chunk is split until the line that kills its worker is alone. A
+ * claim that its worker handed back does not count.
  */
 export async function resumeRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
@@ -100,10 +100,10 @@ async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow):
 }
 
 /**
- * Leaves the first half of the unsettled lines in this chunk and moves the rest to a new one; both become pending. Both
- * have the whole byte range, because the beginning of a line is only known after reading it, and differ in the lines
- * they cover. The generation shows that some lines may be settled already. `handed_back` prevents their first claim
- * from counting as a redelivery.
+ * Leaves the first half of the unsettled lines in this chunk and moves the rest to a new one; both become pending. Both have
+ * the whole byte range, because the beginning of a line is only known after reading it, and differ in the lines they cover.
+ * The generation shows that some lines can be settled already. `handed_back` prevents their first claim from counting as a
+ * redelivery.
  */
 async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySet<number>): Promise<void> {
   const open = range(chunk).filter((line) => !settled.has(line));

@@ -35,7 +35,7 @@ export type DryRunCall = {
   credentials: RequestedCredential;
   found: FoundPlan;
   endpoint: string;
-  /** The model for all lines, instead of their own. */
+  /** The model for all lines, which replaces the model of each line. */
   model: string | null;
   metadata: Readonly<Record<string, string>> | null;
   signal: AbortSignal;
@@ -178,7 +178,7 @@ function priceOf(
   return { ofInput: cents(0), max: unboundedLines > 0 ? null : cents(outputTokensMax) };
 }
 
-/** Adds up, for each budget, the amount that the lines may need. */
+/** Adds up, for each budget, the amount that the lines could need. */
 function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, metadata }: DryRunCall) {
   const needs = new Map<string, { rule: LimitRule; counter: string; needed: Big | null }>();
   return {

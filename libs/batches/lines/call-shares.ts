@@ -23,8 +23,7 @@ const ofWorkspace: Rule = { reserved: 1 / 16, timesFree: 15, unanswered: 1 / 2 }
 /** A single batch or destination gets 7/8 of the calls. Two get nearly half each. */
 const ofOthers: Rule = { reserved: 1 / 8, timesFree: 7, unanswered: 1 / 8 };
 /**
- * A group can always have this many calls unanswered, so that its share can grow with its answers even when little is
- * free.
+ * A group can always have this many calls unanswered, so that its share can grow with its answers even when little is free.
  */
 const unansweredMin = 2;
 /** A workspace without a call can begin one beyond `callsMax`, up to this many times `callsMax`. */
@@ -35,11 +34,11 @@ const timesAllMax = 2;
  * depends on how many calls are free, so that a single group gets nearly all of them and many groups share them. A call
  * belongs to three groups (its workspace, its destination and its batch) and must be within the share of each.
  *
- * This alone does not protect against providers that hang: three groups would take 112, 14 and 2 of 128 calls, and the
- * next one none. So a group can only have a limited number of calls unanswered and gets more with each answer, and some
- * of the calls are reserved for groups with few calls or none. The first call to a new destination is exempt from its
- * workspace's limit on unanswered calls, so that destinations that hang do not block one that works. A workspace
- * without a call can always begin one, even beyond `callsMax`.
+ * This alone does not protect against providers that hang: three groups would take 112, 14 and 2 of 128 calls, and the next
+ * one none. So a group can only have a limited number of calls unanswered and gets more with each answer, and some of the
+ * calls are reserved for groups with few calls or none. The first call to a new destination is exempt from its workspace's
+ * limit on unanswered calls, so that destinations that hang do not block one that works. A workspace without a call can
+ * always begin one, even beyond `callsMax`.
  */
 export function createCallShares(callsMax: number): CallShares {
   const shares = new Map<string, Share>();

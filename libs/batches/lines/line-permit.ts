@@ -51,7 +51,7 @@ export function createLinePermit(deps: {
         throw abandon();
       }
       state = 'waiting';
-      // A rate limit is an answer. A retry may follow an error without an answer.
+      // A rate limit is an answer. Other retries can follow an error without an answer.
       permits.release(1, bytes, what.reason === 'rate_limited');
       const endWait = onWait(what);
       try {

@@ -2,17 +2,17 @@ import { WaitingGroups } from '#libs/kernel/waiting-groups.ts';
 import { createCallShares } from './call-shares.ts';
 
 /**
- * Limits what a worker process has in flight: calls, and the bytes of their lines and results until those are settled.
- * Lines that resume after a wait are served before lines that begin, so that half-done lines do not pile up. After
+ * Limits what a worker process has in flight: calls, and the bytes of their lines and results until those are settled. Lines
+ * that resume after a wait are served before lines that begin, so that half-done lines do not pile up. After
  * `resumingInARowMax` of them, though, a beginning line gets its turn. Within each of these two kinds, the groups take
  * turns, and the lines of a group are served in order. A line that needs more than the allowed bytes runs only while no
  * other line does.
  */
 export type PermitPool = Permits & {
   /**
-   * The pool's permits for the calls of these groups: a workspace, a destination and a batch, in this order. Each group
-   * gets only a share (call-shares.ts): a provider that hangs holds the permits of its batches until its calls time
-   * out, and other batches should not have to wait for that.
+   * The pool's permits for the calls of these groups: a workspace, a destination and a batch, in this order. Each group gets
+   * only a share (call-shares.ts): a provider that hangs holds the permits of its batches until its calls time out, and
+   * other batches should not have to wait for that.
    */
   of(...groups: string[]): Permits;
   inFlight(): { calls: number; bytes: number; waiting: number };
@@ -54,9 +54,7 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   const waiting = (): number => resuming.size + beginning.size;
   const canCall = ({ item }: { item: Line }): boolean => mayCall(item.groups);
 
-  /**
-   * Serves the lines whose turn it is. A small line never overtakes a large one, which would otherwise wait forever.
-   */
+  /** Serves the lines whose turn it is. A small line never overtakes a large one, which would otherwise wait forever. */
   const admit = (): void => {
     while (waiting() > 0) {
       const back = resuming.next(canCall);

@@ -124,7 +124,7 @@ function conditionsOf({ outcome, code, status_code: status, model, custom_id: id
 }
 
 /**
- * Results of a window until there are more than `room` that may match, and which of its lines are settled, up to `end`.
+ * Results of a window until there are more than `room` possible matches, and which of its lines are settled, up to `end`.
  * Bytes of results beyond that are neither searched nor sent.
  */
 async function readResults(

@@ -44,7 +44,7 @@ export type Leaf = {
   overrides: ReadonlyMap<string, string>;
   drops: readonly (readonly PathStep[])[];
   /**
-   * A stored prompt that its requests are rendered from, by `slug`, `slug@version` or id, with variables that calls may
+   * A stored prompt that its requests are rendered from, by `slug`, `slug@version` or ID, with variables that calls can
    * replace.
    */
   prompt: { name: string; variables: Readonly<Record<string, unknown>> } | null;

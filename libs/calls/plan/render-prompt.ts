@@ -21,9 +21,9 @@ type Rendered = {
 const notEdited: ReadonlySet<string> = new Set(['stream', 'stream_options', 'model']);
 
 /**
- * Returns the request that the prompt of a leaf produces, with the leaf's own edits applied after it. A call that came
- * with a prompt is rendered again, with this prompt; in any other chat, the messages of the prompt come before its own.
- * The model is prefixed with the prompt's virtual key, in the form in which callers may write it.
+ * Returns the request that the prompt of a leaf produces, with the leaf's edits applied after it. A call that came with a
+ * prompt is rendered again, with this prompt; in any other chat, the messages of the prompt come before those of the call.
+ * The model is prefixed with the prompt's virtual key, in the form in which callers can write it.
  */
 export async function editByPrompt(
   render: RenderPrompt,

@@ -163,7 +163,7 @@ describe('a provider that signs or needs a token', () => {
       kind: 'failed',
       error: { kind: 'provider_failed', code: 'upstream_error', message: '[redacted] failed' },
     });
-    expect(outcome.attempts).toHaveLength(3); // A failure that a 200 reports may be temporary.
+    expect(outcome.attempts).toHaveLength(3); // A failure that a 200 reports can be temporary.
   });
 
   test('whose token server fails is retried by the policy, and each try is recorded', async () => {

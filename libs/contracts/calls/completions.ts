@@ -4,7 +4,7 @@ import { StreamOptions, Usage } from './chat.ts';
 import { addBreach, decimal, int64, integer } from '../scalars.ts';
 import { tokenInput } from './token-input.ts';
 
-// POST /completions (CALL-1); the prompt may be null (CALL-6).
+// POST /completions (CALL-1); the prompt can be null (CALL-6).
 
 export const CompletionRequest = z
   .looseObject({

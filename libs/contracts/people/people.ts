@@ -9,7 +9,7 @@ import { text } from '../scalars.ts';
 export const OrganisationRole = z.enum(['owner', 'admin', 'member']);
 export type OrganisationRole = z.output<typeof OrganisationRole>;
 
-/** A user's in a workspace. What each may do: libs/http/roles.ts. */
+/** A user's role in a workspace. The rights of each role: libs/http/roles.ts. */
 export const WorkspaceRole = z.enum(['admin', 'manager', 'member']);
 export type WorkspaceRole = z.output<typeof WorkspaceRole>;
 

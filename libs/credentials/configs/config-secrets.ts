@@ -89,7 +89,7 @@ function put(document: Document, path: Path, value: unknown): void {
   Object.assign(parent, { [path.at(-1) as string]: value });
 }
 
-/** The list is complete before it is returned, because the caller may replace its entries. */
+/** The list is complete before it is returned, because the caller can replace its entries. */
 function secretsIn(document: Document): Found[] {
   const found: Found[] = [];
   const visit = (node: Document, path: Path): void => {

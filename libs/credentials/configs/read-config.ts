@@ -16,9 +16,9 @@ import { assertSendable } from '../provider-settings.ts';
 type CheckDestination = (url: URL) => void;
 
 /**
- * Checks a config and makes it ready to run. Everything that can be known without a call is checked for every target,
- * even for one that may never be used: members, rules, providers, hosts and their destinations. `param` names the
- * config in messages. Throws invalid_request.
+ * Checks a config and makes it ready to run. Everything that can be known without a call is checked for every target, even
+ * for one that is possibly never used: members, rules, providers, hosts and their destinations. `param` names the config in
+ * messages. Throws invalid_request.
  */
 export function readConfig(
   value: unknown,

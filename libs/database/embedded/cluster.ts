@@ -131,7 +131,7 @@ export async function openCluster({ home, ownUid, serverUser, outsideDir, logger
 export async function initialiseCluster(cluster: Cluster, binaries: Binaries, durable: boolean): Promise<void> {
   const { dataDir, identity, file } = cluster;
   const parent = path.dirname(dataDir);
-  // Every attempt has a new name, because the initdb of a killed start may still be writing to its own folder.
+  // Every attempt has a new name, because the initdb of a killed start could still be writing to its folder.
   const temporary = `${dataDir}.new-${randomBytes(4).toString('hex')}`;
   const passwordFile = path.join(parent, 'initdb-password');
   for (const name of await readdir(parent)) {

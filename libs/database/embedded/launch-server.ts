@@ -34,7 +34,7 @@ export type LaunchOptions = {
 const attemptsMax = 5;
 
 /**
- * Errors after which a second attempt may work: another process just took the port, or a dying server still has shared
+ * Errors after which a second attempt can succeed: another process just took the port, or a dying server still has shared
  * memory.
  */
 const passingTroubles = /Address already in use|could not create any TCP\/IP sockets|is still in use|already exists/;

@@ -32,7 +32,7 @@ export function runProgram(
     };
     const finish = (ok: boolean): void => resolve({ ok, output: output.trim() });
     try {
-      // `cwd`: the other user may not be able to enter our own working directory.
+      // `cwd`: the other user might not be able to enter our own working directory.
       const child = spawn(file, args, {
         ...identity,
         cwd: '/',

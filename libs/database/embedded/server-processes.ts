@@ -24,7 +24,7 @@ const stragglersWaitMs = 1_000;
 export async function stopServerProcesses(options: {
   dataDir: string;
   clusterName: string;
-  /** How long an orderly stop may take. */
+  /** The maximum duration of an orderly stop. */
   stopTimeoutMs: number;
   logger: Logger;
 }): Promise<void> {
@@ -94,7 +94,7 @@ export function worksOn(command: string, dataDir: string, clusterName: string): 
   return isPostmaster || command.startsWith(`postgres: ${clusterName}: `);
 }
 
-/** The process ID in postmaster.pid, which may be long dead; undefined if the file does not exist. */
+/** The process ID in postmaster.pid, whose process can have ended long ago; undefined if the file does not exist. */
 export async function readPostmasterPid(dataDir: string): Promise<number | undefined> {
   const text = await readFile(path.join(dataDir, 'postmaster.pid'), 'utf8').catch(() => '');
   const pid = Number.parseInt(text, 10);

@@ -2,8 +2,8 @@ import { embeddedPostgresError } from './embedded-error.ts';
 import { runProgram, type Identity } from './run-program.ts';
 
 /**
- * Tried in this order when this process runs as root. `nobody` exists on every system, but other services may run as
- * the same user.
+ * Tried in this order when this process runs as root. The last one exists on every system, but other services can run as the
+ * same user.
  */
 const candidateNames = ['sluice', 'postgres', 'nobody'];
 
@@ -13,8 +13,8 @@ type ServerUserOptions = {
   /** The owner of the existing data directory; undefined before the first start. */
   owner: { uid: number; gid: number } | undefined;
   /**
-   * The name of the user to run the server as when this process runs as root. Default: the first of sluice, postgres,
-   * nobody.
+   * The name of the user to run the server as when this process runs as root. Default: the first of `candidateNames` that
+   * exists.
    */
   serverUser?: string | undefined;
   dataDir: string;

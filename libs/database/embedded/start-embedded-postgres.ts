@@ -24,14 +24,14 @@ export type EmbeddedPostgresOptions = {
   dataDir: string;
   logger: Logger;
   /**
-   * false for throw-away test databases: no fsync. A killed process still loses no data, but a power failure may lose
-   * some.
+   * false for throw-away test databases: no fsync. A killed process still loses no data, but a power failure can lose some.
    */
   durable?: boolean;
   /** The maximum connections of all processes together. Default 120: a dozen processes with ten each. */
   maxConnections?: number;
   /**
-   * As root: the user to run the server as. Default: the data's owner, otherwise the first of sluice, postgres, nobody.
+   * As root: the user to run the server as. Default: the data's owner, otherwise the first user in server-user.ts that
+   * exists.
    */
   serverUser?: string;
   /** As root: the place for the data if that user cannot reach `dataDir`. Default /var/lib/sluice. */

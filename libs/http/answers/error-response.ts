@@ -91,8 +91,8 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
   const { requestId, traceId, logFields } = getContext(request);
   const status = httpStatus(error);
   const body = toErrorBody(error, requestId);
-  // For the log line of the request, unless the handler has set a code. The message is never logged, because it may
-  // quote the caller.
+  // For the log line of the request, unless the handler has set a code. The message is never logged, because it can quote
+  // the caller.
   const { code } = body.error;
   if (code !== null && logFields?.['error_code'] === undefined) addLogFields(request, { error_code: code });
   if (status === 500 && !response.destroyed) {

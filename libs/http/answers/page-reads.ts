@@ -13,7 +13,7 @@ export type SizedPage = { bytes: number };
 /** Counts bytes that were read, and waits until the workspace can read more. */
 export type SpendBytes = (bytes: number) => Promise<void>;
 
-/** Reads pages of records that may be large, such as events, within the memory budget, in turns and at a limited pace. */
+/** Reads pages of records that can be large, such as events, within the memory budget, in turns and at a limited pace. */
 export type PageReads = {
   /** The maximum total size of a page's records. */
   readonly bytesMax: number;

@@ -50,7 +50,7 @@ export async function sendEventStream(
   };
   response.once('close', onClose);
   response.on('error', () => {}); // 'close' follows and is handled.
-  // After an interruption the source may be stuck, so it is not read again.
+  // After an interruption, the source could be stuck, so it is not read again.
   const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
     new Promise((resolve, reject) => {
       interrupt = () => resolve(null);

@@ -1,7 +1,7 @@
 import { outputBoundNames } from '#libs/contracts/calls/output-bounds.ts';
 import type { JsonTextLimits } from './parse-json-bytes.ts';
 
-/** The members of a body that decide where it goes, how it is answered, and how much it may generate. */
+/** The members of a body that decide where it is sent, how it is answered, and how much output it can generate. */
 export const headNames = ['model', 'stream', 'stream_options', ...outputBoundNames] as const;
 
 /** The head of a body: at least these members, if the body is an object. */

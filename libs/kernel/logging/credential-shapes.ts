@@ -33,7 +33,7 @@ const prefixed: readonly (readonly [characters: number, prefixes: string])[] = [
   ],
 ];
 
-/** A credential never directly follows one of its own characters, so `task-` is not `sk-`. */
+/** A credential never directly follows one of the characters that it consists of, so `task-` does not count as `sk-`. */
 const start = '(?<![A-Za-z0-9])';
 
 /** Text that a separate group matches before the credential remains. */

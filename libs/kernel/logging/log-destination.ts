@@ -15,14 +15,14 @@ const gatherMs = 20;
 const lastTriesMax = 20;
 
 /**
- * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and
- * under load all lines of 20 ms. A line that is followed by process.exit is still written, but a write that is running
- * at that moment may come later or not at all. A process that ends in order calls `flush` and waits for its callback,
- * which comes when all lines are written. A reader that has died or hangs, or a full disk, loses log lines but never
- * ends the process. The number of dropped lines is logged as soon as there is room again.
+ * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and under
+ * load all lines of 20 ms. A line that is followed by process.exit is still written, but a write that is running at that
+ * moment can come later or not at all. A process that ends in order calls `flush` and waits for its callback, which is
+ * called when all lines are written. A reader that has died or hangs, or a full disk, loses log lines but never ends the
+ * process. The number of dropped lines is logged as soon as there is room again.
  *
- * (pino's own destination, sonic-boom 4.2.1, repeats a failing write forever when the process ends, so that it never
- * ends. It does not limit the waiting lines, and it ends the process when the disk behind stdout is full.)
+ * (pino's own destination, sonic-boom 4.2.1, repeats a failing write forever when the process ends, so that it never ends.
+ * It does not limit the waiting lines, and it ends the process when the disk behind stdout is full.)
  */
 export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream & {
   flush: (callback: () => void) => void;

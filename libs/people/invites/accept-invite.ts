@@ -47,10 +47,10 @@ type NewKey = { id: string; workspaceId: string; key: Secret };
 const triesMax = 3;
 
 /**
- * Makes the invited person a user of the organisation with the memberships and keys of the invite. An existing user
- * gets only the memberships and keys. Returns the public form of the user, and the keys. Throws not_found for an
- * unknown token; conflict for an invite that is accepted, cancelled or expired, or whose inviter has left, which
- * cancels it; rate_limited after too many wrong tokens; and quota_exceeded.
+ * Makes the invited person a user of the organisation with the memberships and keys of the invite. An existing user gets
+ * only the memberships and keys. Returns the public form of the user, and the keys. Throws not_found for an unknown token;
+ * conflict for an invite that is accepted, cancelled or expired, or whose inviter has left, which cancels it; rate_limited
+ * after too many wrong tokens; and quota_exceeded.
  */
 export async function acceptInvite(deps: KindDeps, request: Request, { token, ...names }: Names): Promise<object> {
   const { db, eventLog, snapshot } = deps;
@@ -135,8 +135,8 @@ const inviterGone = (): GatewayError =>
   );
 
 /**
- * Refuses an invite with a key for a person who became a user in the meantime: the inviter could have the link, and the
- * key would act in the name of that user.
+ * Refuses an invite with a key for a person who became a user in the meantime: the inviter could have the link, and the key
+ * would act in the name of that user.
  */
 function refuseForeignKey(inviter: Pick<Caller, 'principal'>, userId: string): void {
   if (controlsKeysOf(inviter, userId)) return;
@@ -146,9 +146,9 @@ function refuseForeignKey(inviter: Pick<Caller, 'principal'>, userId: string): v
 }
 
 /**
- * Returns the inviter if the inviter still has the right to make this invite. Returns null if the inviter's key was
- * revoked or has expired, if the user was removed or has lost rights that the invite grants, or if the value of the key
- * that made the link was replaced. The link must not work then.
+ * Returns the inviter if the inviter still has the right to make this invite. Returns null if the inviter's key was revoked
+ * or has expired, if the user was removed or has lost rights that the invite grants, or if the value of the key that made
+ * the link was replaced. The link must not work then.
  */
 async function findInviter({ tx, now }: UnitOfWork, invite: InviteData): Promise<Pick<Caller, 'principal'> | null> {
   const { invited_by: id, made_with: maker } = invite;

@@ -41,8 +41,8 @@ const endedInvite = {
 };
 
 /**
- * An invitation to the organisation: a link with a token that works once and for a limited time. Only the SHA-256 of
- * the token is stored. A person who already has an account only gets the workspaces.
+ * An invitation to the organisation: a link with a token that works once and for a limited time. Only the SHA-256 of the
+ * token is stored. A person who already has an account only gets the workspaces.
  */
 export const inviteKind = defineKind<typeof inviteFields, InviteData>({
   noun: 'invite',
@@ -233,8 +233,8 @@ const freshToken = (
 });
 
 /**
- * The key of the accepting user has none of the limits of the inviter's key except its networks, so the inviter's key
- * must not have other limits.
+ * The key of the accepting user has none of the limits of the inviter's key except its networks, so the inviter's key must
+ * not have other limits.
  */
 async function refuseStrongerKey(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },

@@ -10,8 +10,7 @@ import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 
 /**
- * How many service keys one removal can revoke. Their streams are locked together, and Postgres limits the number of
- * locks.
+ * How many service keys one removal can revoke. Their streams are locked together, and Postgres limits the number of locks.
  */
 const createdKeysMax = 500;
 
@@ -32,8 +31,8 @@ export const createdKeyStreams = async (db: Kysely<Database>, creator: Creator, 
   query.revoke_keys === 'true' ? findCreatedKeys(db, creator) : [];
 
 /**
- * Revokes the service keys whose value a removed person has seen, if the query asks for it. Throws forbidden if the
- * caller cannot revoke one of them, and conflict if there are too many or if one is not in `locked` because it is new.
+ * Revokes the service keys whose value a removed person has seen, if the query asks for it. Throws forbidden if the caller
+ * cannot revoke one of them, and conflict if there are too many or if one is not in `locked` because it is new.
  */
 export async function revokeCreatedKeys(
   unit: UnitOfWork,
@@ -92,8 +91,8 @@ export async function findUserKeys(
 }
 
 /**
- * Revokes keys whose streams are locked. A key that is created in the meantime is not included. It is refused
- * nevertheless, because its user no longer has a role in its workspace (libs/identity/live-callers.ts).
+ * Revokes keys whose streams are locked. A key that is created in the meantime is not included. It is refused nevertheless,
+ * because its user no longer has a role in its workspace (libs/identity/live-callers.ts).
  */
 export async function revokeKeys(unit: UnitOfWork, ids: readonly string[]): Promise<void> {
   for (const id of ids) {

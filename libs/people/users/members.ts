@@ -34,9 +34,9 @@ type UserRow = ResourceRow<UserData>;
 type Wanted = { id: string; role: WorkspaceRole };
 
 /**
- * Makes users members of a workspace; if a user already is a member, changes the role. The caller must hold the locks
- * of the users' streams and the people lock. Throws not_found for a user who is unknown or shares no workspace with the
- * caller, forbidden for a role with more rights than the caller has, and quota_exceeded.
+ * Makes users members of a workspace; if a user already is a member, changes the role. The caller must hold the locks of the
+ * users' streams and the people lock. Throws not_found for a user who is unknown or shares no workspace with the caller,
+ * forbidden for a role with more rights than the caller has, and quota_exceeded.
  */
 export async function addMembers(
   unit: UnitOfWork,
@@ -55,8 +55,8 @@ export async function addMembers(
 
 /**
  * Whether a caller is allowed to know that a user exists and to see the e-mail address: callers that act for the
- * organisation or are in a workspace with the user. Anyone else who came to know an ID could otherwise learn the
- * address by adding the user.
+ * organisation or are in a workspace with the user. Anyone else who came to know an ID could otherwise learn the address by
+ * adding the user.
  */
 async function knows({ tx }: UnitOfWork, caller: Caller, { data }: UserRow): Promise<boolean> {
   if (actsForOrganisation(caller) || data.workspaces[caller.workspaceId] !== undefined) return true;
@@ -82,8 +82,7 @@ const roleEvent = (verb: string, workspaceId: string, role: WorkspaceRole): Reso
 });
 
 /**
- * Makes a user a member of the invite's workspaces in which the user is not a member yet. The caller must hold the
- * locks.
+ * Makes a user a member of the invite's workspaces in which the user is not a member yet. The caller must hold the locks.
  */
 export async function joinWorkspaces(
   unit: UnitOfWork,
@@ -140,8 +139,8 @@ const isMember = (workspaceId: string) =>
   sql`kind = 'user' and deleted_at is null and data -> 'workspaces' ? ${workspaceId}`;
 
 /**
- * This is the same error as for an ID that does not exist, because not every key of a workspace is allowed to know who
- * else is in the organisation.
+ * This is the same error as for an ID that does not exist, because not every key of a workspace is allowed to know who else
+ * is in the organisation.
  */
 const noMember = (id: string): GatewayError =>
   new GatewayError('not_found', 'member_not_found', `This workspace has no member '${id.slice(0, 100)}'.`, {
@@ -256,7 +255,7 @@ function createMemberKit(deps: KindDeps) {
     throw noMember(id);
   };
 
-  /** Runs `work` on locked users, then shows the change to every process. */
+  /** Runs `work` on locked users, then makes the change visible to every process. */
   const change = async (
     request: Request,
     streams: readonly string[],

@@ -149,8 +149,8 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
 });
 
 /**
- * The key under which the snapshot finds a user who signs in with a token. Only ASCII letters are lower-cased: in
- * Unicode, the Kelvin sign becomes a `k`, and that address could belong to a different person.
+ * The key under which the snapshot finds a user who signs in with a token. Only ASCII letters are lower-cased: in Unicode,
+ * the Kelvin sign becomes a `k`, and that address could belong to a different person.
  */
 export const emailLookup = (address: string): string =>
   `email:${address.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())}`;
@@ -187,10 +187,7 @@ export async function refuseTooManyUsers({ tx }: Pick<UnitOfWork, 'tx'>, usersMa
   throw new GatewayError('quota_exceeded', 'too_many_users', message);
 }
 
-/**
- * Throws conflict for a change that would leave the organisation without an owner. The caller must hold the people
- * lock.
- */
+/** Throws conflict for a change that would leave the organisation without an owner. The caller must hold the people lock. */
 async function refuseLastOwner({ tx }: UnitOfWork, { id, data }: ResourceRow<UserData>): Promise<void> {
   if (data.role !== 'owner') return;
   const { rows } = await sql`

@@ -20,9 +20,9 @@ export type Newcomer = {
 const metadata = { actor: { type: 'system' as const, id: 'sign-in' } };
 
 /**
- * Creates a user for a person who signs in for the first time, with a membership in one workspace. Any number of
- * processes can do so at the same time. Throws forbidden if another user has the address (`email_taken`) or the person
- * was removed (`user_removed`), and quota_exceeded.
+ * Creates a user for a person who signs in for the first time, with a membership in one workspace. Any number of processes
+ * can do so at the same time. Throws forbidden if another user has the address (`email_taken`) or the person was removed
+ * (`user_removed`), and quota_exceeded.
  */
 export async function welcomeUser(
   { eventLog, people }: { eventLog: EventLog; people: Pick<PeopleOptions, 'usersMax' | 'membersMax'> },

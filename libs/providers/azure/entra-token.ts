@@ -87,8 +87,7 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
   if (status === 200 && text) {
     return { text, expiresAt: tools.now + (asNumber(answer['expires_in']) ?? 600) * 1_000 };
   }
-  // The number identifies the problem (AADSTS7000215: invalid secret). The text around it may repeat parts of the
-  // request.
+  // The number identifies the problem (AADSTS7000215: invalid secret). The text around it can repeat parts of the request.
   const number = /AADSTS\d{1,12}/.exec(asText(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
     throw unusable('azure_entra_client_secret', `Microsoft Entra rejected the client (${number})`);

@@ -26,7 +26,7 @@ export async function addSignature(
       protocol: url.protocol,
       hostname: url.hostname,
       path: request.path,
-      // Other headers are not signed, because proxies on the way may change them. The body's digest is computed here,
+      // Other headers are not signed, because proxies on the way can change them. The body's digest is computed here,
       // because the signer's own hash is written in JavaScript and blocks the event loop for a body of megabytes.
       headers: {
         host: url.host,

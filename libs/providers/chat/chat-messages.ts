@@ -122,7 +122,7 @@ function instructionOf(part: ContentPart): { text: string; param: string } {
   throw invalid(part.param, 'system and developer messages can contain only text');
 }
 
-/** A message's `cache_control` applies to its parts, unless they have one of their own. */
+/** A message's `cache_control` applies to each of its parts that does not have one. */
 function withCacheMark(part: Json, message: Json): Json {
   const mark = message['cache_control'];
   return mark === undefined || part['cache_control'] !== undefined ? part : { ...part, cache_control: mark };

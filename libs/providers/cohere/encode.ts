@@ -96,8 +96,8 @@ function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined
 }
 
 /**
- * `thinking` is an extension. Of OpenAI's efforts, Cohere supports only `none`, which is the behaviour of models
- * without thinking anyway.
+ * `thinking` is an extension. Cohere supports only one of OpenAI's efforts, `none`, which is the behaviour of models without
+ * thinking anyway.
  */
 function encodeThinking(
   { body, reasoningEffort, model }: ChatRequest,

@@ -11,7 +11,7 @@ export type ArgumentsWriter = {
   end: () => string;
 };
 
-/** How many characters the writers of one stream may buffer together. */
+/** How many characters the writers of one stream can buffer together. */
 export type ArgumentsMemory = { left: number };
 export const argumentsMemoryMax = 4 * 1_024 * 1_024;
 /** The cost of an entry of a map in addition to its text. */

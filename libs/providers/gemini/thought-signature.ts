@@ -24,7 +24,7 @@ export function packCallId({ ownId, signature }: CarriedId, fallbackId: string):
   return `call_t${canonical ? 's' : 'u'}${written.length}_${written}${ownId ?? fallbackId}`;
 }
 
-/** Reads an id that a client sends back, which may be from another provider. */
+/** Reads an ID that a client sends back, which can be from another provider. */
 export function unpackCallId(id: string): CarriedId {
   const [, kind, digits, rest = ''] = carrier.exec(id) ?? [];
   const length = Number(digits);

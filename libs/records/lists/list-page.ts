@@ -8,8 +8,8 @@ import type { ResourcePage } from '#libs/records/resource-row.ts';
 type PageQuery = Partial<Record<keyof z.output<typeof ResourceListQuery>, unknown>>;
 
 /**
- * Reads both styles of paging: `after` and `limit`, or `current_page` (from 0) and `page_size`. Throws if a request
- * mixes them. A page has 20 items by default. A bare list has 100, because it cannot say that there are more.
+ * Reads both styles of paging: `after` and `limit`, or `current_page` (from 0) and `page_size`. Throws if a request mixes
+ * them. A page has 20 items by default. A bare list has 100, because it cannot say that there are more.
  */
 export function pageOf(
   query: PageQuery,

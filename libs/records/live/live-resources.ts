@@ -92,12 +92,11 @@ export const liveKind = <Entry>(kinds: LiveKinds, { noun }: { noun: string }): L
 type Listed = Measured & { id: string; kind: string; workspaceId: string };
 
 /**
- * Loads the active records of the cached kinds among `kinds`. Only records whose version differs from `previous` are
- * fetched and decrypted: one change among 10,000 keys costs a list of IDs, not 10,000 rows. A kind without a change
- * keeps its maps.
+ * Loads the active records of the cached kinds among `kinds`. Only records whose version differs from `previous` are fetched
+ * and decrypted: one change among 10,000 keys costs a list of IDs, not 10,000 rows. A kind without a change keeps its maps.
  *
- * Records are measured before they are read. If they do not all fit into `bytesMax`, the workspaces with the largest
- * records are left out, except for records that are `alwaysLoaded` or belong to the organisation.
+ * Records are measured before they are read. If they do not all fit into `bytesMax`, the workspaces with the largest records
+ * are left out, except for records that are `alwaysLoaded` or belong to the organisation.
  */
 export async function loadLiveRecords(
   deps: Deps,
@@ -285,8 +284,8 @@ async function fetchRows({ db }: Deps, ids: readonly string[]): Promise<FetchedR
 }
 
 /**
- * Returns no members if the record has no secret, and null for a secret that cannot be decrypted, so that other records
- * are still served.
+ * Returns no members if the record has no secret, and null for a secret that cannot be decrypted, so that other records are
+ * still served.
  */
 function openSecrets(row: FetchedRow, { secrets, logger }: Deps): SecretMembers | null {
   const { sealed_id: id, workspace_id, owner_id, master_key_id, wrapped_key, ciphertext } = row;

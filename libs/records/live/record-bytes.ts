@@ -22,8 +22,8 @@ export function recordBytes(kind: AnyResource, data: object): number {
 const noLimits = { depthMax: Number.POSITIVE_INFINITY, membersMax: Number.POSITIVE_INFINITY };
 
 /**
- * The same estimate as an SQL expression over rows of `resource`, so that the size of a record is known before it is
- * read. It uses the weights of measure-json.ts but does not look inside strings, so its result is slightly higher.
+ * The same estimate as an SQL expression over rows of `resource`, so that the size of a record is known before it is read.
+ * It uses the weights of measure-json.ts but does not look inside strings, so its result is slightly higher.
  */
 export const recordBytesSql = (kinds: readonly AnyResource[]) => sql<number>`(
   select ${overheadBytes}::int + case
@@ -36,9 +36,9 @@ export const recordBytesSql = (kinds: readonly AnyResource[]) => sql<number>`(
   from (select data::text as json) as form)`;
 
 /**
- * Throws conflict (`records_too_large`) if a workspace's record grows and all of the workspace's cached records would
- * then exceed the memory limit. The size of the others comes from this process's snapshot, so concurrent requests can
- * exceed the limit by the amount that they store.
+ * Throws conflict (`records_too_large`) if a workspace's record grows and all of the workspace's cached records would then
+ * exceed the memory limit. The size of the others comes from this process's snapshot, so concurrent requests can exceed the
+ * limit by the amount that they store.
  */
 export function refuseMoreMemory(
   kind: AnyResource,

@@ -7,19 +7,15 @@ import type { FollowUp, StoreDeps } from '../kit.ts';
 /** How records of a kind are created by POST. */
 export type Creation<Data, Deps> = {
   /**
-   * The maximum number of records in a workspace, and the variable that sets it. Absent: no limit, or `check` applies
-   * one.
+   * The maximum number of records in a workspace, and the variable that sets it. Absent: no limit, or `check` applies one.
    */
   limit?: (deps: Deps) => { max: number; variable: string };
   /**
-   * A sentence about the part of the answer that is shown only once and how to get a new one. A repeated creation is
-   * refused with this sentence.
+   * A sentence about the part of the answer that is shown only once and how to get a new one. A repeated creation is refused
+   * with this sentence.
    */
   shownOnce?: string;
-  /**
-   * The changes that creating a record makes to other records, in the same transaction. The subject is the request
-   * body.
-   */
+  /** The changes that creating a record makes to other records, in the same transaction. The subject is the request body. */
   also?: FollowUp<Data, Record<string, unknown>, Deps>;
 };
 

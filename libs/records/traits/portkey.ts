@@ -26,8 +26,8 @@ export const answerSchemaOf = ({ data }: Portkey, view: z.ZodObject): z.ZodObjec
   data ? view.extend({ success: z.literal(true), data: anyObject() }) : view;
 
 /**
- * Answers with a page of up to `limit + 1` items. Throws invalid_request (`page_too_large`) for a numbered page that
- * was cut, because the next page would not begin where this one ends.
+ * Answers with a page of up to `limit + 1` items. Throws invalid_request (`page_too_large`) for a numbered page that was
+ * cut, because the next page would not begin where this one ends.
  */
 export function sendList(
   { listsBare, data }: Portkey,

@@ -51,9 +51,7 @@ export function createSecretStore(kind: KindWithSecrets, secrets: Secrets) {
       return kind.versions ? {} : { secret_id: secretId };
     },
 
-    /**
-     * Removes all secrets of a record. If changes are not published automatically, earlier versions have secrets too.
-     */
+    /** Removes all secrets of a record. If changes are not published automatically, earlier versions have secrets too. */
     async removeAll(unit: UnitOfWork, row: Owner & { last_version: number | null }): Promise<void> {
       const last = row.last_version ?? 1;
       for (let number = versionedOnRequest(kind) ? 1 : last; number <= last; number += 1) {

@@ -2,15 +2,15 @@ import { sql, type RawBuilder } from 'kysely';
 import { organisationId } from '#libs/http/caller.ts';
 
 /**
- * For a kind that belongs to workspaces: the organisation also has records, which workspaces can see and organisation
- * keys can change.
+ * For a kind that belongs to workspaces: the organisation also has records, which workspaces can see and organisation keys
+ * can change.
  */
 export type Shared = {
   /** Which of the organisation's records a workspace sees, as a condition on rows of `resource`. Default: all. */
   with?(workspaceId: string): RawBuilder<unknown>;
   /**
-   * Without `workspace_id`, callers that act for the organisation see the records of all workspaces and create records
-   * of the organisation. If this is not set, they create those with `organisation_id`.
+   * Without `workspace_id`, callers that act for the organisation see the records of all workspaces and create records of
+   * the organisation. If this is not set, they create those with `organisation_id`.
    */
   isDefault?: boolean;
 };
@@ -21,8 +21,8 @@ type Owned = { owner?: 'workspace' | 'organisation' | 'itself'; shared?: Shared 
 export const isOfWorkspace = ({ owner = 'workspace' }: Owned): boolean => owner === 'workspace';
 
 /**
- * An SQL condition for the records that a workspace sees: its own, and the organisation's if the kind has shared ones.
- * null: all.
+ * An SQL condition for the records that a workspace sees: its own, and the organisation's if the kind has shared ones. null:
+ * all.
  */
 export function ownedBy({ shared }: Owned, workspaceId: string | null): RawBuilder<unknown> {
   if (workspaceId === null) return sql`true`;

@@ -6,8 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { looksLikeId } from '#libs/kernel/ids.ts';
 
 /**
- * A record is addressed by its slug, which is given or derived from `name`, or by its ID. Kinds without slugs have only
- * IDs.
+ * A record is addressed by its slug, which is given or derived from `name`, or by its ID. Kinds without slugs have only IDs.
  */
 export type Slugs = {
   /** Kinds that share their slugs, including this one; the first one names the lock. Default: only this one. */
@@ -20,9 +19,7 @@ export type Slugs = {
 
 export const slugErrors = { slug_taken: 'another record has this slug' };
 
-/**
- * The lock for a workspace's slugs of one kind. Slugs are unique, so commands that take one run one after the other.
- */
+/** The lock for a workspace's slugs of one kind. Slugs are unique, so commands that take one run one after the other. */
 export const slugLock = (workspaceId: string, kind: string): string => `${kind}_slugs:${workspaceId}`;
 
 type SlugPlace = {
@@ -48,8 +45,8 @@ export function slugPlace(
 }
 
 /**
- * Returns the wanted slug, or one derived from the name, that no active record of these kinds has and that does not
- * look like an ID. The caller must hold `slugLock`. Throws conflict (`slug_taken`) for a wanted slug that is taken, and
+ * Returns the wanted slug, or one derived from the name, that no active record of these kinds has and that does not look
+ * like an ID. The caller must hold `slugLock`. Throws conflict (`slug_taken`) for a wanted slug that is taken, and
  * invalid_request for one that looks like an ID.
  */
 export async function freeSlug(
@@ -82,8 +79,8 @@ export async function freeSlug(
 }
 
 /**
- * The candidates, best first. The last one is random, so that one of them is free. `fallback` is used for a name
- * without letters and digits.
+ * The candidates, best first. The last one is random, so that one of them is free. `fallback` is used for a name without
+ * letters and digits.
  */
 function slugCandidates(name: string, fallback: string): string[] {
   const base =

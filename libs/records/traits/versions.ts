@@ -191,8 +191,7 @@ export function versionViewOf(
 }
 
 /**
- * The schema of `versionViewOf`. Stored fields can differ in form from the request's fields, so it leaves their types
- * open.
+ * The schema of `versionViewOf`. Stored fields can differ in form from the request's fields, so it leaves their types open.
  */
 const versionSchemaOf = (
   kind: VersionedKind,
@@ -210,8 +209,8 @@ const versionSchemaOf = (
   });
 
 /**
- * The number of a version that a path names by number or by ID. Throws not_found for the ID of another record's
- * version, and invalid_request for anything else.
+ * The number of a version that a path names by number or by ID. Throws not_found for the ID of another record's version, and
+ * invalid_request for anything else.
  */
 export function versionNumber(
   kind: Pick<VersionedKind, 'noun' | 'names'>,

@@ -83,8 +83,6 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
 
 const isAnswered = ({ status }: Attempt): boolean => status !== null && status < 400;
 
-/**
- * Providers do not charge for errors, but they may charge for an answer that never arrived, or that the caller left.
- */
+/** Providers do not charge for errors, but they can charge for an answer that never arrived, or that the caller left. */
 const mayHaveCost = (attempt: Attempt, method: string): boolean =>
   method === 'POST' && (attempt.isLost === true || isAnswered(attempt));

@@ -10,8 +10,8 @@ const keptAtEachEnd = 12;
 const noticedWaitMs = 20;
 
 /**
- * Returns the steps of a call, in order, or null if they add nothing to the row: one attempt, made immediately and
- * answered, without guardrails. Of very many steps, only the first and the last ones are included.
+ * Returns the steps of a call, in order, or null if they add nothing to the row: one attempt, made immediately and answered,
+ * without guardrails. If there are very many steps, only the first and the last ones are included.
  */
 export function selectSteps(
   startedAtMs: number,

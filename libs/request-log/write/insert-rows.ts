@@ -8,10 +8,10 @@ import { logColumns, type LogRow } from '../row/log-entry.ts';
 export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
 
 /**
- * Like `createCopyRows`, but skips rows that already exist (after a lost answer to COMMIT): for all rows that may have
- * been written before. One statement with one JSON parameter for any number of rows, because COPY cannot skip rows.
- * Measured on two cores with 64 rows per statement and fsync on, in microseconds of processor time per row, here and in
- * Postgres: this 8.7 + 24.3, COPY 7.5 + 13.7. Of all ways to insert (`unnest` of arrays, VALUES), this one costs the
+ * Like `createCopyRows`, but skips rows that already exist (after a lost answer to COMMIT): for all rows that could have
+ * been written before. One statement with one JSON parameter for any number of rows, because COPY cannot skip rows. Measured
+ * on two cores with 64 rows per statement and fsync on, in microseconds of processor time per row, here and in Postgres:
+ * this 8.7 + 24.3, COPY 7.5 + 13.7. Compared with other ways to insert (`unnest` of arrays, VALUES), this one costs the
  * event loop least.
  */
 export function createInsertRows(db: Kysely<Database>, processId: string): WriteRows {

@@ -88,7 +88,7 @@ export function createProcessRecord(deps: {
       currentDay = day;
       const name = utcDay(recordedAtMs);
       if (!firstSequences.has(name)) firstSequences.set(name, sequence);
-      // At once: were the process killed before the next beat, nobody would know where the day began.
+      // Run immediately: if the process were killed before the next beat, the start of the day would be unknown.
       void heartbeat.wake();
     },
     async start() {
@@ -97,7 +97,7 @@ export function createProcessRecord(deps: {
     },
     async finish(deadline) {
       void heartbeat.stop();
-      if (deadline.aborted) return; // the writer has told which rows are lost
+      if (deadline.aborted) return; // the writer has reported which rows are lost
       const waited = new AbortController();
       const timeout = setTimeout(() => waited.abort(), finishWaitMs);
       const end = AbortSignal.any([deadline, waited.signal]);

@@ -41,7 +41,8 @@ export async function recoverRows(options: {
     if (processId === undefined || processId === options.processId || !(await isAbandoned(file, nowMs))) continue;
     const insertRows = createInsertRows(db, processId);
     const writer = createGroupWriter({
-      // Some may be in the database: the process may have been killed after writing them and before removing them here.
+      // Some can already be in the database: the process could have been killed after writing them and before removing them
+      // here.
       copyRows: (group) => insertRows(group.flatMap((seals) => seals.rows())),
       insertRows,
       ensurePartition,

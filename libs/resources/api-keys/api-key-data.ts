@@ -66,9 +66,8 @@ export function worksStill(data: ApiKeyData, digest: string, nowMs: number): boo
 }
 
 /**
- * A condition on rows of `resource`: API keys that a principal created or rotated, or that were created or rotated with
- * one of these keys, and so on. Keys that a person creates with a service key do not otherwise carry that person's
- * name.
+ * A condition on rows of `resource`: API keys that a principal created or rotated, or that were created or rotated with one
+ * of these keys, and so on. Keys that a person creates with a service key do not otherwise carry that person's name.
  */
 export const isMadeBy = (principalId: string): RawBuilder<unknown> => sql`id <> ${principalId} and id in (
   with recursive maker as (

@@ -15,9 +15,7 @@ import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from '#libs/records/resource-row.ts';
 
 const dayMs = 86_400_000;
-/**
- * Applies if neither the request nor the key's policy sets a period: a working day to deploy the new key everywhere.
- */
+/** Applies if neither the request nor the key's policy sets a period: a working day to deploy the new key everywhere. */
 const transitionMsDefault = dayMs;
 /**
  * How many replaced keys can work in addition to the newest one. Each was promised its time, so a further rotation is
@@ -32,9 +30,7 @@ type WantedPolicy = {
   key_transition_period_ms?: number | undefined;
 };
 
-/**
- * The rotation policy to store. Throws invalid_request for a next rotation in the past, unless it was stored before.
- */
+/** The rotation policy to store. Throws invalid_request for a next rotation in the past, unless it was stored before. */
 export function readRotationPolicy(wanted: WantedPolicy | null, before: Policy | null, now: Date): Policy | null {
   if (wanted === null) return null;
   const { rotation_period: period = null, next_rotation_at: at, key_transition_period_ms: transitionMs } = wanted;
@@ -67,8 +63,8 @@ export function keyTransitionEnd({ previous = [] }: ApiKeyData, nowMs: number): 
 
 /**
  * Returns the event that replaces a key, the digests of its previous values, and the time when the last of them stops
- * working. `isEnded`: none of them works. Throws forbidden as for a new key, and conflict if too many replaced keys
- * would still work.
+ * working. `isEnded`: none of them works. Throws forbidden as for a new key, and conflict if too many replaced keys would
+ * still work.
  */
 function rotate(
   { id, data }: ResourceRow<ApiKeyData>,

@@ -31,8 +31,8 @@ export type RequestRefused = {
 };
 
 /**
- * The keys that clients send to the gateway. A key has at most the rights of the key that creates it, and its value is
- * shown once. Deleting a key revokes it.
+ * The keys that clients send to the gateway. A key has at most the rights of the key that creates it, and its value is shown
+ * once. Deleting a key revokes it.
  */
 export const apiKeyKind = defineKind<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
   noun: 'api_key',
@@ -191,8 +191,8 @@ function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Princip
 const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
 
 /**
- * `sub-type`: clients send it back in this spelling. `scopes` is required, so that a client that omits it does not
- * create a key with all rights.
+ * `sub-type`: clients send it back in this spelling. `scopes` is required, so that a client that omits it does not create a
+ * key with all rights.
  */
 const TypedBody = z.strictObject({
   ...fieldsOfBody,

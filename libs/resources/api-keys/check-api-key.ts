@@ -27,8 +27,7 @@ import { storedLimits } from '#libs/resources/limits/own-limits.ts';
 type Input = Partial<z.output<z.ZodObject<typeof apiKeyFields>>> & { reset_usage?: boolean };
 
 /**
- * Returns the data to store for a new or changed key. Throws GatewayError, such as forbidden for rights beyond the
- * caller's.
+ * Returns the data to store for a new or changed key. Throws GatewayError, such as forbidden for rights beyond the caller's.
  */
 export const checkApiKey = (input: Input, context: CheckContext<ApiKeyData>): Promise<Checked<ApiKeyData>> =>
   context.row === null ? checkNew(input, context) : checkChange(input, context.row, context);
@@ -113,9 +112,7 @@ function readSettings(input: Input, before: ApiKeyData | null, now: Date): Parti
   return settings;
 }
 
-/**
- * A default config must exist; otherwise, the key would refuse every request later. Omitted members keep their values.
- */
+/** A default config must exist; otherwise, the key would refuse every request later. Omitted members keep their values. */
 async function readDefaults(
   wanted: Input['defaults'],
   before: ApiKeyDefaults,
@@ -152,8 +149,7 @@ async function configIdOf(name: string, { unit, workspaceId }: CheckContext<ApiK
 }
 
 /**
- * The user of a key of type workspace-user: the given one, or the creator of the key. Throws not_found for an unknown
- * user.
+ * The user of a key of type workspace-user: the given one, or the creator of the key. Throws not_found for an unknown user.
  */
 async function readUser(
   { type, user_id: given }: Input,

@@ -4,8 +4,8 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import { organisationId } from '#libs/http/caller.ts';
 
 /**
- * Returns, by ID, the names of these API keys of a workspace (null: of any), and the e-mail addresses of users who
- * signed in by token. Includes deleted ones, but not organisation keys.
+ * Returns, by ID, the names of these API keys of a workspace (null: of any), and the e-mail addresses of users who signed in
+ * by token. Includes deleted ones, but not organisation keys.
  */
 export async function namesOfKeys(
   db: Kysely<Database>,

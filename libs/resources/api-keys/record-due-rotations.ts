@@ -9,8 +9,8 @@ const keysMax = 500;
 const metadata = { actor: { type: 'system' as const, id: 'key rotation' } };
 
 /**
- * Records which keys should have been rotated by now, once for each date. It does not rotate them, because there would
- * be no one to show the new key to. Any number of processes can run this at the same time.
+ * Records which keys should have been rotated by now, once for each date. It does not rotate them, because there would be no
+ * one to show the new key to. Any number of processes can run this at the same time.
  */
 export async function recordDueRotations({
   db,

@@ -6,8 +6,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 
 /**
- * Refuses a caller whose key has a budget, rates or locked metadata, or is named by a policy: it could bypass these
- * with other keys, or by changing them. `what` completes the sentence "it cannot". Throws forbidden.
+ * Refuses a caller whose key has a budget, rates or locked metadata, or is named by a policy: it could bypass these with
+ * other keys, or by changing them. `what` completes the sentence "it cannot". Throws forbidden.
  */
 export async function refuseLimited(
   { unit, caller }: { unit: UnitOfWork; caller: Caller },

@@ -33,8 +33,8 @@ import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
 type Input = Partial<z.output<z.ZodObject<typeof integrationFields>>>;
 
 /**
- * A provider credential that is stored once for the organisation (or for one workspace) and shared with workspaces,
- * together with the models that can be called with it. A workspace uses it through a provider
+ * A provider credential that is stored once for the organisation (or for one workspace) and shared with workspaces, together
+ * with the models that can be called with it. A workspace uses it through a provider
  * (libs/resources/integrations/providers.ts).
  */
 export const integrationKind = defineKind<typeof integrationFields, IntegrationData, LiveIntegration>({

@@ -55,9 +55,7 @@ export const providerIdPrefix = 'pro_';
 
 type Input = Partial<z.output<z.ZodObject<typeof providerFields>>> & { reset_usage?: boolean };
 
-/**
- * A workspace's use of an integration, under a slug. Calls can name a provider wherever they can name a virtual key.
- */
+/** A workspace's use of an integration, under a slug. Calls can name a provider wherever they can name a virtual key. */
 export const providerKind = defineKind<typeof providerFields, ProviderData, LiveProvider>({
   noun: 'provider',
   idPrefix: providerIdPrefix,
@@ -143,9 +141,7 @@ function rulesOf(row: ResourceRow<ProviderData>): LimitRule[] {
   return rulesOfRow(row, { noun: 'provider', label: `the provider '${row.slug ?? row.id}'`, of: 'credential' });
 }
 
-/**
- * Returns the providers that cannot be called because of their integration, each with the error code for such calls.
- */
+/** Returns the providers that cannot be called because of their integration, each with the error code for such calls. */
 async function blockedProviders(
   db: KindDeps['db'],
   rows: readonly ResourceRow<ProviderData>[],
@@ -191,10 +187,9 @@ async function integrationOf(
 }
 
 /**
- * Adds the provider that a workspace gets with an integration, unless the workspace already has a provider for it. `id`
- * is the ID of the new provider. Without a wanted slug, it gets one derived from `name`, by default the slug of the
- * integration. The caller must hold the lock for the workspace's credential slugs. Throws conflict for a slug that is
- * taken.
+ * Adds the provider that a workspace gets with an integration, unless the workspace already has a provider for it. `id` is
+ * the ID of the new provider. Without a wanted slug, it gets one derived from `name`, by default the slug of the
+ * integration. The caller must hold the lock for the workspace's credential slugs. Throws conflict for a slug that is taken.
  */
 export async function addDefaultProvider(
   unit: UnitOfWork,
@@ -216,16 +211,14 @@ export async function addDefaultProvider(
 }
 
 /**
- * Held while integrations are changed and workspaces are created. If an integration is shared with all workspaces while
- * a workspace is being created, one of the two operations therefore sees the other's result.
+ * Held while integrations are changed and workspaces are created. If an integration is shared with all workspaces while a
+ * workspace is being created, one of the two operations therefore sees the other's result.
  */
 export const sharingLock = 'integration_sharing';
 
 const firstProvidersMax = 100;
 
-/**
- * Gives a new workspace providers for the integrations that are shared with all workspaces; at most for the 100 oldest.
- */
+/** Gives a new workspace providers for the integrations that are shared with all workspaces; at most for the 100 oldest. */
 export const firstProviders: FollowUp<object, unknown> = {
   streams: (_input, _deps, workspaceId) => [
     sharingLock,
@@ -241,8 +234,7 @@ export const firstProviders: FollowUp<object, unknown> = {
     const ids = locked.filter((stream) => stream.startsWith(providerIdPrefix));
     for (const [index, integration] of rows.entries()) {
       const id = ids[index];
-      // If two integrations want the same slug, one of them gets another slug, so that the workspace can still be
-      // created.
+      // If two integrations want the same slug, one of them gets another slug, so that the workspace can still be created.
       const name = integration.data.global_workspace_access?.default_provider_slug;
       if (id !== undefined)
         await addDefaultProvider(unit, id, { integration, slug: undefined, name, workspaceId: row.id });
@@ -251,8 +243,8 @@ export const firstProviders: FollowUp<object, unknown> = {
 };
 
 /**
- * Like `addDefaultProvider`, for several workspaces, each in its own transaction: a repeated call continues where the
- * last one stopped.
+ * Like `addDefaultProvider`, for several workspaces, each in its own transaction: a repeated call continues where the last
+ * one stopped.
  */
 export async function addDefaultProviders(
   { eventLog }: Pick<KindDeps, 'eventLog'>,

@@ -23,9 +23,7 @@ type LimitedData = {
   usage_reset_at?: string | undefined;
 };
 
-/**
- * The budget and the rates of the record itself. `of`: which calls count; `label`: the name of the record in messages.
- */
+/** The budget and the rates of the record itself. `of`: which calls count; `label`: the name of the record in messages. */
 export const rulesOfRow = (
   { id, workspace_id: workspaceId, data, created_at: createdAt }: ResourceRow<LimitedData>,
   { noun, label, of }: { noun: string; label: string; of: 'api_key' | 'credential' },
@@ -60,8 +58,7 @@ export function shownLimits(limits: Budgets | null | undefined, createdAt: Date,
 }
 
 /**
- * Budgets in their stored form: without the next reset, which is computed but which clients send back from earlier
- * answers.
+ * Budgets in their stored form: without the next reset, which is computed but which clients send back from earlier answers.
  */
 export function storedLimits<Limits extends Budgets | null | undefined>(limits: Limits): Limits {
   if (limits === null || limits === undefined) return limits;

@@ -9,7 +9,7 @@ type RateLimitPolicyData = PolicyData & RateLimit;
 
 const noun = 'rate_limit_policy';
 
-/** A rate for the calls of a workspace that meet its conditions. */
+/** A rate limit for the calls of a workspace that meet its conditions. */
 export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, RateLimitPolicyData, null>({
   noun,
   idPrefix: 'policy_',

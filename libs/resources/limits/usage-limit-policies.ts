@@ -31,9 +31,7 @@ const usageMapMax = 1_000;
 
 const usageLimitPolicyNoun = 'usage_limit_policy';
 
-/**
- * A budget for the calls of a workspace that meet its conditions. Its counters are not stored as events (libs/limits).
- */
+/** A budget for the calls of a workspace that meet its conditions. Its counters are not stored as events (libs/limits). */
 export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, UsageLimitPolicyData, null>({
   noun: usageLimitPolicyNoun,
   idPrefix: 'policy_',

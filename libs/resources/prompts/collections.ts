@@ -23,8 +23,8 @@ const idPrefix = 'col_';
 const metadata: EventMetadata = { actor: { type: 'system', id: 'collections' } };
 
 /**
- * Folders for prompts and partials. Each workspace has a default collection from the start. Only empty collections can
- * be deleted.
+ * Folders for prompts and partials. Each workspace has a default collection from the start. Only empty collections can be
+ * deleted.
  */
 export const collectionKind = defineKind<typeof collectionFields, CollectionData>({
   noun: 'collection',
@@ -134,8 +134,8 @@ async function defaultCollection(db: Kysely<Database>, workspaceId: string): Pro
 }
 
 /**
- * The ID of the collection for a prompt or partial, by ID or slug; without a name, the default collection. The caller
- * must hold `collectionLock`. Throws invalid_request.
+ * The ID of the collection for a prompt or partial, by ID or slug; without a name, the default collection. The caller must
+ * hold `collectionLock`. Throws invalid_request.
  */
 export async function collectionOf(
   context: Pick<CheckContext<never>, 'unit' | 'workspaceId'>,

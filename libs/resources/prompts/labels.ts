@@ -72,8 +72,8 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
 });
 
 /**
- * The ID of the label with this name or ID; a workspace's own label takes precedence over a universal one. Null if
- * there is none.
+ * The ID of the label with this name or ID; a workspace's own label takes precedence over a universal one. Null if there is
+ * none.
  */
 export async function findLabel(db: Kysely<Database>, workspaceId: string, name: string): Promise<string | null> {
   const id = idOfName('label', name, ofWorkspaceOrShared(workspaceId), { alias: sql`data ->> 'name'` });

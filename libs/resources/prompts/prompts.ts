@@ -85,8 +85,8 @@ const ownMembers: readonly string[] = ['messages', 'prompt', 'stream', 'stream_o
 type PromptInput = Partial<z.output<z.ZodObject<typeof promptFields & typeof promptUpdateFields>>>;
 
 /**
- * A template together with its request. A change creates a version, which is used once it is published, or when a call
- * asks for `slug@version`. libs/stored-prompts/prompts.ts renders it.
+ * A template together with its request. A change creates a version, which is used once it is published, or when a call asks
+ * for `slug@version`. libs/stored-prompts/prompts.ts renders it.
  */
 export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt>({
   noun: 'prompt',
@@ -267,8 +267,8 @@ function versionOf(input: PromptInput, isNew: boolean): Partial<PromptVersion> {
 
 /**
  * Returns a new version in its stored form, and its secrets (members of parameters and tools whose names mark them as
- * secret). These include the secrets of members that stay as they are in the newest version. The secrets are absent if
- * there are none, and if they do not change.
+ * secret). These include the secrets of members that stay as they are in the newest version. The secrets are absent if there
+ * are none, and if they do not change.
  */
 async function withoutSecrets(
   version: Partial<PromptVersion>,

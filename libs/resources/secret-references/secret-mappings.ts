@@ -15,10 +15,10 @@ type FoundReference = Pick<LiveSecretReference, 'id' | 'slug' | 'ownerId' | 'key
 type Given = z.output<ReturnType<typeof secretMappings>>;
 
 /**
- * The mappings of a request in their stored form; undefined if the request has none. `ownerId`: the workspace that owns
- * the credential, or the organisation. The references cannot be deleted until the transaction ends. Throws
- * invalid_request for a field that cannot be mapped or is mapped twice, and for a reference that the owner cannot map;
- * forbidden for a member of the secret that the organisation does not share.
+ * The mappings of a request in their stored form; undefined if the request has none. `ownerId`: the workspace that owns the
+ * credential, or the organisation. The references cannot be deleted until the transaction ends. Throws invalid_request for a
+ * field that cannot be mapped or is mapped twice, and for a reference that the owner cannot map; forbidden for a member of
+ * the secret that the organisation does not share.
  */
 export async function checkMappings(
   { tx }: Pick<UnitOfWork, 'tx'>,
@@ -67,9 +67,8 @@ async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string
 }
 
 /**
- * Throws forbidden if a workspace would send a secret of the organisation to a host that its reference does not name.
- * The provider's own address (`customHost` null) does not have to be named. A workspace can send its own references
- * anywhere.
+ * Throws forbidden if a workspace would send a secret of the organisation to a host that its reference does not name. The
+ * provider's own address (`customHost` null) does not have to be named. A workspace can send its own references anywhere.
  */
 export async function refuseOtherHosts(
   { tx }: Pick<UnitOfWork, 'tx'>,

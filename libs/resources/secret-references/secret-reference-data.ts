@@ -11,8 +11,7 @@ export type SecretReferenceData = Authors & {
   secret_path: string;
   secret_key: string | null;
   /**
-   * Further members of the secret that workspaces can use from a reference of the organisation. Absent if there are
-   * none.
+   * Further members of the secret that workspaces can use from a reference of the organisation. Absent if there are none.
    */
   allowed_secret_keys?: string[];
   allow_all_workspaces: boolean;

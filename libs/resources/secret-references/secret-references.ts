@@ -29,9 +29,8 @@ type Context = CheckContext<SecretReferenceData>;
 const mask = '********';
 
 /**
- * Points to a secret outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials map
- * fields to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never
- * stored.
+ * Points to a secret outside of Sluice: in a secret manager, or in a variable or file of the server. Credentials map fields
+ * to it (libs/resources/secret-references/secret-mappings.ts). The secret itself is fetched for calls and never stored.
  */
 export const secretReferenceKind = defineKind<typeof secretReferenceFields, SecretReferenceData, LiveSecretReference>({
   noun: 'secret_reference',
@@ -160,8 +159,7 @@ async function refuseTooMany({ unit, workspaceId }: Context): Promise<void> {
 }
 
 /**
- * Variables, files and the service account belong to the server, so workspaces cannot choose which of their secrets to
- * use.
+ * Variables, files and the service account belong to the server, so workspaces cannot choose which of their secrets to use.
  */
 function refuseServerSecrets(
   { manager_type: managerType, auth_config: auth }: Partial<SecretReferenceData>,
@@ -196,8 +194,8 @@ async function checkAuth(input: Input, context: Context): Promise<Checked<Secret
 }
 
 /**
- * Splits an `auth_config` into members that can be shown and members that are encrypted. A secret that a change omits
- * is kept, unless the change would send it to another server. Throws invalid_request.
+ * Splits an `auth_config` into members that can be shown and members that are encrypted. A secret that a change omits is
+ * kept, unless the change would send it to another server. Throws invalid_request.
  */
 async function checkAuthConfig(
   managerType: ManagerType,

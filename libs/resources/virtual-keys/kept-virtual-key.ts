@@ -17,8 +17,8 @@ const idPrefix = 'vk_';
 
 /**
  * Maintains a virtual key for a server whose address can change: creates it if it does not exist, and updates it if its
- * address differs. A key with that slug for another provider belongs to a user and is not touched. Any number of
- * processes can run this at the same time.
+ * address differs. A key with that slug for another provider belongs to a user and is not touched. Any number of processes
+ * can run this at the same time.
  */
 export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: KeptVirtualKey): Promise<void> {
   const { slug, provider } = kept;
@@ -49,9 +49,7 @@ export async function keepVirtualKey(deps: Deps, workspaceId: string, kept: Kept
   });
 }
 
-/**
- * Like `keepVirtualKey`, for the other workspaces: updates the virtual keys that `firstVirtualKey` created for them.
- */
+/** Like `keepVirtualKey`, for the other workspaces: updates the virtual keys that `firstVirtualKey` created for them. */
 export async function keepVirtualKeys(deps: Deps, kept: KeptVirtualKey): Promise<void> {
   const { rows } = await sql<{ workspace_id: string }>`
     select workspace_id from resource where kind = 'virtual_key' and deleted_at is null and slug = ${kept.slug}

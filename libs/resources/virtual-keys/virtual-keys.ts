@@ -36,9 +36,9 @@ type Input = Partial<z.output<z.ZodObject<typeof virtualKeyFields>>> & { reset_u
 type Context = CheckContext<VirtualKeyData>;
 
 /**
- * A provider credential under a slug, with the provider's settings and address. The provider and the slug never change.
- * An expired key stays in the snapshot, so that its users get an error that says so. A deleted key is removed together
- * with its credential.
+ * A provider credential under a slug, with the provider's settings and address. The provider and the slug never change. An
+ * expired key stays in the snapshot, so that its users get an error that says so. A deleted key is removed together with its
+ * credential.
  */
 export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData, LiveCredential>({
   noun: 'virtual_key',
@@ -124,8 +124,8 @@ function rulesOf(row: ResourceRow<VirtualKeyData>): LimitRule[] {
 }
 
 /**
- * The active virtual keys and providers of a workspace by slug, as they are now in the database. The slugs of deleted
- * ones can be used again.
+ * The active virtual keys and providers of a workspace by slug, as they are now in the database. The slugs of deleted ones
+ * can be used again.
  */
 export async function listActiveCredentials(
   db: Kysely<Database>,

@@ -101,7 +101,7 @@ function finishesInTime(schema: object, text: string, timeoutMs: number): boolea
     const compilers = compilersFor(text);
     const before = process.threadCpuUsage();
     if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
-    shared = undefined; // It may be in an inconsistent state.
+    shared = undefined; // It could be in an inconsistent state.
     const { user, system } = process.threadCpuUsage(before);
     if ((user + system) / 1_000 >= timeoutMs / 2) return false;
   }

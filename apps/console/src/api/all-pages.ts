@@ -4,8 +4,8 @@ type Page<Row> = { data: Row[]; has_more: boolean; last_id: string | null; total
 const pagesMax = 10;
 
 /**
- * Reads a list of records to its end, page by page, up to 1,000 of them: if only the first page were read, the other
- * records would seem not to exist. `total` is the number of records, including those that were not read.
+ * Reads a list of records to its end, page by page, up to 1,000 of them: if only the first page were read, the other records
+ * would seem not to exist. `total` is the number of records, including those that were not read.
  */
 export async function allPages<Row>(
   read: (query: { limit: number; after?: string }) => Promise<Page<Row>>,

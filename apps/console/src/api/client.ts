@@ -5,8 +5,8 @@ import type { paths } from '../../generated/api.ts';
 const answerMs = 20_000;
 
 /**
- * Stops reading if no answer begins in time, for example because the server is frozen. Changes are not aborted, because
- * the server could already have applied them.
+ * Stops reading if no answer begins in time, for example because the server is frozen. Changes are not aborted, because the
+ * server could already have applied them.
  */
 async function fetchInTime(request: Request): Promise<Response> {
   if (request.method !== 'GET') return await fetch(request);

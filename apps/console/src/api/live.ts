@@ -11,8 +11,8 @@ const refreshMs = 700;
 const retryMs = 2_000;
 
 /**
- * The server sends a heartbeat every two seconds, so a stream that is silent for this long is lost, even if the browser
- * does not notice it.
+ * The server sends a heartbeat every two seconds, so a stream that is silent for this long is lost, even if the browser does
+ * not notice it.
  */
 const silenceMs = 6_000;
 
@@ -35,9 +35,9 @@ export const useLiveState = (): LiveState =>
   );
 
 /**
- * Follows changes and refreshes the data that the pages show. The first element of a query's key is the noun of the
- * events that change it (`batch`, `config`; `calls` for the request log); the second one is `list`, or the ID of one
- * record. Reconnects automatically and then refreshes all data. Returns a function that stops it.
+ * Follows changes and refreshes the data that the pages show. The first element of a query's key is the noun of the events
+ * that change it (`batch`, `config`; `calls` for the request log); the second one is `list`, or the ID of one record.
+ * Reconnects automatically and then refreshes all data. Returns a function that stops it.
  */
 export function followChanges(queries: QueryClient): () => void {
   const changed = new Map<string, Set<string>>();
@@ -45,8 +45,8 @@ export function followChanges(queries: QueryClient): () => void {
   let wasLost = false;
 
   /**
-   * Queries whose data changed while they were being read. They are read again afterwards: if a slow read were
-   * restarted, it would never end.
+   * Queries whose data changed while they were being read. They are read again afterwards: if a slow read were restarted, it
+   * would never end.
    */
   const late = new Set<Query>();
 

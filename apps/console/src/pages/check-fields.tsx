@@ -174,8 +174,8 @@ function Field({ name, parameter, isRequired, value, onChange }: FieldProps) {
       </label>
     );
   }
-  // Objects, and values that can have one of several types, are edited as JSON. While the text is not valid JSON, it is
-  // kept so that the user can continue to type.
+  // Objects, and values that can have one of several types, are edited as JSON. While the text is not valid JSON, it is kept
+  // so that the user can continue to type.
   return (
     <label>
       {label}

@@ -18,9 +18,8 @@ const linesAtOnce = 2_000;
 const pause = (): Promise<void> => new Promise((resolve) => void setTimeout(resolve));
 
 /**
- * Reads an input file of any size piece by piece and checks each line as far as possible without the server: that it is
- * a JSON object with a unique ID, and that all lines name the same endpoint. `onProgress` gets the fraction that was
- * read.
+ * Reads an input file of any size piece by piece and checks each line as far as possible without the server: that it is a
+ * JSON object with a unique ID, and that all lines name the same endpoint. `onProgress` gets the fraction that was read.
  */
 export async function checkLines(file: Blob, onProgress: (share: number) => void): Promise<FileCheck> {
   const problems: LineProblem[] = [];

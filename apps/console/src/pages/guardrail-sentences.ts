@@ -3,8 +3,8 @@ import { checks } from '../../generated/checks.ts';
 export type CheckDraft = { id: string; parameters: Record<string, unknown> };
 
 /**
- * Describes in words when a check fails. The API stores the condition that must hold, so each entry is its opposite:
- * the parameters that make the check fail in that case.
+ * Describes in words when a check fails. The API stores the condition that must hold, so each entry is its opposite: the
+ * parameters that make the check fail in that case.
  */
 export type Condition = { check: string; parameters: Record<string, unknown>; text: string };
 

@@ -6,8 +6,8 @@ import icon from '../icon.svg';
 import { CopyButton, ErrorNote } from '../parts/basics.tsx';
 
 /**
- * The page of an invite's link, which does not require a session. Only submitting the form accepts the invite, because
- * mail programs open links too.
+ * The page of an invite's link, which does not require a session. Only submitting the form accepts the invite, because mail
+ * programs open links too.
  */
 export function Invite() {
   // The token is in the fragment, so that no server logs it.

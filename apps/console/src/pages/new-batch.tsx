@@ -350,8 +350,8 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
 }
 
 /**
- * Uploads a file for a batch; `onShare` gets the fraction that was sent. Uses XMLHttpRequest, because fetch does not
- * report it.
+ * Uploads a file for a batch; `onShare` gets the fraction that was sent. Uses XMLHttpRequest, because fetch does not report
+ * it.
  */
 function upload(file: File, idempotencyKey: string, onShare: (share: number) => void): Promise<FileObject> {
   const form = new FormData();

@@ -15,8 +15,8 @@ type Call = {
   prompt: string;
   tokens: string;
   /**
-   * The whole body as JSON, without its model: for tools, images and long conversations. null: the body is built from
-   * the fields.
+   * The whole body as JSON, without its model: for tools, images and long conversations. null: the body is built from the
+   * fields.
    */
   body: string | null;
 };
@@ -30,9 +30,7 @@ const blank: Call = {
   body: null,
 };
 
-/**
- * A streamed chat with any target; two targets answer side by side. `from` in the address: a recorded call to repeat.
- */
+/** A streamed chat with any target; two targets answer side by side. `from` in the address: a recorded call to repeat. */
 export function Playground() {
   const { from } = useSearch({ strict: false }) as { from?: string };
   const log = useQuery({

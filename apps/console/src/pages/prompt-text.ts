@@ -2,8 +2,8 @@
 export type Message = { role: string; content: string };
 
 /**
- * The template of a prompt as messages, if it is a list of messages with text. Null for other templates, such as
- * completions or messages with images, which are edited in their stored form.
+ * The template of a prompt as messages, if it is a list of messages with text. Null for other templates, such as completions
+ * or messages with images, which are edited in their stored form.
  */
 export function toMessages(template: string): Message[] | null {
   try {
@@ -30,8 +30,8 @@ export function readable(template: string): string {
 }
 
 /**
- * The names of variables in a template, in order: those of `{{name}}` and sections, and `a` for `{{a.b}}`. Partials are
- * not included.
+ * The names of variables in a template, in order: those of `{{name}}` and sections, and `a` for `{{a.b}}`. Partials are not
+ * included.
  */
 export function variablesOf(template: string): string[] {
   const found = [...template.matchAll(/\{\{\{?[#^&]?\s*([\w-]+)(?:\.[\w-]+)*\s*\}?\}\}/g)].map(([, name = '']) => name);

@@ -3,8 +3,8 @@ import { useState, type FormEvent, type ReactNode } from 'react';
 import { Code, Dialog, ErrorNote } from './basics.tsx';
 
 /**
- * A change of records. Afterwards, all data about records with these nouns is read again: events report the same change
- * a moment later, but not to a key that cannot read them.
+ * A change of records. Afterwards, all data about records with these nouns is read again: events report the same change a
+ * moment later, but not to a key that cannot read them.
  */
 export function useChange<Input, Result>(
   nouns: readonly string[],

@@ -7,8 +7,8 @@ export type Series = { label: string; values: (number | null)[]; color: `--${str
 const themeColor = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
- * A graph over time. `times` are Unix seconds. `summary` describes the graph in words for screen readers. uPlot draws
- * 10,000 points in a millisecond and is 20 KB.
+ * A graph over time. `times` are Unix seconds. `summary` describes the graph in words for screen readers. uPlot draws 10,000
+ * points in a millisecond and is 20 KB.
  */
 export function Chart({
   times,

@@ -20,10 +20,7 @@ export type KnownValues = Readonly<Record<string, readonly string[]>>;
 
 type Node = ReturnType<ReturnType<typeof syntaxTree>['resolveInner']>;
 
-/**
- * The possible completions at the cursor: names of members that are not set yet, or values of the member. null:
- * unknown.
- */
+/** The possible completions at the cursor: names of members that are not set yet, or values of the member. null: unknown. */
 export function completeJson(
   { state, pos, explicit }: Pick<CompletionContext, 'state' | 'pos' | 'explicit'>,
   schema: JsonSchema,
@@ -68,8 +65,7 @@ export function completeJson(
 }
 
 /**
- * The position of the value at the cursor; null if the cursor is at a name. `member`: the name that the value belongs
- * to.
+ * The position of the value at the cursor; null if the cursor is at a name. `member`: the name that the value belongs to.
  */
 function valueAt(node: Node, state: EditorState, pos: number): { path: string[]; member: string | null } | null {
   for (let each: Node | null = node; each !== null; each = each.parent) {

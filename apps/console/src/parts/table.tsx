@@ -7,9 +7,7 @@ export type Column<Row> = {
   cell: (row: Row) => ReactNode;
   /** Numbers are right-aligned, so that their digits line up. */
   isNumber?: boolean;
-  /**
-   * Names that people and programs choose can have hundreds of characters without a space, so they can wrap anywhere.
-   */
+  /** Names that people and programs choose can have hundreds of characters without a space, so they can wrap anywhere. */
   isLong?: boolean;
 };
 
@@ -44,8 +42,8 @@ export function DataTable<Row>({ label, columns, rows, keyOf, chosen }: Props<Ro
 const glanceRows = 20;
 
 /**
- * A table of all records of one kind. A long table has its own scroll bar and a search, which uses the text that
- * `textOf` returns for each row.
+ * A table of all records of one kind. A long table has its own scroll bar and a search, which uses the text that `textOf`
+ * returns for each row.
  */
 export function RecordTable<Row>({
   textOf,
@@ -84,8 +82,8 @@ export function RecordTable<Row>({
 const rowPixels = 36;
 
 /**
- * A table of any length that renders only the visible rows. `onEnd` is called when the user gets near the last loaded
- * row, to read the next page. Rows differ in height, so they are measured.
+ * A table of any length that renders only the visible rows. `onEnd` is called when the user gets near the last loaded row,
+ * to read the next page. Rows differ in height, so they are measured.
  */
 export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: Props<Row> & { onEnd?: () => void }) {
   const box = useRef<HTMLDivElement>(null);

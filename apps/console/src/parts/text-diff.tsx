@@ -1,9 +1,6 @@
 import { diffLines } from 'diff';
 
-/**
- * The changes between two texts, line by line, with signs before the lines so that they can be read without the
- * colours.
- */
+/** The changes between two texts, line by line, with signs before the lines so that they can be read without the colours. */
 export function TextDiff({ before, after, label }: { before: string; after: string; label: string }) {
   const parts = diffLines(before, after);
   const isSame = parts.every(({ added, removed }) => !added && !removed);

@@ -2,8 +2,8 @@ import { hashText } from '../../model/hash.ts';
 import { Refusal, type Call, type Received } from '../wire-format.ts';
 
 /**
- * A call without a model's answer. The given name selects faults and latency. `act` runs only when the call is
- * answered, so that a rejected attempt does not change anything. `act` can throw Refusal.
+ * A call without a model's answer. The given name selects faults and latency. `act` runs only when the call is answered, so
+ * that a rejected attempt does not change anything. `act` can throw Refusal.
  */
 export function action(received: Received, name: string, act: () => unknown): Call {
   return {

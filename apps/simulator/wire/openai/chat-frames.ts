@@ -18,8 +18,8 @@ import {
 const padding = 'Qup1BsQ3xV7mKd0aZrT9LwYc';
 
 /**
- * The events of a streamed chat answer: for every choice a role chunk, its deltas and a finish chunk, alternating
- * between choices; then usage, if requested, and [DONE]. `extra` is added to the first chunk.
+ * The events of a streamed chat answer: for every choice a role chunk, its deltas and a finish chunk, alternating between
+ * choices; then usage, if requested, and [DONE]. `extra` is added to the first chunk.
  */
 export function* chatFrames(
   request: ChatRequest,

@@ -15,9 +15,7 @@ export function missing(param: string): never {
   return refuse(`Missing required parameter: '${param}'.`, param, 'missing_required_parameter');
 }
 
-/**
- * Rejects a value of the wrong JSON type; `expected` includes its article, as in "a string" or "an array of objects".
- */
+/** Rejects a value of the wrong JSON type; `expected` includes its article, as in "a string" or "an array of objects". */
 export function wrongType(param: string, expected: string, value: unknown): never {
   return refuse(
     `Invalid type for '${param}': expected ${expected}, but got ${kindOf(value)} instead.`,

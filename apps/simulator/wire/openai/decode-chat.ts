@@ -35,8 +35,8 @@ export type ChatRequest = {
 };
 
 const roles = ['system', 'assistant', 'user', 'function', 'tool', 'developer'];
-// The tokens that OpenAI adds for each message and for the conversation when it counts a prompt, and the price of a
-// small image.
+// The tokens that OpenAI adds for each message and for the conversation when it counts a prompt, and the price of a small
+// image.
 const tokensPerMessage = 3;
 const tokensPerConversation = 3;
 const tokensPerMedia = 85;

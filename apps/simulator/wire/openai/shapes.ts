@@ -3,8 +3,8 @@ import { hexOf } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
 import { splitTokens } from '../../model/tokens.ts';
 
-// Like everything else, `created` is derived from the request, so that equal requests have answers with equal bytes. It
-// is in the year after this moment (2025-10-09T09:46:40Z), which is in the past for every real client.
+// Like everything else, `created` is derived from the request, so that equal requests have answers with equal bytes. It is
+// in the year after this moment (2025-10-09T09:46:40Z), which is in the past for every real client.
 const createdFrom = 1_760_000_000;
 const createdRange = 31_536_000;
 

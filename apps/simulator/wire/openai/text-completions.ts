@@ -26,8 +26,7 @@ type TextRequest = ReturnType<typeof decodeText>;
 type Choice = { prompt: string; generation: Generation };
 
 /**
- * POST /v1/completions. With n choices per prompt, the choices are numbered `prompt index × n + i`, as in the real
- * service.
+ * POST /v1/completions. With n choices per prompt, the choices are numbered `prompt index × n + i`, as in the real service.
  */
 export function textCall(received: Received): Call {
   const request = decodeText(received);

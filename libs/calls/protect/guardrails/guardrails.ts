@@ -42,9 +42,9 @@ export type HookResult = {
 export type GuardrailVerdict = { outcome: 'passed' | 'failed' | 'denied'; results: HookResult[] };
 
 /**
- * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not accept, a schema beyond
- * its limits, a webhook at a forbidden address. Call it when a config is stored or comes with a call. How large its
- * patterns may be is checked by the contract of configs.
+ * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not accept, a schema beyond its
+ * limits, a webhook at a forbidden address. Call it when a config is stored or comes with a call. The contract of configs
+ * checks the size of its patterns.
  */
 export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: readonly GuardrailEntry[]): void {
   for (const guardrail of guardrails) {

@@ -40,7 +40,7 @@ export type Lanes = {
   probe: (lane: Lane, permit: Permit) => Permit;
   /** Aborts when the credential changes. */
   changeOf: (credentialId: string) => AbortSignal;
-  /** The credential has changed: its rate-limit waits may be over, so each gets a probe immediately. */
+  /** The credential has changed: its rate-limit waits could be over, so each gets a probe immediately. */
   change: (credentialId: string) => void;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
 };

@@ -65,10 +65,7 @@ const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], until
 // must not fail because its clock is slightly fast.
 const earlyMsMax = 100;
 
-/**
- * Decides when a provider may be called: rate-limit waits, circuit breakers and bounded queues, by credential and
- * model.
- */
+/** Decides when a provider can be called: rate-limit waits, circuit breakers and bounded queues, by credential and model. */
 export function createTraffic(deps: Deps): Traffic {
   const { clock, wallClock = clock, random, sleep = realSleep } = deps;
   const { inFlightMax = Infinity, waitingMax = Infinity, waitMsMax = Infinity } = deps;

@@ -33,7 +33,7 @@ function repeats(text: string, secrets: readonly string[]): boolean {
   return false;
 }
 
-/** Returns the client's headers that this provider may see. */
+/** Returns the client's headers that this provider is allowed to see. */
 export function pickHeaders(
   headers: Readonly<Record<string, string>> | undefined,
   names: readonly string[],

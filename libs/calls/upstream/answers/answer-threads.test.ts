@@ -102,7 +102,7 @@ const answers: [string, object, Partial<ForwardRequest> & { text?: string }, Par
   ],
 ];
 
-/** The members in which two readings of one answer may differ: times and generated ids. */
+/** The members in which two readings of one answer can differ: times and generated IDs. */
 const comparable = (outcome: Outcome): object => {
   expect(outcome).toMatchObject({ kind: 'json', status: 200 });
   const { body, usage, model, finishReason } = outcome as JsonAnswer;

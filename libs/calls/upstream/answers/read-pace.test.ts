@@ -125,7 +125,7 @@ describe('a flood', () => {
     }
     const readMs = (flood.bytes() - burst) * floodCostMs;
     expect(readMs).toBeGreaterThan(900);
-    expect(readMs).toBeLessThan(1_200); // Of 10 s.
+    expect(readMs).toBeLessThan(1_200); // Within a period of 10 s.
   });
 
   test('of small events, whose bytes are passed on, gets no free time for arriving in small pieces', async () => {
@@ -240,7 +240,7 @@ describe('a flood', () => {
       vi.advanceTimersByTime(100);
       await someTurns(10);
     }
-    expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // Of 10 s.
+    expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // Within a period of 10 s.
   });
 
   test('does not include what the receiver does with a whole answer', async () => {

@@ -20,8 +20,8 @@ const contentTypes: Record<string, string> = {
 };
 
 /**
- * POST /v1/audio/speech: bytes derived from the request, in pieces. Their number depends on the input's length, unless
- * the model's name (`+3000000bytes`) or the header x-simulator-bytes sets it.
+ * POST /v1/audio/speech: bytes derived from the request, in pieces. Their number depends on the input's length, unless the
+ * model's name (`+3000000bytes`) or the header x-simulator-bytes sets it.
  */
 export function speechCall(received: Received): Call {
   const { json, headers } = received;

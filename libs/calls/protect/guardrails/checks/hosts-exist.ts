@@ -1,6 +1,6 @@
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
 
-/** How many names one check looks up, and how long all of them may take. */
+/** How many names one check looks up, and how long all of the lookups can take. */
 const namesMax = 50;
 const waitMs = 3_000;
 

@@ -100,7 +100,7 @@ async function orLeft(work: Promise<void>, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     await Promise.race([work, promise]);
   } finally {
-    work.catch(() => {}); // No caller may be waiting any more.
+    work.catch(() => {}); // There might not be a caller waiting any more.
     signal.removeEventListener('abort', left);
   }
 }
