@@ -118,7 +118,7 @@ export type ForwardRequest = {
   waitWithoutPermit?: WaitWithoutPermit;
 };
 
-/** What a call is waiting for. */
+/** The reason why a call is waiting. */
 export type Wait = {
   /**
    * `rate_limited`: the provider answered 429. `circuit_open`: its circuit is open. `provider_busy`: all permits of its

@@ -173,7 +173,7 @@ export const rotatedCredential = (label: string): GatewayError =>
 export const isOutage = (error: unknown): boolean =>
   isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
 
-/** What is retried: how it waits, and what its target is by then. */
+/** A call that is retried, with its way of waiting and its current target. */
 type Repeated = {
   request: Pick<ForwardRequest, 'signal' | 'waitWithoutPermit'>;
   target: { label: string; credentialId?: string } | null;

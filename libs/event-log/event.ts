@@ -1,4 +1,4 @@
-/** Who caused an event, in which request and from where; ids only, never a secret. */
+/** The cause of an event, its request and its origin. Contains only IDs and never a secret. */
 export type EventMetadata = {
   actor: EventActor;
   request_id?: string;

@@ -24,8 +24,8 @@ export type Recording = {
 };
 
 /**
- * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself. What each
- * can do: libs/http/rights.ts.
+ * The actor behind a key: a user, a service (such as a program of a workspace), or the organisation itself. The rights
+ * of each: libs/http/rights.ts.
  */
 export type Principal = {
   readonly type: 'user' | 'service_key' | 'organisation_key';

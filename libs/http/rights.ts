@@ -97,7 +97,7 @@ const higherRole = (what: string): GatewayError =>
     { param: 'role' },
   );
 
-/** What a key can do, for how long, and with which config. It can give no more than that to another key. */
+/** The scopes, defaults, expiry and networks of a key. It cannot give another key more rights than these. */
 export type KeyRights = Pick<Caller, 'principal' | 'scopes' | 'defaults' | 'expiresAtMs' | 'networks'>;
 
 /** The rights of a key, as stored. */

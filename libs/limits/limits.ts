@@ -255,7 +255,7 @@ export function createLimits(deps: Deps): Limits {
     async stop() {
       isStopping = true;
       await loop.stop();
-      // What was used is reported, and what was leased returned, as far as the database is there.
+      // Reports the amounts that were used and returns those that were leased, if the database is available.
       for (const entry of active) entry.local.retire();
       await syncAll().catch((error: unknown) => logger.warn({ err: error }, 'limits were not reported at the end'));
     },

@@ -66,8 +66,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** Descriptions of its routes, in addition to the texts that apply to every kind. */
   texts?: Partial<Record<'create' | 'list' | 'retrieve' | 'update' | 'delete' | 'publish', RouteText>>;
   /**
-   * Who owns the records. `workspace` (default): only the workspace's keys see them. `organisation`: only organisation keys
-   * see them. `itself`: the records are workspaces; organisation keys change them, and each workspace sees itself.
+   * The owner of the records. `workspace` (default): only the workspace's keys see them. `organisation`: only organisation
+   * keys see them. `itself`: the records are workspaces; organisation keys change them, and each workspace sees itself.
    */
   owner?: 'workspace' | 'organisation' | 'itself';
   /** The members of POST. PUT accepts any of them, except those in `changes.immutable`. */
@@ -109,11 +109,12 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   portkey?: Portkey;
   history?: History<Data>;
   cached?: CachedKind<Data, Entry>;
-  /** What answers about these records contain in addition to their rows, read for all of the rows together. */
+  /**
+   * Further members of answers about these records, in addition to their rows. They are read for all of the rows together.
+   */
   related?(rows: readonly ResourceRow<Data>[], deps: Deps): Promise<(row: ResourceRow<Data>) => object>;
   /**
-   * What GET of one record returns in addition to that. `viewSchema` lists these members as optional; `query`: members of
-   * the query.
+   * Further members of the answer to GET of one record. `viewSchema` lists them as optional; `query`: members of the query.
    */
   details?: {
     query?: z.ZodRawShape;
@@ -142,7 +143,7 @@ type Removal<Data, Deps> = {
   query?: z.ZodRawShape;
 };
 
-/** What the event history of a kind has in addition to the events of every kind. */
+/** The parts of a kind's event history that it does not share with other kinds. */
 type History<Data> = {
   /** Further events, by the verb of their type, and how each one changes the fields. Pure. */
   events?: Record<string, (data: Data, event: RecordedEvent<{ type: string; data: never }>) => Data>;

@@ -69,7 +69,7 @@ export type FollowUp<Data, Subject, Deps = StoreDeps> = {
     workspaceId: string,
     query: Record<string, unknown>,
   ): Promise<readonly string[]> | readonly string[];
-  /** Throws GatewayError to refuse. `locked` is what `streams` returned. */
+  /** Throws GatewayError to refuse. `locked` is the value that `streams` returned. */
   run(
     unit: UnitOfWork,
     subject: Subject,

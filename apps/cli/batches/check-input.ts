@@ -22,7 +22,7 @@ const problemsMax = 20;
 const comparedMax = 2_000_000;
 
 /**
- * Reads an input file of a batch and checks what can be checked without the server: each line is a JSON object with
+ * Reads an input file of a batch and makes the checks that do not need the server: each line is a JSON object with
  * `custom_id`, `method`, `url` and `body`, the IDs are unique, and all lines have the same URL. Throws CliError with the
  * first 20 problems by line.
  */

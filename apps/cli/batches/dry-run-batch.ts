@@ -49,7 +49,7 @@ const columns: readonly Column<Model>[] = [
 ];
 
 /**
- * Uploads an input file, shows what a batch of it would do and cost, and deletes the file. The exit code is 0 if all lines
+ * Uploads an input file, shows the effect and cost of a batch with it, and deletes the file. The exit code is 0 if all lines
  * would be called. Throws CliError, ApiError, UnreachableError.
  */
 export async function dryRunBatch(file: string, options: ClientOptions & BatchOptions): Promise<void> {

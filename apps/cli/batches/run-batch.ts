@@ -143,7 +143,7 @@ export async function uploadInput(
   const { ext, name } = path.parse(file);
   const uploaded = await upload(client, file, {
     purpose: 'batch',
-    // The name is part of what the server compares when an upload is repeated.
+    // The server also compares the name when an upload is repeated.
     filename: ext === '' ? name : `${name}.jsonl`,
     sha256,
     idempotencyKey,

@@ -118,7 +118,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
   });
 }
 
-/** Checks what can be checked before the migrations of this release. Throws the errors of `restore`. */
+/** Makes the checks that are possible before the migrations of this release. Throws the errors of `restore`. */
 async function assertRestorable(options: RestoreOptions, logger: Logger): Promise<void> {
   const pool = createPool({ connectionString: options.connectionString, applicationName, max: 1 }, logger);
   try {

@@ -2,8 +2,8 @@ import { WaitingGroups } from '#libs/kernel/waiting-groups.ts';
 import { createCallShares } from './call-shares.ts';
 
 /**
- * Limits what a worker process has in flight: calls, and the bytes of their lines and results until those are settled. Lines
- * that resume after a wait are served before lines that begin, so that half-done lines do not pile up. After
+ * Limits the work that a worker process has in flight: calls, and the bytes of their lines and results until those are
+ * settled. Lines that resume after a wait are served before lines that begin, so that half-done lines do not pile up. After
  * `resumingInARowMax` of them, though, a beginning line gets its turn. Within each of these two kinds, the groups take
  * turns, and the lines of a group are served in order. A line that needs more than the allowed bytes runs only while no
  * other line does.

@@ -13,8 +13,9 @@ type Made = z.output<typeof RotatedApiKey>['made_with_previous'];
 type Row = { id: string; workspace_id: string; label: string };
 
 /**
- * Returns what was created with these values of a key: working keys, users who accepted its invites, and pending invites.
- * With `cancelling`, the returned invites are cancelled. Any others stay pending, but accepting one checks the value again.
+ * Returns the records that were created with these values of a key: working keys, users who accepted its invites, and
+ * pending invites. With `cancelling`, the returned invites are cancelled. Any others stay pending, but accepting one checks
+ * the value again.
  */
 export async function readMadeWith(
   deps: KindDeps,

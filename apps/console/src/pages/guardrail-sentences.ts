@@ -104,7 +104,7 @@ function detailOf({ id, parameters }: CheckDraft): string {
   const { words, rule, keys, suffix, format, models, metadataKeys, allowedTypes, blockedTypes } = parameters;
   const named = [words, rule, keys, suffix, format, models, metadataKeys, allowedTypes, blockedTypes].flat();
   const shown = named.filter((value) => typeof value === 'string' && value !== '').join(', ');
-  // The time limit of a webhook and the ages of a token are not part of what is checked.
+  // The time limit of a webhook and the ages of a token are settings, not the values that are checked.
   if (id === 'webhook' || id === 'jwt') return '';
   if (shown !== '') return `: ${shown.length > detailMax ? `${shown.slice(0, detailMax)}…` : shown}`;
   const range = Object.entries(parameters).flatMap(([name, value]) =>

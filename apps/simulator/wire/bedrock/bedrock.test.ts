@@ -159,7 +159,7 @@ test('a signature of the simulator’s own key is recomputed, of another key onl
 });
 
 test('answers have the members of real ones', async () => {
-  // Only one of the payloads lists the blocks that start; the other describes what the model adds to its stop.
+  // Only one of the payloads lists the blocks that start; the other describes the model's additions to its stop.
   const loose = (value: unknown) =>
     membersOf(value).filter((member) => !/serverToolUsage|cache|additionalModel|metrics/.test(member));
   const compare = async (name: string, fields: Json) => {
