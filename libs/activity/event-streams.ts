@@ -89,15 +89,26 @@ export function createEventStreams(deps: {
     }
   }
 
+  /** Returns the position after which events are new. A stream may have read its first page before it was known. */
+  async function begin(): Promise<Checkpoint> {
+    const newest = await newestClosed(db);
+    for (const listener of listeners) {
+      listener.hasEvents = true;
+      tell(listener);
+    }
+    return newest;
+  }
+
   async function poll(): Promise<'idle' | undefined> {
     if (access !== accessVersion()) {
       access = accessVersion();
       for (const listener of listeners) tell(listener);
     }
-    // Events from before the first stream opened are its own matter: it reads them itself.
-    if (listeners.size === 0) from = null;
-    if (listeners.size === 0) return 'idle';
-    from = from === null ? await newestClosed(db) : await pollEvents(from);
+    if (listeners.size === 0) {
+      from = null;
+      return 'idle';
+    }
+    from = from === null ? await begin() : await pollEvents(from);
     turn += 1;
     if (turn % 2 === 1) await pollCalls();
     return undefined;

@@ -182,7 +182,7 @@ test('a record is shown as it was at any moment, and only to its workspace', asy
   });
   const other = await createWorkspace(at.platform);
   const foreign = await at.cli.run(['events', 'replay', id], { env: { SLUICE_API_KEY: other } });
-  expect(foreign).toMatchObject({ code: 1, stderr: expect.stringContaining('no record') });
+  expect(foreign).toMatchObject({ code: 1, stderr: expect.stringContaining('did not exist') });
   // What an event of a key has of its value is in no answer.
   const [key] = await json('keys', 'create', '--set', 'name=replayed', '--set', 'scopes=["models.read"]');
   const state = JSON.stringify((await json('events', 'replay', String(key?.['id'])))[0]);
