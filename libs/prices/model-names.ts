@@ -20,7 +20,7 @@ const fineTuned = /^ft:([^:]+)/;
 
 /**
  * Returns the names under which a model can be in a price list, the most exact first. A name with more parts than the
- * list has (a date, a region) falls back to the name without them. There is no other guessing, because a wrong price is
+ * list has (a date, a region) falls back to the name without them. Nothing else is guessed, because a wrong price is
  * worse than none.
  */
 export function listCandidateNames(model: string): readonly string[] {

@@ -24,7 +24,7 @@ const writers = 8;
 const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 
 /**
- * Appends to a log, with streams of its own for each writer, and then lets `sluice check records` fold and compare
+ * Appends to a log, with separate streams for each writer, and then lets `sluice check records` fold and compare
  * all of it. Throws when the replay differs from the live rows.
  */
 export async function measureLog(

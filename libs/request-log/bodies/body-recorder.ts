@@ -21,7 +21,7 @@ export type CallBodies = { request: Uint8Array | null; response: Uint8Array | nu
 export type BodyRecorder = Part & {
   /**
    * Accepts bodies to be stored soon, and returns their name in the row of the call (`bodies_blob`); null if there are
-   * no bodies or there is no room. Returns immediately and never throws. The bodies must not change any more.
+   * no bodies or there is no room. Returns immediately and never throws. The caller must not change the bodies afterwards.
    */
   record(workspaceId: string, recording: Recording, bodies: CallBodies): string | null;
   stats(): { waitingBytes: number; recorded: number; dropped: number };

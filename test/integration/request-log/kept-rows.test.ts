@@ -33,7 +33,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A log whose database is away while `isDatabaseDown`. */
+/** A log whose database is unavailable while `isDatabaseDown` is true. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const copyRows = createCopyRows(database.pool);
