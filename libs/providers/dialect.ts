@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { memberValue, type MemberEdits } from '#libs/kernel/json/json-members.ts';
+import { memberValue, rememberedBytesMin, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { FinishReason } from './chat/chat-chunks.ts';
 import { asText, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
@@ -97,7 +97,10 @@ function mentions({ body, edits }: Call, word: string): boolean {
 /** The raw value that will be sent for a member, with edits; undefined if there is none. Does not parse the body. */
 export function written(call: Call, name: string): string | undefined {
   if (name in call.edits) return call.edits[name];
-  return mentions(call, name) ? memberValue(call.body, name)?.toString() : undefined;
+  // Searching a small body for the name is faster than a scan; the members of a large one are known.
+  return call.body.length >= rememberedBytesMin || mentions(call, name)
+    ? memberValue(call.body, name)?.toString()
+    : undefined;
 }
 
 /** Whether answers of the dialect are ever changed. */

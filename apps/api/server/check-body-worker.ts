@@ -5,6 +5,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches/batches.ts';
 import { headNames, type BodyHead, type LargeBodyFindings, type LargeBodyTask } from '#libs/http/bodies/large-body.ts';
 import { parseJsonBytes } from '#libs/http/bodies/parse-json-bytes.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
+import { rememberedMembersMax, scanMembers } from '#libs/kernel/json/json-members.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 
 // Lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow down the whole
@@ -39,13 +40,21 @@ function judge(bytes: Buffer, { limits, contract, usedBytes, leaseBytesMax }: Om
   };
   const value = parseJsonBytes(bytes, limits, lease);
   if (contract !== null) createBodyCheck(contract as BatchEndpoint)(value);
-  return { bytes, head: headOf(value), usedBytes: lease.usedBytes } satisfies LargeBodyFindings;
+  const head = headOf(value);
+  const members = head === null || Array.isArray(value) ? null : membersOf(bytes);
+  return { bytes, head, members, usedBytes: lease.usedBytes } satisfies LargeBodyFindings;
 }
 
 function headOf(value: unknown): BodyHead {
   if (typeof value !== 'object' || value === null) return null;
   const members = headNames.filter((name) => Object.hasOwn(value, name));
   return Object.fromEntries(members.map((name) => [name, (value as Record<string, unknown>)[name]]));
+}
+
+/** Cloning the members of a large object would take longer than finding them. */
+function membersOf(bytes: Buffer): LargeBodyFindings['members'] {
+  const members = scanMembers(bytes);
+  return members.length <= rememberedMembersMax ? members : null;
 }
 
 /** Joins the pieces and empties them, because an idle thread's garbage collector has no reason to run. */

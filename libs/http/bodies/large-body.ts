@@ -1,4 +1,5 @@
 import { outputBoundNames } from '#libs/contracts/calls/output-bounds.ts';
+import { rememberMembers, type Member } from '#libs/kernel/json/json-members.ts';
 import type { JsonTextLimits } from './parse-json-bytes.ts';
 
 /** The members of a body that decide where it is sent, how it is answered, and how much output it can generate. */
@@ -14,7 +15,8 @@ export class LargeJsonBody {
   readonly isChecked: boolean;
   #value: unknown;
 
-  constructor({ bytes, head }: LargeBodyFindings, isChecked: boolean) {
+  constructor({ bytes, head, members }: LargeBodyFindings, isChecked: boolean) {
+    if (members !== null) rememberMembers(bytes, members);
     this.bytes = bytes;
     this.head = head;
     this.isChecked = isChecked;
@@ -53,6 +55,8 @@ export type LargeBodyTask = {
 export type LargeBodyFindings = {
   bytes: Buffer;
   head: BodyHead;
+  /** The top-level members, so that no step in the main thread has to look for them; null: the body is not an object. */
+  members: readonly Member[] | null;
   /** The memory of the request including the parsed value. */
   usedBytes: number;
 };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { memberValue, memberValues, scanMembers, spliceMembers } from './json-members.ts';
+import { memberValue, memberValues, rememberMembers, scanMembers, spliceMembers } from './json-members.ts';
 
 const bytes = (text: string): Buffer => Buffer.from(text);
 const splice = (text: string, edits: Record<string, string | undefined>): string =>
@@ -48,6 +48,33 @@ describe('scanning', () => {
       ['a', '"a"', '[{"a":"]"}]'],
       ['c', '"c"', 'null'],
     ]);
+  });
+
+  describe('a large text', () => {
+    const large = (): Buffer => bytes(`{"model":"a","filler":"${'x'.repeat(70_000)}","model":"b"}`);
+
+    test('is scanned once', () => {
+      const json = large();
+      expect(scanMembers(json)).toBe(scanMembers(json));
+    });
+
+    test('has the members that another thread has found', () => {
+      const [found, json] = [scanMembers(large()), large()];
+      rememberMembers(json, structuredClone(found));
+      expect(memberValue(json, 'model')?.toString()).toBe('"b"');
+      expect(JSON.parse(spliceMembers(json, { model: '"c"', filler: undefined }).toString())).toEqual({ model: 'c' });
+    });
+
+    test('is scanned again for other limits', () => {
+      const json = large();
+      scanMembers(json);
+      expect(() => scanMembers(json, { depthMax: 64, membersMax: 2 })).toThrow(malformed);
+    });
+
+    test('with many members is scanned each time, so that they take no memory between two steps', () => {
+      const json = bytes(`{${Array.from({ length: 10_000 }, (_, index) => `"${index}":1`).join(',')}}`);
+      expect(scanMembers(json)).not.toBe(scanMembers(json));
+    });
   });
 
   test('escaped names are compared unescaped', () => {

@@ -18,6 +18,20 @@ export type MemberLimits = { depthMax: number; membersMax: number };
 // would be sent unedited. The scan does not recurse, so depth is cheap.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 
+/** Large texts whose members are remembered, because several steps of a call look for members of the same body. */
+const remembered = new WeakMap<Uint8Array, readonly Member[]>();
+export const rememberedBytesMin = 65_536;
+export const rememberedMembersMax = 500;
+
+/**
+ * Lets all later scans of a large text use `members`, which `scanMembers` has found in the same bytes, possibly in
+ * another thread. The bytes must not be changed afterwards. Texts that are small or have many members are not
+ * remembered.
+ */
+export function rememberMembers(json: Uint8Array, members: readonly Member[]): void {
+  if (json.length >= rememberedBytesMin && members.length <= rememberedMembersMax) remembered.set(json, members);
+}
+
 /**
  * Finds the top-level members of a JSON object in its bytes, duplicates included, without parsing the values.
  *
@@ -25,7 +39,15 @@ const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
  * have checked with JSON.parse. Throws GatewayError `invalid_request` / `invalid_json` when the text is not one object, nests
  * deeper than `depthMax` or has more than `membersMax` members.
  */
-export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimits): Member[] {
+export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimits): readonly Member[] {
+  const known = limits === defaultLimits ? remembered.get(json) : undefined;
+  if (known !== undefined) return known;
+  const members = findMembers(json, limits);
+  if (limits === defaultLimits) rememberMembers(json, members);
+  return members;
+}
+
+function findMembers(json: Uint8Array, limits: MemberLimits): Member[] {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
   const members: Member[] = [];
   let at = skipSpace(bytes, 0);
@@ -59,7 +81,7 @@ export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimi
  */
 export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: MemberLimits): Buffer {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
-  const members = scanMembers(bytes, limits);
+  const members = scanMembers(json, limits);
   const changes = new Map(Object.entries(edits));
   if (changes.size === 0) return bytes;
   const absent = new Set(changes.keys());
