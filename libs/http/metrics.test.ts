@@ -29,3 +29,19 @@ test('requests are counted by method, route template and status class', async ()
   expect(contentType).toContain('text/plain');
   expect(body).toContain('nodejs_eventloop_lag_p99_seconds');
 });
+
+test('metrics are rendered ten times a second at most, for however many requests', async () => {
+  let nowMs = 0;
+  const metrics = createMetrics(() => nowMs);
+  const observe = (): void => metrics.observeRequest({ method: 'GET', route: '/', status: 200, durationMs: 1 });
+  const count = async (): Promise<string | undefined> =>
+    /request_duration_seconds_count\{[^}]*\} (\d+)/.exec((await metrics.renderMetrics()).body)?.[1];
+  const counts: (string | undefined)[] = [];
+  for (let request = 0; request < 12; request += 1) {
+    observe();
+    counts.push(await count());
+  }
+  expect(counts).toEqual(['1', '2', '3', '4', '5', '6', '7', '8', '9', '10', '10', '10']);
+  nowMs = 1_000;
+  expect(await count()).toBe('12');
+});

@@ -19,7 +19,7 @@ const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
  * The metrics of one process: request durations by method, route template and status class, and the default metrics of
  * prom-client (like `nodejs_eventloop_lag_p99_seconds`). The label is never the raw path, which has no bound.
  */
-export function createMetrics(): HttpMetrics {
+export function createMetrics(monotonicMs = (): number => performance.now()): HttpMetrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const duration = new Histogram({
@@ -44,7 +44,27 @@ export function createMetrics(): HttpMetrics {
       const child = (byClass[statusClass] ??= duration.labels(known, route, `${statusClass}xx`));
       child.observe(durationMs / 1_000);
     },
-    renderMetrics: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
+    renderMetrics: paced(monotonicMs, async () => ({
+      contentType: registry.contentType,
+      body: await registry.metrics(),
+    })),
+  };
+}
+
+/** Rendering takes some milliseconds of the main thread, and anyone can request it. */
+const rendersPerSecondMax = 10;
+
+/** After this many results within a second, all callers get the last one until the second is over. */
+function paced<Result>(monotonicMs: () => number, make: () => Promise<Result>): () => Promise<Result> {
+  let startMs = Number.NEGATIVE_INFINITY;
+  let made = 0;
+  let last: Promise<Result> | undefined;
+  return () => {
+    const nowMs = monotonicMs();
+    if (nowMs - startMs >= 1_000) [startMs, made] = [nowMs, 0];
+    if (last !== undefined && made >= rendersPerSecondMax) return last;
+    made += 1;
+    return (last = make());
   };
 }
 
