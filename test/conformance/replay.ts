@@ -1,5 +1,5 @@
 import { defaultLimits } from '#libs/calls/call.ts';
-import { openEventStream } from '#libs/calls/upstream/answers/event-stream.ts';
+import { EventStream } from '#libs/calls/upstream/answers/event-stream.ts';
 import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -40,7 +40,7 @@ export async function replay(translation: Translation, call: Call, buffers: Iter
       finished = true;
     },
   };
-  const stream = openEventStream({
+  const stream = new EventStream({
     call,
     usedBy: { request: { operation: 'chat', body: call.body }, target: { secretOrigin: '' } },
     translation,

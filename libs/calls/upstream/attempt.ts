@@ -8,7 +8,7 @@ import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { collectBody } from './answers/collect-body.ts';
 import type { Egress } from './egress/egress.ts';
 import { errorBody } from './error-body.ts';
-import { openEventStream, type EventStream } from './answers/event-stream.ts';
+import { EventStream } from './answers/event-stream.ts';
 import { startExchange, type Flow, type SendWatch } from './egress/exchange.ts';
 import { plausibleUsage, type UsedBy } from './answers/plausible-usage.ts';
 import type { AnswerParts } from './answers/read-answer.ts';
@@ -60,7 +60,7 @@ export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answ
 
   const openStream = (over: Flow): EventStream => {
     mode = 'events';
-    const opened = openEventStream({
+    const opened = new EventStream({
       call,
       usedBy: input,
       translation,

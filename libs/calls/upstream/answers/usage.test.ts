@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { estimateStreamed } from './event-stream.ts';
+import { estimateStreamed } from './estimate-usage.ts';
 import { openRelayMeter } from '../relay/relay-meter.ts';
 import { createStreamMeter } from './stream-meter.ts';
 import { addUsage, readAnswerUsage } from './usage.ts';
