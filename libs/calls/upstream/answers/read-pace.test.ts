@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Call } from '../egress/connection-call.ts';
 import { createBytePace } from '#libs/kernel/byte-pace.ts';
-import { createReadPaces, type ReadPace, type ReadPaces } from './read-pace.ts';
+import { ReadPaces, type ReadPace } from './read-pace.ts';
 
 const pieceBytes = 65_536;
 
@@ -17,7 +17,7 @@ const sockets: Readable[] = [];
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
   spentMs = 0;
-  paces = createReadPaces(now);
+  paces = new ReadPaces(now);
 });
 afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
@@ -92,7 +92,7 @@ test('an answer that is interrupted by garbage collection now and then is read i
 
 describe('a large answer', () => {
   test('is read at the pace of its workspace, on any number of sockets, and delays no other', async () => {
-    paces = createReadPaces(now, createBytePace(10 * pieceBytes, now));
+    paces = new ReadPaces(now, createBytePace(10 * pieceBytes, now));
     const large = [1, 2, 3].map(() => startReading('ws', 1e-6, { onPiece: passOn }));
     await someTurns();
     const read = (): number => large.reduce((sum, { bytes }) => sum + bytes(), 0) / pieceBytes;

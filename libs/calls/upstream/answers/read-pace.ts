@@ -1,24 +1,12 @@
 import type { Socket } from 'node:net';
 import { unpacedBytesMax, type BytePace } from '#libs/kernel/byte-pace.ts';
+import { ExcessLane } from './excess-lane.ts';
 
-/** The share of the main thread's time that the excess of one workspace can take in the long run, and its burst. */
-const shareOfTime = 0.1;
-const burstMs = 100;
-/**
- * Below this a workspace is not in excess. A garbage collection in the middle of a piece makes that piece look
- * expensive: a worker with 7,000 calls a second measures about 20 ms of such excess per second.
- */
-const toleratedMs = 20;
 /** The maximum cost of reading a piece of an ordinary answer: a fixed time, and a time for each byte of a body. */
 const readMs = 0.05;
 const byteMs = 5e-6;
 /** After this much of one turn of the event loop, other tasks run. */
 const turnMsMax = 2;
-/**
- * The same for all sockets of a workspace that is in excess. A call of another workspace waits this long in each of its
- * five or six turns.
- */
-const excessTurnMsMax = 0.5;
 /**
  * How much is read in one step for a workspace that is in excess. For others, everything that has arrived is read, 64
  * KiB.
@@ -34,36 +22,6 @@ const headSliceBytes = 4_096;
 const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
 
-/** The excess time of the sockets of one workspace. While it is in excess, they also share a turn of the event loop. */
-type Lane = {
-  paidAtMs: number;
-  turnMs: number;
-  /** Sockets that wait for a turn in which time is left, in order. */
-  waiting: (() => void)[];
-  isTurnDue: boolean;
-};
-
-/** Prevents one socket from using all of the main thread's time. */
-export type ReadPace = {
-  /** The next call on the socket belongs to this workspace. Earlier events do not delay it. */
-  startCall: (workspaceId: string) => void;
-  /** The head of the final answer is complete. */
-  headRead: () => void;
-  /** A piece of a body was passed on. `isPaused`: its reader asked to stop. */
-  handedOn: (bytes: number, isPaused: boolean) => void;
-  /**
-   * The answer is complete, or has failed. The work of its receiver between these two calls is not part of the cost of
-   * reading.
-   */
-  ending: () => void;
-  ended: () => void;
-};
-
-export type ReadPaces = {
-  /** Controls how this socket is read. Call it before an undici Client gets the socket. */
-  pace: (socket: Socket) => ReadPace;
-};
-
 /**
  * Limits the time of the main thread that reading answers can cost. A provider can make each byte cost a hundred times
  * as much as usual (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, endless header
@@ -71,153 +29,183 @@ export type ReadPaces = {
  * call. Once it exceeds a tenth of the time, the sockets of that workspace are read later. An ordinary answer is never
  * in excess, nor is a large body, which is read at the pace of `bytePace`. Only the provider's next bytes wait, in the
  * kernel's buffer.
- *
- * undici calls `socket.read()` when the socket reports that it is readable, until the buffer is empty. This function
- * intercepts these reads: a read that has to wait returns null, and the socket reports again later.
  */
-export function createReadPaces(
-  now: () => number = () => performance.now(),
-  bytePace: BytePace | null = null,
-): ReadPaces {
-  const lanes = new Map<string, Lane>();
+export class ReadPaces {
+  readonly now: () => number;
+  readonly bytePace: BytePace | null;
+  readonly #lanes = new Map<string, ExcessLane>();
 
-  const laneOf = (workspaceId: string): Lane => {
-    let lane = lanes.get(workspaceId);
+  constructor(now: () => number = () => performance.now(), bytePace: BytePace | null = null) {
+    this.now = now;
+    this.bytePace = bytePace;
+  }
+
+  /** Controls how this socket is read. Call it before an undici Client gets the socket. */
+  pace(socket: Socket): ReadPace {
+    return new ReadPace(this, socket);
+  }
+
+  findLane(workspaceId: string): ExcessLane | undefined {
+    return this.#lanes.size === 0 ? undefined : this.#lanes.get(workspaceId);
+  }
+
+  openLane(workspaceId: string): ExcessLane {
+    let lane = this.#lanes.get(workspaceId);
     if (lane === undefined) {
-      if (lanes.size >= lanesMax) for (const [id, { paidAtMs }] of lanes) if (paidAtMs <= now()) lanes.delete(id);
-      lane = { paidAtMs: 0, turnMs: 0, waiting: [], isTurnDue: false };
-      lanes.set(workspaceId, lane);
+      if (this.#lanes.size >= lanesMax) this.#forgetPaid(this.now());
+      lane = new ExcessLane();
+      this.#lanes.set(workspaceId, lane);
     }
     return lane;
-  };
+  }
 
-  const startTurn = (lane: Lane): void => {
-    lane.isTurnDue = false;
-    lane.turnMs = 0;
-    while (lane.turnMs < excessTurnMsMax) {
-      const next = lane.waiting.shift();
-      if (next === undefined) return;
-      next();
+  #forgetPaid(at: number): void {
+    for (const [id, { paidAtMs }] of this.#lanes) if (paidAtMs <= at) this.#lanes.delete(id);
+  }
+}
+
+/**
+ * Prevents one socket from using all of the main thread's time.
+ *
+ * undici calls `socket.read()` when the socket reports that it is readable, until the buffer is empty. This class
+ * intercepts these reads: a read that has to wait returns null, and the socket reports again later.
+ */
+export class ReadPace {
+  readonly #paces: ReadPaces;
+  readonly #socket: Socket;
+  readonly #readNow: (size?: number) => Buffer | null;
+  #workspace = '';
+  #lane: ExcessLane | undefined;
+  /** When the current piece was read; 0 if there is none. */
+  #since = 0;
+  #bodyBytes = 0;
+  /** The part of this answer's cost that was already counted. */
+  #answerBytes = 0;
+  #turnMs = 0;
+  #isHeadRead = false;
+  #isHeadLong = false;
+  /** The cost of the current piece so far. */
+  #freeMs = readMs;
+  /** An answer ended within a piece, and not because its socket closed. */
+  #isReadingOn = false;
+  #isHeld = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(paces: ReadPaces, socket: Socket) {
+    this.#paces = paces;
+    this.#socket = socket;
+    this.#readNow = socket.read.bind(socket);
+    socket.read = (size?: number): Buffer | null => this.#read(size);
+  }
+
+  /** The next call on the socket belongs to this workspace. Earlier events do not delay it. */
+  startCall(workspaceId: string): void {
+    this.#workspace = workspaceId;
+    this.#lane = this.#paces.findLane(workspaceId);
+    this.#since = 0;
+    this.#turnMs = 0;
+    this.#answerBytes = 0;
+    this.#isHeadRead = false;
+    this.#isHeadLong = false;
+    if (!this.#isHeld) return;
+    clearTimeout(this.#timer);
+    this.#release();
+  }
+
+  /** The head of the final answer is complete. */
+  headRead(): void {
+    this.#isHeadRead = true;
+  }
+
+  /** A piece of a body was passed on. `isPaused`: its reader asked to stop, so reading pauses until `resume` is called. */
+  handedOn(bytes: number, isPaused: boolean): void {
+    this.#bodyBytes += bytes;
+    if (isPaused && this.#since !== 0) this.#settle(this.#paces.now());
+  }
+
+  /**
+   * The answer is complete, or has failed. The work of its receiver between this call and `ended` is not part of the
+   * cost of reading.
+   */
+  ending(): void {
+    this.#isReadingOn = this.#since !== 0;
+    if (this.#isReadingOn) this.#settle(this.#paces.now());
+  }
+
+  ended(): void {
+    if (this.#isReadingOn && !this.#isHeld) this.#since = this.#paces.now();
+  }
+
+  #read(size: number | undefined): Buffer | null {
+    if (this.#isHeld) return null;
+    const at = this.#paces.now();
+    if (this.#since !== 0) this.#settle(at);
+    if (this.#isHeld) return null;
+    // Another socket of the workspace may have been the first.
+    const lane = (this.#lane ??= this.#paces.findLane(this.#workspace));
+    const isInExcess = lane?.isInExcess(at) === true;
+    if (isInExcess && lane.isTurnOver()) {
+      this.#holdForTurn(lane);
+      return null;
     }
-    if (lane.waiting.length > 0) callTurn(lane);
-  };
-  const callTurn = (lane: Lane): void => {
-    if (!lane.isTurnDue) setImmediate(startTurn, lane);
-    lane.isTurnDue = true;
-  };
+    const sizeMax = this.#pieceBytesMax(isInExcess);
+    const isCut = this.#socket.readableLength >= sizeMax;
+    const piece = this.#readNow(isCut ? sizeMax : size);
+    if (piece !== null) {
+      this.#since = at;
+      // Only the beginning of an answer gets free time for arriving in small pieces.
+      const isLater = this.#isHeadRead ? isCut : this.#isHeadLong;
+      this.#freeMs = isLater ? 0 : readMs;
+      this.#isHeadLong = true;
+    }
+    return piece;
+  }
 
-  return {
-    pace: (socket) => {
-      const readNow = socket.read.bind(socket) as (size?: number) => Buffer | null;
-      let workspace = '';
-      let lane: Lane | undefined;
-      /** When the current piece was read; 0 if there is none. */
-      let since = 0;
-      let bodyBytes = 0;
-      /** The part of this answer's cost that was already counted. */
-      let answerBytes = 0;
-      let turnMs = 0;
-      let isHeadRead = false;
-      let isHeadLong = false;
-      /** The cost of the current piece so far. */
-      let freeMs = readMs;
-      /** An answer ended within a piece, and not because its socket closed. */
-      let isReadingOn = false;
-      let isHeld = false;
-      let timer: NodeJS.Timeout | undefined;
+  #pieceBytesMax(isInExcess: boolean): number {
+    if (!this.#isHeadRead) return this.#isHeadLong ? longHeadSliceBytes : headSliceBytes;
+    return isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
+  }
 
-      const release = (): void => {
-        isHeld = false;
-        turnMs = 0;
-        if (!socket.destroyed) socket.emit('readable');
-      };
-      /** Counts the time since the last piece was read. */
-      const settle = (at: number): void => {
-        const spentMs = at - since;
-        since = 0;
-        turnMs += spentMs;
-        const excessMs = spentMs - freeMs - bodyBytes * byteMs;
-        answerBytes += bodyBytes;
-        let waitMs = answerBytes > unpacedBytesMax ? (bytePace?.spend(workspace, bodyBytes) ?? 0) : 0;
-        bodyBytes = 0;
-        if (excessMs > 0) {
-          lane ??= laneOf(workspace);
-          lane.paidAtMs = Math.max(lane.paidAtMs, at) + excessMs / shareOfTime;
-          waitMs = Math.max(waitMs, lane.paidAtMs - at - burstMs / shareOfTime);
-        }
-        if (waitMs > 0) {
-          isHeld = true;
-          timer = setTimeout(release, waitMs).unref();
-          return;
-        }
-        if (lane !== undefined && lane.paidAtMs - at > toleratedMs / shareOfTime) {
-          lane.turnMs += spentMs;
-          if (lane.turnMs >= excessTurnMsMax) holdForTurn(lane);
-        } else if (turnMs >= turnMsMax) {
-          isHeld = true;
-          setImmediate(release);
-        }
-      };
-      const holdForTurn = (over: Lane): void => {
-        isHeld = true;
-        over.waiting.push(release);
-        callTurn(over);
-      };
+  /** Counts the time since the last piece was read, and decides when the next one is read. */
+  #settle(at: number): void {
+    const spentMs = at - this.#since;
+    this.#since = 0;
+    this.#turnMs += spentMs;
+    const waitMs = this.#countPiece(at, spentMs);
+    const lane = this.#lane;
+    if (waitMs > 0) {
+      this.#isHeld = true;
+      this.#timer = setTimeout(this.#release, waitMs).unref();
+    } else if (lane?.isInExcess(at) === true) {
+      lane.spendTurn(spentMs);
+      if (lane.isTurnOver()) this.#holdForTurn(lane);
+    } else if (this.#turnMs >= turnMsMax) {
+      this.#isHeld = true;
+      setImmediate(this.#release);
+    }
+  }
 
-      socket.read = (size?: number): Buffer | null => {
-        if (isHeld) return null;
-        const at = now();
-        if (since !== 0) settle(at);
-        if (isHeld) return null;
-        // Another socket of the workspace may have been the first.
-        if (lane === undefined && lanes.size > 0) lane = lanes.get(workspace);
-        const isInExcess = lane !== undefined && lane.paidAtMs - at > toleratedMs / shareOfTime;
-        if (isInExcess && lane !== undefined && lane.turnMs >= excessTurnMsMax) {
-          holdForTurn(lane);
-          return null;
-        }
-        const ordinaryMax = isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
-        const sizeMax = isHeadRead ? ordinaryMax : isHeadLong ? longHeadSliceBytes : headSliceBytes;
-        const isCut = socket.readableLength >= sizeMax;
-        const piece = isCut ? readNow(sizeMax) : readNow(size);
-        if (piece !== null) {
-          since = at;
-          // Only the beginning of an answer gets free time for arriving in small pieces.
-          freeMs = isHeadRead ? (isCut ? 0 : readMs) : isHeadLong ? 0 : readMs;
-          isHeadLong = true;
-        }
-        return piece;
-      };
+  /** Counts bytes and excess of a piece. Returns how long the workspace has to wait for them. */
+  #countPiece(at: number, spentMs: number): number {
+    const bytes = this.#bodyBytes;
+    this.#bodyBytes = 0;
+    this.#answerBytes += bytes;
+    const isLarge = this.#answerBytes > unpacedBytesMax;
+    const bodyWaitMs = isLarge ? (this.#paces.bytePace?.spend(this.#workspace, bytes) ?? 0) : 0;
+    const excessMs = spentMs - this.#freeMs - bytes * byteMs;
+    if (excessMs <= 0) return bodyWaitMs;
+    this.#lane ??= this.#paces.openLane(this.#workspace);
+    return Math.max(bodyWaitMs, this.#lane.addExcess(at, excessMs));
+  }
 
-      return {
-        startCall: (workspaceId) => {
-          workspace = workspaceId;
-          lane = lanes.get(workspaceId);
-          since = 0;
-          turnMs = 0;
-          answerBytes = 0;
-          isHeadRead = false;
-          isHeadLong = false;
-          if (!isHeld) return;
-          clearTimeout(timer);
-          release();
-        },
-        headRead: () => {
-          isHeadRead = true;
-        },
-        handedOn: (bytes, isPaused) => {
-          bodyBytes += bytes;
-          // Reading pauses until `resume` is called.
-          if (isPaused && since !== 0) settle(now());
-        },
-        ending: () => {
-          isReadingOn = since !== 0;
-          if (isReadingOn) settle(now());
-        },
-        ended: () => {
-          if (isReadingOn && !isHeld) since = now();
-        },
-      };
-    },
+  #holdForTurn(lane: ExcessLane): void {
+    this.#isHeld = true;
+    lane.waitForTurn(this.#release);
+  }
+
+  readonly #release = (): void => {
+    this.#isHeld = false;
+    this.#turnMs = 0;
+    if (!this.#socket.destroyed) this.#socket.emit('readable');
   };
 }

@@ -3,7 +3,7 @@ import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createFairPool } from '#libs/kernel/fair-pool.ts';
 import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
-import { createReadPaces, type ReadPace } from '../answers/read-pace.ts';
+import { ReadPaces, type ReadPace } from '../answers/read-pace.ts';
 
 type Options = {
   /** Makes the function that opens the sockets of one origin. It is given the workspace. */
@@ -63,7 +63,7 @@ export function createConnections(options: Options): Connections {
   const calls = createFairPool({ units: callsMax });
   const idle = createFairPool({ units: idleMax });
   const bytePace = answerBytesPerSecond === undefined ? null : createBytePace(answerBytesPerSecond);
-  const paces = createReadPaces(undefined, bytePace);
+  const paces = new ReadPaces(undefined, bytePace);
   let callsRefused = 0;
   let callsResent = 0;
   let stopped: Promise<void> | undefined;
