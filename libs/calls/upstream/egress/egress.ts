@@ -3,7 +3,7 @@ import { buildConnector } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { batchPerTurn } from '#libs/kernel/batch-per-turn.ts';
 import type { CallHandler, CallOptions } from './connection-call.ts';
-import { createConnections } from './connections.ts';
+import { Connections, type Connector } from './connections.ts';
 import type { EgressAllow } from './egress-allow.ts';
 import { isForbiddenAddress } from './forbidden-addresses.ts';
 import { createNameLookup, isLocalhost, type Lookup } from './name-lookup.ts';
@@ -147,7 +147,7 @@ export function createEgress({
     };
 
   /** Makes the function that opens the sockets of one origin, for any workspace. */
-  const connectorOf: Parameters<typeof createConnections>[0]['connectorOf'] = (origin) => {
+  const connectorOf = (origin: URL): Connector => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
     // The workspace of the next socket. Node looks a name up synchronously when it connects.
@@ -197,7 +197,7 @@ export function createEgress({
     });
   };
 
-  const connections = createConnections({ connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond });
+  const connections = new Connections({ connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond });
   const dispatch = batchPerTurn(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
     connections.dispatch(options, handler);
   });
@@ -207,7 +207,7 @@ export function createEgress({
     isReachable,
     dispatch: (options, handler) => dispatch({ options, handler }),
     stats: () => ({ sockets, connectionsOpened, destinationsRefused, ...connections.stats() }),
-    stop: connections.stop,
+    stop: () => connections.stop(),
   };
 }
 
