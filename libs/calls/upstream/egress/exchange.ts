@@ -2,11 +2,11 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
-import { shuttingDown } from '#libs/calls/cancelled.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { CallHandler, ConnectingCall } from './connection-call.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from '../provider-faults.ts';
+import { transportFault } from './transport-fault.ts';
 
 /** Controls the answer while it arrives. */
 export type Flow = {
@@ -49,170 +49,196 @@ const lingerMs = 1_000;
  */
 const interimAnswersMax = 200;
 
+type Options = {
+  timeouts: Timeouts;
+  signal: AbortSignal;
+  faults: () => Faults;
+  workspaceId: string | undefined;
+  /** The same as in `CallOptions`. */
+  isRepeatable?: boolean;
+};
+
 /**
  * Sends one request and passes the answer to the sink. Every error arrives as one GatewayError at `fail`:
  * provider_failed, provider_timeout, `call_aborted` when the signal aborts, or the errors of the sink's own methods.
- * Never throws or retries, and follows no redirect.
+ * Never throws or retries. A redirect or a compressed answer is an error.
  */
-export function startExchange(
-  egress: Egress,
-  outbound: OutboundRequest,
-  options: {
-    timeouts: Timeouts;
-    signal: AbortSignal;
-    faults: () => Faults;
-    workspaceId: string | undefined;
-    /** The same as in `CallOptions`. */
-    isRepeatable?: boolean;
-  },
-  sink: Sink,
-): void {
-  const { timeouts, signal, faults, workspaceId, isRepeatable } = options;
-  let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
-  let controller: Dispatcher.DispatchController | null = null;
-  let connecting: ConnectingCall | null = null;
-  let interimAnswers = 0;
+export function startExchange(egress: Egress, outbound: OutboundRequest, options: Options, sink: Sink): void {
+  new Exchange(options, sink).start(egress, outbound);
+}
 
-  const close = (): void => {
-    phase = 'closed';
-    clearTimeout(timer);
-    clearTimeout(answerTimer);
-    signal.removeEventListener('abort', onAbort);
-  };
-  const fail = (error: GatewayError): void => {
-    if (phase === 'closed') return;
-    const wasReported = phase === 'finished';
-    close();
-    if (!wasReported) sink.fail(error);
-  };
-  const abort = (error: GatewayError): void => {
-    fail(error);
-    if (controller === null) connecting?.abort(error);
-    else controller.abort(error);
-  };
-  const onAbort = (): void => abort(faults().callerLeft());
+// A class because one is made for every call, and its methods are shared.
+class Exchange implements CallHandler, Flow {
+  readonly #options: Options;
+  readonly #sink: Sink;
+  #phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
+  #controller: Dispatcher.DispatchController | null = null;
+  #connecting: ConnectingCall | null = null;
+  #interimAnswers = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #answerTimer: NodeJS.Timeout | undefined;
 
-  // One timer is used for two deadlines: first for the connection, then for the rest of the attempt.
-  const firstMs = Math.min(timeouts.connectMs, timeouts.totalMs);
-  let timer = setTimeout(() => {
-    if (phase === 'waiting') return abort(faults().connectTimeout(firstMs));
-    timer = setTimeout(() => abort(faults().totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
-  }, firstMs);
+  constructor(options: Options, sink: Sink) {
+    this.#options = options;
+    this.#sink = sink;
+  }
 
-  const { answerMs } = timeouts;
-  const answerTimer =
-    answerMs === undefined ? undefined : setTimeout(() => abort(faults().answerTimeout(answerMs)), answerMs);
+  start(egress: Egress, outbound: OutboundRequest): void {
+    const { timeouts, signal, faults, workspaceId, isRepeatable } = this.#options;
+    if (signal.aborted) return this.#fail(faults().callerLeft());
+    this.#startTimers();
+    signal.addEventListener('abort', this.#onAbort, { once: true });
+    egress.dispatch(
+      {
+        origin: outbound.origin,
+        workspaceId,
+        isRepeatable,
+        path: outbound.path,
+        method: outbound.method,
+        headers: outbound.headers,
+        body: outbound.body,
+        headersTimeout: timeouts.headersMs,
+        bodyTimeout: timeouts.idleMs,
+      },
+      this,
+    );
+  }
 
-  const flow: Flow = {
-    answered: () => clearTimeout(answerTimer),
-    pause: () => controller?.pause(),
-    resume: () => controller?.resume(),
-    abort,
-    finish: () => {
-      if (phase === 'closed' || phase === 'finished') return;
-      close();
-      phase = 'finished';
-      timer = setTimeout(() => abort(faults().callerLeft()), lingerMs);
-    },
-  };
+  answered(): void {
+    clearTimeout(this.#answerTimer);
+  }
 
-  const guarded = (step: () => void): void => {
-    try {
-      step();
-    } catch (error) {
-      abort(error instanceof GatewayError ? error : faults().unreadable(error));
+  pause(): void {
+    this.#controller?.pause();
+  }
+
+  resume(): void {
+    this.#controller?.resume();
+  }
+
+  abort(error: GatewayError): void {
+    this.#fail(error);
+    if (this.#controller === null) this.#connecting?.abort(error);
+    else this.#controller.abort(error);
+  }
+
+  finish(): void {
+    if (this.#isOver()) return;
+    this.#close();
+    this.#phase = 'finished';
+    this.#timer = setTimeout(this.#onAbort, lingerMs);
+  }
+
+  onConnecting(call: ConnectingCall): void {
+    this.#connecting = call;
+    if (this.#phase === 'closed') call.abort(this.#options.faults().callerLeft());
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    if (this.#phase === 'closed') return controller.abort(this.#options.faults().callerLeft());
+    this.#controller = controller;
+    this.#phase = 'sent';
+    this.#sink.sent?.();
+  }
+
+  onResent(): void {
+    if (this.#phase !== 'sent') return;
+    this.#controller = null;
+    this.#phase = 'waiting';
+    this.#sink.resent?.();
+  }
+
+  onResponseStart(_controller: unknown, status: number, headers: IncomingHttpHeaders): void {
+    if (this.#phase !== 'sent') return;
+    const { faults } = this.#options;
+    if (status < 200) {
+      this.#interimAnswers += 1;
+      if (this.#interimAnswers <= interimAnswersMax) return;
+      return this.abort(faults().invalid('sent too many interim answers (1xx)'));
     }
-  };
+    this.#phase = 'answering';
+    try {
+      checkHead(status, headers, faults);
+      this.#sink.head(status, headers, this);
+    } catch (error) {
+      this.abort(this.#toFault(error));
+    }
+  }
 
-  const handler = {
-    onConnecting: (call) => {
-      connecting = call;
-      if (phase === 'closed') call.abort(faults().callerLeft());
-    },
-    onRequestStart: (started) => {
-      if (phase === 'closed') return started.abort(faults().callerLeft());
-      controller = started;
-      phase = 'sent';
-      sink.sent?.();
-    },
-    onResent: () => {
-      if (phase !== 'sent') return;
-      controller = null;
-      phase = 'waiting';
-      sink.resent?.();
-    },
-    onResponseStart: (_controller, status, headers) => {
-      if (phase !== 'sent') return;
-      if (status < 200) {
-        interimAnswers += 1;
-        if (interimAnswers > interimAnswersMax) abort(faults().invalid('sent too many interim answers (1xx)'));
-        return;
-      }
-      phase = 'answering';
-      guarded(() => {
-        if (isNoStatus(status)) throw faults().invalid(`returned the unexpected status ${status}`);
-        sink.head(status, headers, flow);
-      });
-    },
-    onResponseData: (_controller, chunk) => {
-      if (phase === 'answering') guarded(() => sink.data(chunk));
-    },
-    onResponseEnd: () => {
-      const wasReported = phase === 'finished' || phase === 'closed';
-      close();
-      if (wasReported) return;
-      try {
-        sink.end();
-      } catch (error) {
-        sink.fail(error instanceof GatewayError ? error : faults().unreadable(error));
-      }
-    },
-    onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
-  } satisfies CallHandler;
+  onResponseData(_controller: unknown, chunk: Buffer): void {
+    if (this.#phase !== 'answering') return;
+    try {
+      this.#sink.data(chunk);
+    } catch (error) {
+      this.abort(this.#toFault(error));
+    }
+  }
 
-  if (signal.aborted) return fail(faults().callerLeft());
-  signal.addEventListener('abort', onAbort, { once: true });
-  egress.dispatch(
-    {
-      origin: outbound.origin,
-      workspaceId,
-      isRepeatable,
-      path: outbound.path,
-      method: outbound.method,
-      headers: outbound.headers,
-      body: outbound.body,
-      headersTimeout: timeouts.headersMs,
-      bodyTimeout: timeouts.idleMs,
-    },
-    handler,
-  );
+  onResponseEnd(): void {
+    const wasReported = this.#isOver();
+    this.#close();
+    if (wasReported) return;
+    try {
+      this.#sink.end();
+    } catch (error) {
+      this.#sink.fail(this.#toFault(error));
+    }
+  }
+
+  onResponseError(_controller: unknown, error: Error): void {
+    const { timeouts, faults } = this.#options;
+    this.#fail(transportFault(error, this.#phase === 'answering', timeouts, faults));
+  }
+
+  /** One timer is used for two deadlines: first for the connection, then for the rest of the attempt. */
+  #startTimers(): void {
+    const { timeouts, faults } = this.#options;
+    const { answerMs, connectMs, totalMs } = timeouts;
+    const firstMs = Math.min(connectMs, totalMs);
+    this.#timer = setTimeout(() => {
+      if (this.#phase === 'waiting') return this.abort(faults().connectTimeout(firstMs));
+      this.#timer = setTimeout(() => this.abort(faults().totalTimeout(totalMs)), totalMs - firstMs);
+    }, firstMs);
+    if (answerMs === undefined) return;
+    this.#answerTimer = setTimeout(() => this.abort(faults().answerTimeout(answerMs)), answerMs);
+  }
+
+  readonly #onAbort = (): void => this.abort(this.#options.faults().callerLeft());
+
+  /** Whether `end`, `fail` or `finish` was called. */
+  #isOver(): boolean {
+    return this.#phase === 'finished' || this.#phase === 'closed';
+  }
+
+  #close(): void {
+    this.#phase = 'closed';
+    clearTimeout(this.#timer);
+    clearTimeout(this.#answerTimer);
+    this.#options.signal.removeEventListener('abort', this.#onAbort);
+  }
+
+  #fail(error: GatewayError): void {
+    if (this.#phase === 'closed') return;
+    const wasReported = this.#phase === 'finished';
+    this.#close();
+    if (!wasReported) this.#sink.fail(error);
+  }
+
+  #toFault(error: unknown): GatewayError {
+    return error instanceof GatewayError ? error : this.#options.faults().unreadable(error);
+  }
+}
+
+/** Throws for an answer that is never read, whatever its body is. */
+function checkHead(status: number, headers: IncomingHttpHeaders, faults: () => Faults): void {
+  if (isNoStatus(status)) throw faults().invalid(`returned the unexpected status ${status}`);
+  if (status >= 300 && status < 400) throw faults().redirect(status);
+  const encoding = headers['content-encoding'] ?? '';
+  // Only identity was requested. Decompressing an answer nevertheless could turn a small one into a huge one.
+  if (encoding !== '' && encoding !== 'identity') {
+    throw faults().invalid('sent a compressed answer although only identity was accepted');
+  }
 }
 
 /** Whether HTTP does not define this status, or the gateway itself uses it for guardrails that failed. */
 const isNoStatus = (status: number): boolean => status > 599 || status === 246 || status === 446;
-
-function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
-  if (error instanceof GatewayError) return error;
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults().connectTimeout(timeouts.connectMs);
-  if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults().headersTimeout(timeouts.headersMs);
-  if (code === 'UND_ERR_BODY_TIMEOUT') return faults().idleTimeout(timeouts.idleMs);
-  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return shuttingDown();
-  if (code === 'UND_ERR_INVALID_ARG') {
-    return new GatewayError(
-      'invalid_request',
-      'invalid_header',
-      'The request could not be sent: its credential, path or a header contains characters that HTTP does not allow.',
-    );
-  }
-  if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {
-    return faults().invalid('sent an invalid HTTP response');
-  }
-  if (answering) return faults().truncated(error);
-  return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);
-}
-
-/** The connection was open, so the provider may have received the request. */
-function isLostConnection(code: string): boolean {
-  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
-}
