@@ -5,11 +5,11 @@ import { admittedHeaders, findRequestId } from './answers/answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
-import { collectBody } from './answers/collect-body.ts';
+import { BodyCollector } from './answers/collect-body.ts';
 import type { Egress } from './egress/egress.ts';
 import { errorBody } from './error-body.ts';
 import { EventStream } from './answers/event-stream.ts';
-import { startExchange, type Flow, type SendWatch } from './egress/exchange.ts';
+import { startExchange, type Flow, type SendWatch, type Sink } from './egress/exchange.ts';
 import { plausibleUsage, type UsedBy } from './answers/plausible-usage.ts';
 import type { AnswerParts } from './answers/read-answer.ts';
 import type { BodyRead } from './answers/read-body.ts';
@@ -31,102 +31,141 @@ export type AttemptInput = ReadInput &
  * `watch` follows the request until its answer begins.
  */
 export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answer> {
-  const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
-  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-  const startedAt = performance.now();
-  let status = 0;
-  let headers: IncomingHttpHeaders = {};
-  let mode: 'whole' | 'undecided' | 'events' = 'whole';
-  let stream: EventStream | undefined;
-  let flow: Flow | undefined;
+  const { egress, outbound, timeouts, signal, faults, workspaceId } = input;
+  const reader = new AnswerReader(input, watch);
+  startExchange(egress, outbound, { timeouts, signal, faults, workspaceId, isRepeatable: true }, reader);
+  return reader.answer;
+}
 
-  const collected = collectBody({ memory, flow: () => flow, faults, bytesMax: limits.jsonBytesMax });
+/** Reads the answer of one attempt, whole or as a stream. A class because one is made for every call. */
+class AnswerReader implements Sink {
+  readonly #input: AttemptInput;
+  readonly #watch: SendWatch;
+  readonly #answer = Promise.withResolvers<Answer>();
+  readonly #startedAt = performance.now();
+  readonly #collected: BodyCollector;
+  #status = 0;
+  #headers: IncomingHttpHeaders = {};
+  #flow: Flow | undefined;
+  #stream: EventStream | undefined;
+  /** A stream was requested, and the headers do not show whether the answer is one. */
+  #isUndecided = false;
 
-  const whole = (): void => {
+  constructor(input: AttemptInput, watch: SendWatch) {
+    const { memory, faults, limits } = input;
+    this.#input = input;
+    this.#watch = watch;
+    this.#collected = new BodyCollector({ memory, faults, bytesMax: limits.jsonBytesMax });
+  }
+
+  get answer(): Promise<Answer> {
+    return this.#answer.promise;
+  }
+
+  sent(): void {
+    this.#watch.sent();
+  }
+
+  resent(): void {
+    this.#watch.resent();
+  }
+
+  head(status: number, headers: IncomingHttpHeaders, flow: Flow): void {
+    const { call, translation } = this.#input;
+    this.#status = status;
+    this.#headers = headers;
+    this.#flow = flow;
+    const isError = status >= 400;
+    if (call.stream && !isError) {
+      if (isEventStream(headers, translation)) return this.#openStream(flow);
+      this.#isUndecided = true;
+    }
+    this.#collected.start(flow, isError ? 0 : Number(headers['content-length'] ?? 0));
+  }
+
+  data(chunk: Buffer): void {
+    if (this.#isUndecided && this.#flow) {
+      this.#isUndecided = false;
+      if (startsEvents(chunk)) this.#openStream(this.#flow);
+    }
+    if (this.#stream) this.#stream.data(chunk);
+    else this.#collect(chunk);
+  }
+
+  end(): void {
+    if (this.#stream) this.#stream.end();
+    else this.#readWhole();
+  }
+
+  fail(error: GatewayError): void {
+    this.#collected.drop();
+    if (this.#stream) this.#stream.fail(error);
+    else this.#answer.reject(error);
+  }
+
+  #collect(chunk: Buffer): void {
+    const { limits, faults } = this.#input;
+    this.#collected.push(chunk);
+    if (this.#status < 400 || this.#collected.sizeBytes <= limits.errorBytesMax) return;
+    this.#readWhole();
+    // The error was already answered, so this only closes the socket.
+    this.#flow?.abort(faults().tooLarge('an error', limits.errorBytesMax));
+  }
+
+  #readWhole(): void {
+    const input = this.#input;
+    const status = this.#status;
+    const headers = this.#headers;
+    const { resolve } = this.#answer;
     if (status >= 400) {
-      const body = collected.take();
-      collected.drop();
+      const body = this.#collected.take();
+      this.#collected.drop();
       return resolve(readError(input, status, headers, body));
     }
-    const failed = (error: unknown): void => {
-      collected.drop();
-      if (signal.aborted) reject(faults().callerLeft());
-      else reject(error instanceof GatewayError ? error : faults().unreadable(error));
-    };
-    const read = readCollected(input, status, collected);
-    if (read instanceof Promise) read.then((found) => resolve(toResult(input, status, headers, found))).catch(failed);
-    else resolve(toResult(input, status, headers, read));
-  };
+    const read = readCollected(input, status, this.#collected);
+    if (!(read instanceof Promise)) return resolve(toResult(input, status, headers, read));
+    read
+      .then((found) => resolve(toResult(input, status, headers, found)))
+      .catch((error: unknown) => this.#failReading(error));
+  }
 
-  const openStream = (over: Flow): EventStream => {
-    mode = 'events';
-    const opened = new EventStream({
+  #failReading(error: unknown): void {
+    const { signal, faults } = this.#input;
+    this.#collected.drop();
+    if (signal.aborted) this.#answer.reject(faults().callerLeft());
+    else this.#answer.reject(error instanceof GatewayError ? error : faults().unreadable(error));
+  }
+
+  #openStream(flow: Flow): void {
+    const input = this.#input;
+    const { call, translation, faults, memory, limits, timeouts } = input;
+    this.#stream = new EventStream({
       call,
       usedBy: input,
       translation,
-      flow: over,
+      flow,
       faults,
       memory,
       limits,
       idleMs: timeouts.idleMs,
-      startedAt,
+      startedAt: this.#startedAt,
     });
-    opened.first.then((first) => {
-      over.answered();
-      if (first.kind === 'error') return resolve(asError(input, headers, first.error));
-      const head = { ...headOf(input, status, headers), ...nothingSaid };
+    const { resolve, reject } = this.#answer;
+    this.#stream.first.then((first) => {
+      flow.answered();
+      if (first.kind === 'error') return resolve(asError(input, this.#headers, first.error));
+      const head = { ...headOf(input, this.#status, this.#headers), ...nothingSaid };
       resolve({ ...head, kind: 'stream', ...first.answer });
     }, reject);
-    return opened;
-  };
-
-  const collect = (chunk: Buffer): void => {
-    collected.push(chunk);
-    if (status < 400 || collected.sizeBytes() <= limits.errorBytesMax) return;
-    whole();
-    // The error was already answered, so this only closes the socket.
-    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax));
-  };
-
-  startExchange(
-    egress,
-    input.outbound,
-    { timeouts, signal, faults, workspaceId, isRepeatable: true },
-    {
-      sent: watch.sent,
-      resent: watch.resent,
-      head: (code, received, over) => {
-        status = code;
-        headers = received;
-        flow = over;
-        if (code >= 400) return;
-        if (call.stream) mode = isEventStream(received, translation) ? 'events' : 'undecided';
-        if (mode === 'events') stream = openStream(over);
-        else collected.expect(Number(received['content-length'] ?? 0));
-      },
-      data: (chunk) => {
-        if (mode === 'undecided' && flow) {
-          mode = 'whole';
-          // For servers without a content type: an SSE line starts with a field name or a colon, JSON and HTML do not.
-          if (collected.sizeBytes() === 0 && /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64)))
-            stream = openStream(flow);
-        }
-        if (stream) stream.data(chunk);
-        else collect(chunk);
-      },
-      end: () => {
-        if (stream) stream.end();
-        else whole();
-      },
-      fail: (error) => {
-        collected.drop();
-        if (stream) stream.fail(error);
-        else reject(error);
-      },
-    },
-  );
-  return promise;
+  }
 }
+
+/**
+ * Whether a body is a stream, for servers without a content type: an SSE line starts with a field name or a colon, JSON
+ * and HTML do not.
+ */
+const startsEvents = (chunk: Buffer): boolean =>
+  /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64));
 
 function isEventStream(headers: IncomingHttpHeaders, translation: Translation): boolean {
   return translation.openFraming !== undefined || (headers['content-type'] ?? '').includes('text/event-stream');

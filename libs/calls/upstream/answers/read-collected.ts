@@ -38,7 +38,7 @@ export function readCollected(
   collected: BodyCollector,
 ): BodyRead | Promise<BodyRead> {
   const { threads, call, translation, limits, memory, signal, faults } = input;
-  const sizeBytes = collected.sizeBytes();
+  const { sizeBytes } = collected;
   if (threads !== undefined && sizeBytes >= largeBytesMin) {
     return readElsewhere(input, status, collected, collected.takeBlocks());
   }
@@ -64,7 +64,7 @@ export function readCollected(
 async function readElsewhere(
   { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: ReadInput,
   status: number,
-  { sizeBytes, keep }: BodyCollector,
+  collected: BodyCollector,
   blocks: Uint8Array<ArrayBuffer>[],
 ): Promise<BodyRead> {
   if (threads === undefined) throw new Error('no threads are available to parse an answer');
@@ -75,8 +75,8 @@ async function readElsewhere(
     status,
     memberBytesMax: limits.errorBytesMax,
     blocks,
-    sizeBytes: sizeBytes(),
-    keep,
+    sizeBytes: collected.sizeBytes,
+    keep: (bytes) => collected.keep(bytes),
     memory,
     signal,
     faults,
