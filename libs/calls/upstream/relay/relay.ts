@@ -5,7 +5,7 @@ import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
-import type { Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
+import type { OutboundRequest, Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
 import { admittedHeaders, pickHeaders, findRequestId } from '../answers/answer-headers.ts';
 import { authorize } from '../authorize.ts';
 import { checkOrigin, getSecrets } from '../credential.ts';
@@ -73,25 +73,9 @@ export function prepareRelay(
  * provider's error is an answer, in OpenAI's format and without any trace of the credential.
  */
 export async function relay(input: RelayInput, watch: SendWatch): Promise<RelayedAnswer> {
-  const { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts } =
-    input;
-  const { signal, operation, headers: sent } = request;
-  const model = target.model ?? request.model;
-  const outbound = area.encode(
-    {
-      area: operation as RelayArea,
-      method: relayed.method,
-      path: relayed.path,
-      accept: relayed.accept,
-      model,
-      headers: pickHeaders(sent, provider.clientHeaders),
-      ...relayed.send(model),
-    },
-    target,
-  );
-  checkOrigin(target, outbound.origin);
-  outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
-  if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
+  const { provider, request, target, egress, clock, timeouts, limits, faults, secrets } = input;
+  const { signal } = request;
+  const outbound = encode(input);
   await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
 
   const { promise, resolve, reject } = Promise.withResolvers<RelayedAnswer>();
@@ -101,32 +85,6 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
   let status = 0;
   let received: IncomingHttpHeaders = {};
   let opened: Opened | undefined;
-
-  const head = () => ({
-    kind: 'relayed' as const,
-    status,
-    providerRequestId: findRequestId(received, provider.requestIdHeaders, secrets),
-    attempts,
-    usage: null,
-    model: null,
-    finishReason: null,
-  });
-
-  const answerError = (): void => {
-    const bytes = Buffer.concat(errorChunks, errorBytes);
-    const { body, error } = errorBody(status, bytes, () => decodeOpenAiError(status, bytes.toString()), secrets);
-    resolve({
-      ...head(),
-      headers: {
-        ...admittedHeaders(received, secrets),
-        'content-type': 'application/json',
-        'content-length': String(body.length),
-      },
-      body: Readable.from([body], { objectMode: false }),
-      errorCode: error.error.code,
-      done: Promise.resolve({ usage: null, model: null, error: null }),
-    });
-  };
 
   const open = (flow: Flow): Opened => {
     const done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
@@ -143,7 +101,7 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
     // The reader gets the error. Until there is a reader, no other listener would handle it.
     body.on('error', () => {});
     const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
-    resolve({ ...head(), headers, body, done: done.promise });
+    resolve({ ...headOf(input, status, received), headers, body, done: done.promise });
     return { flow, body, meter, finish };
   };
 
@@ -172,7 +130,7 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
         if (!opened.body.push(chunk)) opened.flow.pause();
       },
       end: () => {
-        if (!opened) return answerError();
+        if (!opened) return resolve(errorAnswer(input, status, received, Buffer.concat(errorChunks, errorBytes)));
         opened.body.push(null);
         opened.finish(null);
       },
@@ -184,6 +142,53 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
     },
   );
   return await promise;
+}
+
+/** The request to the provider, without its credential. */
+function encode({ relayed, provider, area, request, target }: RelayInput): OutboundRequest {
+  const model = target.model ?? request.model;
+  const outbound = area.encode(
+    {
+      area: request.operation as RelayArea,
+      method: relayed.method,
+      path: relayed.path,
+      accept: relayed.accept,
+      model,
+      headers: pickHeaders(request.headers, provider.clientHeaders),
+      ...relayed.send(model),
+    },
+    target,
+  );
+  checkOrigin(target, outbound.origin);
+  outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+  if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
+  return outbound;
+}
+
+const headOf = ({ provider, attempts, secrets }: RelayInput, status: number, headers: IncomingHttpHeaders) => ({
+  kind: 'relayed' as const,
+  status,
+  providerRequestId: findRequestId(headers, provider.requestIdHeaders, secrets),
+  attempts,
+  usage: null,
+  model: null,
+  finishReason: null,
+});
+
+function errorAnswer(input: RelayInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): RelayedAnswer {
+  const { secrets } = input;
+  const { body, error } = errorBody(status, bytes, () => decodeOpenAiError(status, bytes.toString()), secrets);
+  return {
+    ...headOf(input, status, headers),
+    headers: {
+      ...admittedHeaders(headers, secrets),
+      'content-type': 'application/json',
+      'content-length': String(body.length),
+    },
+    body: Readable.from([body], { objectMode: false }),
+    errorCode: error.error.code,
+    done: Promise.resolve({ usage: null, model: null, error: null }),
+  };
 }
 
 /** Content types that browsers neither run nor render as a page. The provider's answer keeps them. */
