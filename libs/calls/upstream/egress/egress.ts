@@ -1,12 +1,11 @@
-import { isIP, Socket, type LookupFunction } from 'node:net';
+import { isIP, Socket } from 'node:net';
 import { buildConnector } from 'undici';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { batchPerTurn } from '#libs/kernel/batch-per-turn.ts';
 import type { CallHandler, CallOptions } from './connection-call.ts';
 import { Connections, type Connector } from './connections.ts';
+import { Destinations, portOf } from './destinations.ts';
 import type { EgressAllow } from './egress-allow.ts';
-import { isForbiddenAddress } from './forbidden-addresses.ts';
-import { createNameLookup, isLocalhost, type Lookup } from './name-lookup.ts';
+import { createNameLookup, type Lookup } from './name-lookup.ts';
 
 type Options = {
   allow: EgressAllow;
@@ -29,17 +28,8 @@ type Options = {
 };
 
 export type Egress = {
-  /**
-   * Refuses a URL that could not be called: not http(s), with credentials in it, or with a forbidden address as its
-   * host. A name is not resolved here; the addresses that it resolves to are checked at every connection. Also used
-   * when a host is stored. Throws GatewayError `invalid_request` / `destination_not_allowed`.
-   */
-  check: (url: URL) => void;
-  /**
-   * Whether connections to this host would be allowed by its addresses, of which it must have one. Never rejects: false
-   * if the lookup fails or is beyond its workspace's share.
-   */
-  isReachable: (hostname: string, port: number, workspaceId: string) => Promise<boolean>;
+  check: Destinations['check'];
+  isReachable: Destinations['isReachable'];
   /**
    * undici's dispatch, at the end of this turn of the event loop. `origin` must come from a URL that `check` accepted.
    * Redirects are not followed. `onResponseError` gets every error. A call beyond its workspace's share of the
@@ -64,7 +54,6 @@ export type Egress = {
   stop: () => Promise<void>;
 };
 
-const passedMax = 1_000;
 /** More than become idle together in a process with a thousand streams. Each is closed after some seconds. */
 const idleMax = 1_024;
 
@@ -83,110 +72,41 @@ export function createEgress({
   keepAliveMs = 4_000,
   answerBytesPerSecond,
 }: Options): Egress {
+  const destinations = new Destinations(allow, lookup);
   let sockets = 0;
   let connectionsOpened = 0;
-  let destinationsRefused = 0;
-
-  const allowed = (address: string, port: number): boolean =>
-    !isForbiddenAddress(address) || allow.allowsAddress(address, port);
-
-  const refuse = (hostname: string, port: number): Error => {
-    destinationsRefused += 1;
-    return new GatewayError(
-      'invalid_request',
-      'destination_not_allowed',
-      `Connections to ${hostname}:${port} are not allowed: it is, or resolves to, a private or reserved address. ` +
-        `Use a public host, or ask the operator to allow this one by adding it to the variable that Sluice is started with: ` +
-        `SLUICE_EGRESS_ALLOW=${hostname}:${port}`,
-    );
-  };
-
-  // Caches the URLs of stored targets, which every call needs, because parsing a URL is expensive.
-  const passed = new Set<string>();
-
-  const check = (url: URL): void => {
-    if (passed.has(url.href)) return;
-    checkParts(url);
-    if (passed.size < passedMax) passed.add(url.href);
-  };
-
-  const checkParts = (url: URL): void => {
-    if (url.protocol !== 'https:' && url.protocol !== 'http:') {
-      throw new GatewayError(
-        'invalid_request',
-        'destination_not_allowed',
-        `A provider's URL must start with https:// or http://, not ${url.protocol}`,
-      );
-    }
-    if (url.username !== '' || url.password !== '') {
-      throw new GatewayError(
-        'invalid_request',
-        'destination_not_allowed',
-        "A provider's URL must not contain a user name or password. Send the key as the credential.",
-      );
-    }
-    const port = portOf(url);
-    const address = literalOf(url.hostname);
-    if (address !== null && !allow.allowsHost(url.hostname, port) && !allowed(address, port))
-      throw refuse(url.hostname, port);
-  };
-
-  /** Refuses a name when any of its addresses is forbidden: such a name is an attack or a mistake. */
-  const guardedLookup =
-    (port: number, excepted: boolean, opener: { workspaceId: string }): LookupFunction =>
-    (hostname, options, callback) => {
-      const request = { ...options, all: true as const, workspaceId: opener.workspaceId, isOperators: excepted };
-      lookup(hostname, request, (error, addresses) => {
-        const [first] = addresses ?? [];
-        if (error || !first) callback(error ?? notFound(hostname), '', 0);
-        else if (!excepted && addresses.some(({ address }) => !allowed(address, port)))
-          callback(refuse(hostname, port), '', 0);
-        else if (options.all) callback(null, addresses);
-        else callback(null, first.address, first.family);
-      });
-    };
 
   /** Makes the function that opens the sockets of one origin, for any workspace. */
   const connectorOf = (origin: URL): Connector => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
+    const isAllowed = (address: string): boolean => excepted || destinations.allowsAddress(address, port);
     // The workspace of the next socket. Node looks a name up synchronously when it connects.
     const opener = { workspaceId: '' };
     const connect = buildConnector({
       allowH2: false,
       ...(connectTimeoutMs === undefined ? {} : { timeout: connectTimeoutMs }),
-      lookup: guardedLookup(port, excepted, opener),
+      lookup: destinations.guardedLookup(port, excepted, opener),
     });
     return (workspaceId) => (options, callback) => {
       // Node does not look up a literal address, so the hook above is not called for one.
-      if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
-        queueMicrotask(() => callback(refuse(origin.hostname, port), null));
+      if (isIP(options.hostname) !== 0 && !isAllowed(options.hostname)) {
+        queueMicrotask(() => callback(destinations.refuse(origin.hostname, port), null));
         return undefined;
       }
       opener.workspaceId = workspaceId;
       // undici's connector returns the socket, although its type does not include it.
       const opening: unknown = connect(options, (error, socket) => {
         if (error) return callback(error, null);
-        if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {
+        if (!isAllowed(socket.remoteAddress ?? '')) {
           socket.destroy();
-          return callback(refuse(origin.hostname, port), null);
+          return callback(destinations.refuse(origin.hostname, port), null);
         }
         count(socket);
         callback(null, socket);
       });
       return opening instanceof Socket ? (error) => void opening.destroy(error) : undefined;
     };
-  };
-
-  const isReachable: Egress['isReachable'] = (hostname, port, workspaceId) => {
-    if (allow.allowsHost(hostname, port)) return Promise.resolve(true);
-    const address = literalOf(hostname);
-    if (address !== null) return Promise.resolve(allowed(address, port));
-    return new Promise((resolve) => {
-      lookup(hostname, { all: true, workspaceId }, (error, addresses) => {
-        resolve(!error && addresses.length > 0 && addresses.every((found) => allowed(found.address, port)));
-      });
-    });
   };
 
   const count = (socket: Socket): void => {
@@ -203,29 +123,10 @@ export function createEgress({
   });
 
   return {
-    check,
-    isReachable,
+    check: (url) => destinations.check(url),
+    isReachable: (hostname, port, workspaceId) => destinations.isReachable(hostname, port, workspaceId),
     dispatch: (options, handler) => dispatch({ options, handler }),
-    stats: () => ({ sockets, connectionsOpened, destinationsRefused, ...connections.stats() }),
+    stats: () => ({ sockets, connectionsOpened, destinationsRefused: destinations.refused, ...connections.stats() }),
     stop: () => connections.stop(),
   };
-}
-
-function portOf(url: URL): number {
-  if (url.port !== '') return Number(url.port);
-  return url.protocol === 'https:' ? 443 : 80;
-}
-
-/**
- * The address in a URL's host, without the brackets of IPv6; for a name of this machine its address; null for other
- * names.
- */
-function literalOf(hostname: string): string | null {
-  if (isLocalhost(hostname)) return '127.0.0.1';
-  const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
-  return isIP(bare) === 0 ? null : bare;
-}
-
-function notFound(hostname: string): NodeJS.ErrnoException {
-  return Object.assign(new Error(`${hostname} has no address`), { code: 'ENOTFOUND' });
 }
