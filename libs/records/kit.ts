@@ -85,12 +85,12 @@ export type FollowUp<Data, Subject, Deps = StoreDeps> = {
 /** The functions that a kind's own routes share with the usual ones. */
 export type RouteKit = {
   /** Creates a record and sends the answer, as POST does. `body` is a validated body of POST. */
-  create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
+  create: (body: Record<string, unknown>, request: Request, response: Response) => Promise<void>;
   /** The record that the path names, in the workspace that an organisation key can choose in `query`. */
   recordOf: (request: Request, query: { workspace_id?: unknown; organisation_id?: unknown }) => Promise<RecordName>;
   /** Throws not_found for a record that the caller cannot see, and forbidden for one that it can see but not change. */
-  requireWrite(request: Request, record: RecordName): Promise<void>;
-  actorOf(request: Request): Actor;
+  requireWrite: (request: Request, record: RecordName) => Promise<void>;
+  actorOf: (request: Request) => Actor;
   /** The public forms of records, as in lists and single answers. */
   viewsOf: (rows: readonly ResourceRow[]) => Promise<{ id: string }[]>;
   /** The heading and the scope of the kind's routes. */

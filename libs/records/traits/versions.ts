@@ -74,24 +74,7 @@ export function versionRoutes(
   const versionSchema = versions.view ? schema.loose() : versionSchemaOf(kind, versions);
 
   const viewOf = async (row: Row, number: number): Promise<object> =>
-    (await versionViews(row, [await store.getVersion(row, number)], 'alone'))[0] as object;
-
-  const versionViews = async (
-    row: Row,
-    shown: readonly ResourceVersionRow[],
-    where: 'list' | 'alone',
-  ): Promise<{ id: string }[]> => {
-    // The data related to a version is looked up with the record, as if this version were in use.
-    const rows = shown.map(({ number, data }) => ({
-      ...row,
-      data: { ...row.data, ...data, [versionMember(kind)]: number },
-    }));
-    const related = await kind.related?.(rows, deps as never);
-    return shown.map((version, index) => {
-      const view = versionViewOf(kind, row, version, where);
-      return { ...view, ...related?.(rows[index] as Row) } as { id: string };
-    });
-  };
+    (await versionViews(kind, deps, row, [await store.getVersion(row, number)], 'alone'))[0] as object;
 
   /** Accepts `latest`, a number, or another name that the kind defines for versions. Throws not_found. */
   const asNumber = async (row: Row, wanted: string): Promise<number> => {
@@ -115,7 +98,7 @@ export function versionRoutes(
       const listed = await readPage(deps, request, response, (bytesMax) =>
         store.listVersions(row, { ...page, ...bytesMax }),
       );
-      sendList(versions, response, await versionViews(row, listed.rows, 'list'), { ...page, ...listed });
+      sendList(versions, response, await versionViews(kind, deps, row, listed.rows, 'list'), { ...page, ...listed });
     }),
   };
 
@@ -169,6 +152,26 @@ export const versionParams = (name: 'slug' | 'id') =>
     [name]: z.string(),
     version: text({ min: 1, max: 1_000 }).describe('its number, or its ID, which ends with `@` and the number'),
   }) as unknown as z.ZodObject<{ version: z.ZodString }>;
+
+/** The public forms of versions of one record, with the data that is related to them. */
+async function versionViews(
+  kind: VersionedKind,
+  deps: StoreDeps,
+  row: Row,
+  shown: readonly ResourceVersionRow[],
+  place: 'list' | 'alone',
+): Promise<{ id: string }[]> {
+  // The data related to a version is looked up with the record, as if this version were in use.
+  const rows = shown.map(({ number, data }) => ({
+    ...row,
+    data: { ...row.data, ...data, [versionMember(kind)]: number },
+  }));
+  const related = await kind.related?.(rows, deps as never);
+  return shown.map((version, index) => {
+    const view = versionViewOf(kind, row, version, place);
+    return { ...view, ...related?.(rows[index] as Row) } as { id: string };
+  });
+}
 
 /** The public form of a version of a record, in a list (`list`) or alone. */
 export function versionViewOf(
