@@ -251,3 +251,16 @@ export async function readVersion<Data = Record<string, unknown>>(
     where id = ${versionId(id, number)} and workspace_id = ${workspaceId}`.execute(db);
   return rows[0];
 }
+
+/** Like `readVersion`. Throws not_found for a version that does not exist. */
+export async function requireVersion<Data>(
+  { noun, names: { one } }: Pick<VersionedKind, 'noun' | 'names'>,
+  db: Kysely<Database>,
+  row: ResourceRow<Data>,
+  number: number,
+): Promise<ResourceVersionRow<Data>> {
+  const found = await readVersion<Data>(db, { workspaceId: row.workspace_id, id: row.id, number });
+  if (found) return found;
+  const message = `The ${one} '${row.slug ?? row.id}' has no version ${number}. Its latest version is ${row.last_version}.`;
+  throw new GatewayError('not_found', `${noun}_version_not_found`, message, { param: 'version' });
+}
