@@ -21,7 +21,7 @@ export type RowFile = {
   first(rowsMax: number): Promise<SealedRows[]>;
   /** Forgets the oldest `seals`. The file is removed with the last one. */
   drop(seals: number): Promise<void>;
-  /** Shows other processes that this one is still using the file (adopt-rows.ts). */
+  /** Shows other processes that this one is still using the file (recover-rows.ts). */
   touch(): Promise<void>;
   /** Leaves the content of the file to another process. */
   close(): Promise<void>;
@@ -108,12 +108,8 @@ export function createRowFile(options: {
       const [head] = taken;
       if (head === undefined || handle === undefined) return [];
       const bytes = Buffer.allocUnsafeSlow(taken.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
-      for (let filled = 0; filled < bytes.length;) {
-        const { bytesRead } = await handle.read(bytes, filled, bytes.length - filled, head.at + filled);
-        if (bytesRead === 0)
-          throw new Error(`the file of buffered rows is shorter than the data written to it: ${file}`);
-        filled += bytesRead;
-      }
+      if (!(await fill(bytes, handle, head.at)))
+        throw new Error(`the file of buffered rows is shorter than the data written to it: ${file}`);
       return taken.map(({ at, sizeBytes }) => {
         const start = at - head.at;
         return unsealRows(bytes.subarray(start + frameHeadBytes, start + sizeBytes));
@@ -127,7 +123,7 @@ export function createRowFile(options: {
       handle = undefined;
       endAt = 0;
       await empty?.close();
-      await unlink(file).catch(() => {}); // Another process may have removed it first (adopt-rows.ts).
+      await unlink(file).catch(() => {}); // Another process may have removed it first (recover-rows.ts).
     },
     async touch() {
       const now = new Date();
@@ -138,4 +134,14 @@ export function createRowFile(options: {
       handle = undefined;
     },
   };
+}
+
+/** Reads as many bytes as the buffer has. Returns false if the file ends before. */
+async function fill(bytes: Buffer, handle: FileHandle, at: number): Promise<boolean> {
+  for (let filled = 0; filled < bytes.length;) {
+    const { bytesRead } = await handle.read(bytes, filled, bytes.length - filled, at + filled);
+    if (bytesRead === 0) return false;
+    filled += bytesRead;
+  }
+  return true;
 }

@@ -29,14 +29,72 @@ export type WaitingRows = {
   unwrittenRows(): number;
   /** The number of unwritten rows that are on disk. */
   rowsOnDisk(): number;
-  /** Number and bytes of the rows in memory, including the group. */
-  memory(): { rows: number; bytes: number };
+  /** The number of rows in memory, including the group. */
+  memoryRows(): number;
+  /** Their memory, in bytes. */
+  memoryBytes(): number;
   /** The rows that are only in memory and in no group. */
   inMemory(): LogRow[];
 };
 
 // Under full load, rows are objects for only a few milliseconds at this size, and it suits one write to Postgres.
 const sealedRowsMax = 64;
+
+/** Rows in memory, oldest first: seals, then up to `sealedRowsMax` objects. */
+class RowMemory {
+  /** The number of rows. */
+  rows = 0;
+  bytes = 0;
+  readonly #processId: string;
+  #sealed: SealedRows[] = [];
+  #open: LogRow[] = [];
+  #openBytes = 0;
+
+  constructor(processId: string) {
+    this.#processId = processId;
+  }
+
+  add(row: LogRow, sizeBytes: number): void {
+    this.bytes += sizeBytes;
+    this.#openBytes += sizeBytes;
+    this.rows += 1;
+    this.#open.push(row);
+    if (this.#open.length === sealedRowsMax) this.#seal();
+  }
+
+  /** All rows, as seals. */
+  seals(): readonly SealedRows[] {
+    this.#seal();
+    return [...this.#sealed];
+  }
+
+  /** Removes and returns the oldest seals: up to `rowsMax` rows, but at least one seal if there is a row. */
+  take(rowsMax: number): SealedRows[] {
+    this.#seal();
+    let rows = 0;
+    const end = this.#sealed.findIndex(({ count }) => (rows += count) > rowsMax);
+    return this.drop(end === -1 ? this.#sealed.length : Math.max(1, end));
+  }
+
+  /** Removes and returns the oldest `count` seals. */
+  drop(count: number): SealedRows[] {
+    const dropped = this.#sealed.splice(0, count);
+    for (const { count: rows, sizeBytes } of dropped) {
+      this.rows -= rows;
+      this.bytes -= sizeBytes;
+    }
+    return dropped;
+  }
+
+  #seal(): void {
+    if (this.#open.length === 0) return;
+    const rows = sealRows(this.#open, this.#processId, this.#openBytes);
+    this.bytes += rows.sizeBytes - this.#openBytes;
+    this.#sealed.push(rows);
+    this.#open = [];
+    this.#openBytes = 0;
+  }
+}
 
 /**
  * `file` is null if rows are never stored on disk. `readFailed` is called when the disk cannot return rows, which are
@@ -50,11 +108,7 @@ export function createWaitingRows(options: {
   readFailed: (error: unknown, rows: number) => void;
 }): WaitingRows {
   const { processId, groupRowsMax, file, readFailed } = options;
-  let sealed: SealedRows[] = [];
-  let open: LogRow[] = [];
-  let openBytes = 0;
-  let memoryRows = 0;
-  let memoryBytes = 0;
+  const memory = new RowMemory(processId);
   let group: Group | null = null;
   let last: Promise<unknown> = Promise.resolve();
   let steps = 0;
@@ -68,31 +122,6 @@ export function createWaitingRows(options: {
   };
   /** This is nearly always true and avoids waiting. */
   const isInMemoryOnly = (): boolean => steps === 0 && (file === null || file.rows() === 0);
-
-  const seal = (): void => {
-    if (open.length === 0) return;
-    const rows = sealRows(open, processId, openBytes);
-    memoryBytes += rows.sizeBytes - openBytes;
-    sealed.push(rows);
-    open = [];
-    openBytes = 0;
-  };
-
-  const leaveMemory = (count: number): SealedRows[] => {
-    const left = sealed.splice(0, count);
-    for (const { count: rows, sizeBytes } of left) {
-      memoryRows -= rows;
-      memoryBytes -= sizeBytes;
-    }
-    return left;
-  };
-
-  const takeFromMemory = (): SealedRows[] => {
-    seal();
-    let rows = 0;
-    const end = sealed.findIndex(({ count }) => (rows += count) > groupRowsMax);
-    return leaveMemory(end === -1 ? sealed.length : Math.max(1, end));
-  };
 
   const takeFromDisk = async (from: RowFile): Promise<SealedRows[] | null> => {
     try {
@@ -122,19 +151,13 @@ export function createWaitingRows(options: {
   };
 
   return {
-    add(row, sizeBytes) {
-      memoryBytes += sizeBytes;
-      openBytes += sizeBytes;
-      memoryRows += 1;
-      open.push(row);
-      if (open.length === sealedRowsMax) seal();
-    },
+    add: (row, sizeBytes) => memory.add(row, sizeBytes),
     take: () =>
       isInMemoryOnly()
-        ? begin(takeFromMemory(), false)
+        ? begin(memory.take(groupRowsMax), false)
         : inTurn(async () => {
             const isOnDisk = file !== null && file.rows() > 0;
-            return begin(isOnDisk ? await takeFromDisk(file) : takeFromMemory(), isOnDisk);
+            return begin(isOnDisk ? await takeFromDisk(file) : memory.take(groupRowsMax), isOnDisk);
           }),
     done: () => {
       if (isInMemoryOnly()) return void (group = null);
@@ -156,16 +179,16 @@ export function createWaitingRows(options: {
           if (kept < group.seals.length) return await file.drop(kept);
           group.isOnDisk = true;
         }
-        seal();
-        leaveMemory(await appendAll(file, [...sealed]));
+        memory.drop(await appendAll(file, memory.seals()));
         await file.touch();
       }),
     leave: () => inTurn(async () => await file?.close()),
     isGroupOnDisk: () => group?.isOnDisk === true,
-    waitingRows: () => memoryRows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
-    unwrittenRows: () => memoryRows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
+    waitingRows: () => memory.rows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
+    unwrittenRows: () => memory.rows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
     rowsOnDisk: () => file?.rows() ?? 0,
-    memory: () => ({ rows: memoryRows + (group?.rows ?? 0), bytes: memoryBytes + (group?.bytes ?? 0) }),
-    inMemory: () => [...sealed.flatMap((seals) => seals.rows()), ...open],
+    memoryRows: () => memory.rows + (group?.rows ?? 0),
+    memoryBytes: () => memory.bytes + (group?.bytes ?? 0),
+    inMemory: () => memory.seals().flatMap((seals) => seals.rows()),
   };
 }

@@ -1,0 +1,55 @@
+export type GroupSchedule = {
+  /** Starts a write if one is due, or sets a timer for it. Called for every row. */
+  wake(): void;
+  /** Writes a group now, unless one is being written. Resolves when that write has ended. */
+  writeNow(): Promise<void>;
+  stopTimers(): void;
+};
+
+/** Decides when `writeGroup` runs: one write at a time, as the options of the log say. */
+export function createGroupSchedule(options: {
+  groupRowsMin?: number;
+  groupRowsMax: number;
+  groupWaitMs?: number;
+  groupIntervalMs?: number;
+  /** The number of rows that can be written. */
+  waitingRows: () => number;
+  writeGroup: () => Promise<void>;
+}): GroupSchedule {
+  const { groupRowsMin = 64, groupRowsMax, groupWaitMs = 250, groupIntervalMs = 50, waitingRows, writeGroup } = options;
+  let timer: NodeJS.Timeout | undefined;
+  /** Runs for `groupIntervalMs` from the start of a group. */
+  let pause: NodeJS.Timeout | undefined;
+  let writing: Promise<void> | undefined;
+
+  const wake = (): void => {
+    if (writing) return;
+    const rows = waitingRows();
+    if (rows === 0) return;
+    if (rows >= (pause ? groupRowsMax : groupRowsMin)) void writeNow();
+    else timer ??= setTimeout(writeNow, groupWaitMs);
+  };
+
+  const writeNow = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    pause ??= setTimeout(() => {
+      pause = undefined;
+      wake();
+    }, groupIntervalMs);
+    writing ??= writeGroup().finally(() => {
+      writing = undefined;
+      wake();
+    });
+    return writing;
+  };
+
+  return {
+    wake,
+    writeNow,
+    stopTimers() {
+      clearTimeout(timer);
+      clearTimeout(pause);
+    },
+  };
+}

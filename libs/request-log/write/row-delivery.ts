@@ -1,0 +1,179 @@
+import type { Kysely } from 'kysely';
+import type { Pool } from 'pg';
+import type { Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { LogRow } from '../row/log-entry.ts';
+import { createCopyRows, type CopyRows } from './copy-rows.ts';
+import { createGroupSchedule } from './group-schedule.ts';
+import { createGroupWriter, logLostRows } from './group-writer.ts';
+import { createInsertRows, type WriteRows } from './insert-rows.ts';
+import { createRowFile } from './row-file.ts';
+import { createWaitingRows } from './waiting-rows.ts';
+
+export type RowDelivery = {
+  add(row: LogRow, sizeBytes: number): void;
+  /** The number of rows that were added. */
+  added(): number;
+  isFull: () => boolean;
+  /** Resolves when every row that was added before is in the database, or was given up. */
+  flush: () => Promise<void>;
+  /** Moves rows from memory to disk, as far as there is room. */
+  keep(): Promise<void>;
+  /** Writes all rows. Those that were given up stay on disk; those that are only in memory are logged as lost. */
+  finish(): Promise<void>;
+  stopTimers: () => void;
+  /** Creates the partition of a day, once per process. Rejects if that fails. */
+  prepareDay: (day: string) => Promise<void>;
+  stats: () => DeliveryStats;
+};
+
+export type DeliveryStats = {
+  /** Rows that are not in the database yet, in memory or on disk. */
+  waitingRows: number;
+  /** The number of them that are on disk. */
+  rowsOnDisk: number;
+  /** Their memory, in bytes. */
+  waitingBytes: number;
+  writtenRows: number;
+  /** Rows that Postgres rejected, or that `stop` had to give up. Each was logged. */
+  lostRows: number;
+  /** Whether the last attempt to write failed because of the database. */
+  isDatabaseDown: boolean;
+};
+
+export type DeliveryDeps = {
+  processId: string;
+  db: Kysely<Database>;
+  pool: Pool;
+  logger: Logger;
+  /**
+   * The folder for rows that wait on disk while the database is unavailable, up to `bytesMax`, so that they survive a
+   * kill of the process. Processes that write to the same database can share the folder. Default: rows wait in memory
+   * only.
+   */
+  disk?: { folder: string; bytesMax: number } | undefined;
+  /** Rows in memory before `isFull`: 20,000 take about 20 MB. Absent: only `queueBytesMax` applies. */
+  queueRowsMax?: number;
+  /** The limit for their memory, in case metadata is large. Default 64 MiB. */
+  queueBytesMax?: number;
+  /** A group is written when it has this many rows (default 64) … */
+  groupRowsMin?: number;
+  /** … or this long after its first row (default 250 ms) … */
+  groupWaitMs?: number;
+  /**
+   * … but, unless it has `groupRowsMax`, not before this much time since the previous group began. Default 50 ms: each group
+   * has a fixed cost here and in Postgres, so a busy process should write fewer and larger ones.
+   */
+  groupIntervalMs?: number;
+  /**
+   * The maximum of rows per group. Rows are sealed 64 at a time, and a group consists of whole seals. Default 512, so
+   * that a slow database can catch up.
+   */
+  groupRowsMax?: number;
+  /** Wait before the next attempt while the database is unavailable, doubled each time up to 20 times this. Default 100 ms. */
+  retryDelayMs?: number;
+  ensurePartition: (day: string) => Promise<void>;
+  /** Aborts when the process cannot wait for the database any longer. */
+  givenUp: AbortSignal;
+  /** For tests. */
+  copyRows?: CopyRows;
+  insertRows?: WriteRows;
+};
+
+/** How often rows are moved to disk while the database is unavailable. */
+const keepMs = 250;
+
+/** Brings rows to the database in groups, in their order, and lets them wait on disk or in memory until it accepts them. */
+export function createRowDelivery(deps: DeliveryDeps): RowDelivery {
+  const { processId, db, logger, disk, givenUp } = deps;
+  const { queueRowsMax = Infinity, queueBytesMax = 64 * 1_048_576, groupRowsMax = 512 } = deps;
+  let added = 0;
+  let lostRows = 0;
+  const waiting = createWaitingRows({
+    processId,
+    groupRowsMax,
+    file: disk === undefined ? null : createRowFile({ ...disk, processId, logger }),
+    readFailed: (error, rows) => {
+      lostRows += rows;
+      logger.error({ err: error, rows }, 'request-log rows on the disk cannot be read; they are lost');
+    },
+  });
+  const writer = createGroupWriter({
+    copyRows: deps.copyRows ?? createCopyRows(deps.pool),
+    insertRows: deps.insertRows ?? createInsertRows(db, processId),
+    ensurePartition: deps.ensurePartition,
+    isKept: () => waiting.isGroupOnDisk(),
+    onDatabaseDown: () => startKeeping(),
+    logger,
+    retryDelayMs: deps.retryDelayMs ?? 100,
+  });
+
+  /** The rows were given up, but they are on disk, from where another process will write them. */
+  const isLeft = (): boolean => givenUp.aborted && writer.isDatabaseDown() && waiting.isGroupOnDisk();
+
+  async function writeGroup(): Promise<void> {
+    const taken = waiting.take();
+    const group = taken instanceof Promise ? await taken : taken;
+    if (group === null) return;
+    lostRows += await writer.write(group, waiting.waitingRows() > 0, givenUp);
+    const ending = isLeft() ? undefined : waiting.done();
+    if (ending !== undefined) await ending;
+  }
+  const waitingRows = (): number => (isLeft() ? 0 : waiting.waitingRows());
+  const schedule = createGroupSchedule({ ...deps, groupRowsMax, waitingRows, writeGroup });
+
+  async function flush(): Promise<void> {
+    const last = added;
+    while (added - waiting.unwrittenRows() < last && !isLeft()) await schedule.writeNow();
+  }
+
+  /** Rows are moved to disk while the database is unavailable or behind. */
+  let keeping: Promise<void> | undefined;
+  const isBehind = (): boolean => waiting.memoryRows() > queueRowsMax / 2;
+  const startKeeping = (): void => {
+    if (disk === undefined) return;
+    keeping ??= keepWhileNeeded().finally(() => (keeping = undefined));
+  };
+  const keepWhileNeeded = async (): Promise<void> => {
+    while ((writer.isDatabaseDown() || isBehind()) && !givenUp.aborted) {
+      await waiting.keep();
+      await sleep(keepMs, givenUp);
+    }
+  };
+
+  return {
+    add(row, sizeBytes) {
+      added += 1;
+      waiting.add(row, sizeBytes);
+      if (isBehind()) startKeeping();
+      schedule.wake();
+    },
+    added: () => added,
+    isFull: () => waiting.memoryRows() >= queueRowsMax || waiting.memoryBytes() >= queueBytesMax,
+    flush,
+    keep: () => waiting.keep(),
+    async finish() {
+      await flush();
+      if (isLeft()) {
+        const lost = waiting.inMemory();
+        if (lost.length > 0) lostRows += logLostRows(lost, logger);
+        logger.warn(
+          { rows: waiting.rowsOnDisk() },
+          'request-log rows were left on the disk for the next process to write',
+        );
+      }
+      await waiting.leave();
+    },
+    stopTimers: () => schedule.stopTimers(),
+    prepareDay: (day) => writer.prepareDay(day),
+    stats: () => ({
+      waitingRows: waiting.unwrittenRows(),
+      rowsOnDisk: waiting.rowsOnDisk(),
+      waitingBytes: waiting.memoryBytes(),
+      writtenRows: added - waiting.unwrittenRows() - lostRows,
+      lostRows,
+      isDatabaseDown: writer.isDatabaseDown(),
+    }),
+  };
+}
