@@ -13,10 +13,8 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
+import { BodyGroups, type CallBodies, type Group } from './body-groups.ts';
 import type { BodiesToSeal, SealedBodies } from './seal-bodies-worker.ts';
-
-/** The bodies of one call; null for a body that does not exist or was not read. */
-export type CallBodies = { request: Uint8Array | null; response: Uint8Array | null };
 
 export type BodyRecorder = Part & {
   /**
@@ -42,25 +40,10 @@ type Deps = {
   waitingBytesMax?: number;
 };
 
-/** Bodies that go into one blob. */
-type Group = {
-  id: string;
-  workspaceId: string;
-  recording: Recording;
-  bodies: CallBodies[];
-  bytes: number;
-  sinceMs: number;
-};
-
-/** A blob is written when it has this many bytes or bodies … */
-const groupBytes = 4 * 1_048_576;
-const groupBodies = 500;
-/** … or this long after its first body. */
+/** A blob is written this long after its first body, unless it is full before. */
 const groupWaitMs = 1_000;
 /** Larger bodies are left out. */
 export const bodyBytesMax = 1_048_576;
-/** Even an empty body takes some memory. */
-const placeBytes = 256;
 const dayMs = 86_400_000;
 /** One process uses a key of bodies for a day, far below the number of texts that one key can encrypt. */
 const keyMs = dayMs;
@@ -80,46 +63,21 @@ export const bodyKeyOwner = 'body_key_';
  */
 export function createBodyRecorder(deps: Deps): BodyRecorder {
   const { db, blobs, clock, logger, waitingBytesMax = 64 * 1_048_576 } = deps;
+  const groups = new BodyGroups(waitingBytesMax, () => void loop.wake());
   const lane = createThreadLane<BodiesToSeal, SealedBodies>({
     module: new URL('./seal-bodies-worker.ts', import.meta.url),
     threads: 1,
     threadMemoryMb: 256,
     idleTimeoutMs: 10_000,
   });
-  /** By workspace and requested recording. */
-  const open = new Map<string, Map<Recording, Group>>();
-  const ready: Group[] = [];
-  const waiting = new Map<string, number>();
   const keys = new Map<string, { owner: string; key: Buffer; untilMs: number }>();
   const sizes = new Map<string, { bytes: number; readMs: number }>();
-  let waitingBytes = 0;
   let recorded = 0;
   let dropped = 0;
 
-  const close = (group: Group): void => {
-    const ofWorkspace = open.get(group.workspaceId);
-    ofWorkspace?.delete(group.recording);
-    if (ofWorkspace?.size === 0) open.delete(group.workspaceId);
-    ready.push(group);
-    void loop.wake();
-  };
-
-  const closeOlderThan = (ms: number): void => {
-    const before = performance.now() - ms;
-    const groups = [...open.values()].flatMap((ofWorkspace) => [...ofWorkspace.values()]);
-    for (const group of groups) if (group.sinceMs <= before) close(group);
-  };
-
-  const add = (workspaceId: string, bytes: number): void => {
-    waitingBytes += bytes;
-    const sum = (waiting.get(workspaceId) ?? 0) + bytes;
-    if (sum <= 0) waiting.delete(workspaceId);
-    else waiting.set(workspaceId, sum);
-  };
-
   async function writeAll(): Promise<void> {
-    closeOlderThan(groupWaitMs);
-    for (let group = ready.shift(); group !== undefined; group = ready.shift()) {
+    groups.closeOlderThan(groupWaitMs);
+    for (let group = groups.next(); group !== undefined; group = groups.next()) {
       try {
         await write(group);
         recorded += group.bodies.length;
@@ -127,7 +85,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
         dropped += group.bodies.length;
         logger.warn({ err: error, bodies: group.bodies.length }, 'bodies of calls were not recorded');
       } finally {
-        add(group.workspaceId, -group.bytes);
+        groups.release(group);
       }
     }
   }
@@ -159,11 +117,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
   async function sizeOf(workspaceId: string): Promise<number> {
     const known = sizes.get(workspaceId);
     if (known !== undefined && performance.now() - known.readMs < sizeCheckMs) return known.bytes;
-    const { bytes } = await db
-      .selectFrom('recorded_bodies')
-      .select(sql<number>`coalesce(sum(size_bytes), 0)::float8`.as('bytes'))
-      .where('workspace_id', '=', workspaceId)
-      .executeTakeFirstOrThrow();
+    const bytes = await readSize(db, workspaceId);
     if (sizes.size >= sizesMax) sizes.clear();
     sizes.set(workspaceId, { bytes, readMs: performance.now() });
     return bytes;
@@ -192,7 +146,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
   return {
     ...loop,
     async stop() {
-      closeOlderThan(0);
+      groups.closeOlderThan(0);
       await untilAborted(loop.wake(), AbortSignal.timeout(stopDeadlineMs), () => {});
       void loop.stop();
       await lane.stop();
@@ -200,32 +154,25 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
     record(workspaceId, recording, { request, response }) {
       const bodies = { request: small(request), response: small(response) };
       if (bodies.request === null && bodies.response === null) return null;
-      const bytes = placeBytes + (bodies.request?.length ?? 0) + (bodies.response?.length ?? 0);
-      const ofWorkspaceBytes = waiting.get(workspaceId) ?? 0;
-      if (waitingBytes + bytes > waitingBytesMax || ofWorkspaceBytes + bytes > waitingBytesMax / 4) {
-        dropped += 1;
-        return null;
-      }
-      let ofWorkspace = open.get(workspaceId);
-      if (ofWorkspace === undefined) open.set(workspaceId, (ofWorkspace = new Map()));
-      let group = ofWorkspace.get(recording);
-      if (group === undefined) {
-        group = { id: uuidv7(), workspaceId, recording, bodies: [], bytes: 0, sinceMs: performance.now() };
-        ofWorkspace.set(recording, group);
-      }
-      const reference = `${group.id}.${group.bodies.length}`;
-      group.bodies.push(bodies);
-      group.bytes += bytes;
-      add(workspaceId, bytes);
-      if (group.bytes >= groupBytes || group.bodies.length >= groupBodies) close(group);
+      const reference = groups.add(workspaceId, recording, bodies);
+      if (reference === null) dropped += 1;
       return reference;
     },
-    stats: () => ({ waitingBytes, recorded, dropped }),
+    stats: () => ({ waitingBytes: groups.waitingBytes, recorded, dropped }),
   };
 }
 
 /** The maximum of workspaces whose keys and sizes a process remembers. */
 const sizesMax = 10_000;
+
+async function readSize(db: Kysely<Database>, workspaceId: string): Promise<number> {
+  const { bytes } = await db
+    .selectFrom('recorded_bodies')
+    .select(sql<number>`coalesce(sum(size_bytes), 0)::float8`.as('bytes'))
+    .where('workspace_id', '=', workspaceId)
+    .executeTakeFirstOrThrow();
+  return bytes;
+}
 
 const small = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null || bytes.length === 0 || bytes.length > bodyBytesMax ? null : bytes;

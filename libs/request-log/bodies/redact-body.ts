@@ -1,6 +1,7 @@
 import { RE2JS } from 're2js';
 import { hasCredentialName, looksRandom } from '#libs/kernel/logging/credential-shapes.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
+import { tokenizeJson, type JsonToken } from './json-tokens.ts';
 
 const redacted = '[redacted]';
 /**
@@ -88,18 +89,7 @@ export function createRedaction(rules: readonly string[]): (body: string) => str
   const cleanEvents = (body: string): string => {
     const events = eventsOf(body);
     const parsed = events.map(({ data }) => (data !== null && isJson(data) ? [...tokenizeJson(data)] : null));
-    const members = new Map<string, JsonToken[]>();
-    for (const [index, tokens] of parsed.entries()) {
-      const identity = [...(events[index]?.data ?? '').matchAll(identityMembers)].join(' ');
-      for (const token of tokens ?? []) {
-        if (token.value === null || token.isName) continue;
-        const member = `${identity} ${token.path}`;
-        const pieces = members.get(member);
-        if (pieces === undefined) members.set(member, [token]);
-        else pieces.push(token);
-      }
-    }
-    for (const pieces of members.values()) {
+    for (const pieces of piecesByMember(events, parsed)) {
       if (pieces.every(({ value }) => value === pieces[0]?.value)) continue;
       const whole = pieces.map(({ value }) => value).join('');
       const left = cleanString(whole, 0, everything);
@@ -187,6 +177,25 @@ const decodeEscapes = (text: string): string =>
 const identityMembers =
   /"(?:index|output_index|content_index|summary_index|item_id|type)"\s*:\s*(?:"[^"]{0,100}"|\d+)/g;
 
+/** The strings of events, those that continue the same text together. */
+function piecesByMember(
+  events: readonly StreamEvent[],
+  parsed: readonly (readonly JsonToken[] | null)[],
+): Iterable<JsonToken[]> {
+  const members = new Map<string, JsonToken[]>();
+  for (const [index, tokens] of parsed.entries()) {
+    const identity = [...(events[index]?.data ?? '').matchAll(identityMembers)].join(' ');
+    for (const token of tokens ?? []) {
+      if (token.value === null || token.isName) continue;
+      const member = `${identity} ${token.path}`;
+      const pieces = members.get(member);
+      if (pieces === undefined) members.set(member, [token]);
+      else pieces.push(token);
+    }
+  }
+  return members.values();
+}
+
 type StreamEvent = { before: string; data: string | null; ending: string };
 
 /** The lines of an event stream. Consecutive `data:` lines are one text, as the format requires. */
@@ -206,12 +215,6 @@ function eventsOf(body: string): StreamEvent[] {
   return events;
 }
 
-/**
- * A string of a JSON text, or everything between two strings (`value` is null). `text` is its source text; `path` is
- * the location of a string.
- */
-type JsonToken = { text: string; value: string | null; isName: boolean; path: string };
-
 function isJson(text: string): boolean {
   try {
     JSON.parse(text);
@@ -223,52 +226,3 @@ function isJson(text: string): boolean {
 
 /** Whether a text between two strings has more than the colon between a name and its value. */
 const hasContent = (between: string): boolean => /[^\s:]/.test(between);
-
-/**
- * Divides a valid JSON text into tokens, which can be joined to the text again. Any depth is allowed, and no member is
- * lost.
- */
-function* tokenizeJson(json: string): Generator<JsonToken> {
-  /** The open objects and arrays: the current name of an object, null for an array. */
-  const path: (string | null)[] = [];
-  let at = 0;
-  while (at < json.length) {
-    const found = json.indexOf('"', at);
-    const start = found === -1 ? json.length : found;
-    if (start > at) {
-      const text = json.slice(at, start);
-      for (const [bracket] of text.matchAll(/[[\]{}]/g)) {
-        if (bracket === '{') path.push('');
-        else if (bracket === '[') path.push(null);
-        else path.pop();
-      }
-      yield { text, value: null, isName: false, path: '' };
-    }
-    at = start === json.length ? start : endOfString(json, start);
-    if (at === start) return;
-    const text = json.slice(start, at);
-    const value = text.includes('\\') ? (JSON.parse(text) as string) : text.slice(1, -1);
-    const isName = isColonNext(json, at);
-    if (isName) path[path.length - 1] = value;
-    yield { text, value, isName, path: path.length > pathMax ? '' : path.join('/') };
-  }
-}
-
-/** Strings that are nested deeper have the same path. */
-const pathMax = 50;
-
-/** The position after the closing quote of the string that begins at `start`. */
-function endOfString(json: string, start: number): number {
-  for (let end = json.indexOf('"', start + 1); end !== -1; end = json.indexOf('"', end + 1)) {
-    let backslashes = 0;
-    while (json[end - 1 - backslashes] === '\\') backslashes += 1;
-    if (backslashes % 2 === 0) return end + 1;
-  }
-  return json.length;
-}
-
-function isColonNext(json: string, at: number): boolean {
-  let next = at;
-  while (json[next] === ' ' || json[next] === '\n' || json[next] === '\r' || json[next] === '\t') next += 1;
-  return json[next] === ':';
-}

@@ -23,6 +23,8 @@ const tokensOfCallMax = 1e9;
 // In seconds, from an answer of the cache to the longest wait for a model.
 const durationBuckets = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
 
+/** The metrics are only in the registries that `registerIn` is called with. */
+const registers: Registry[] = [];
 const ofModel = ['provider', 'model', 'kind'] as const;
 
 /**
@@ -41,19 +43,8 @@ type Counts = {
  * model gets a label only after one of its calls has succeeded, within the limits above.
  */
 export function createCallMetrics(): CallMetrics {
-  const registers: Registry[] = [];
-  const calls: Counter = new Counter({
-    name: 'sluice_calls_total',
-    help: 'Calls by provider, model, kind (live, batch) and outcome (succeeded, refused by this gateway, failed at the provider).',
-    labelNames: [...ofModel, 'outcome'],
-    registers,
-    collect() {
-      calls.reset();
-      forEachCounts(({ labels, outcomes }) => {
-        for (const [outcome, count] of Object.entries(outcomes)) calls.inc({ ...labels, outcome }, count);
-      });
-    },
-  });
+  const counts = new ModelCounts();
+  const codes = new Set<string>();
   const errors = new Counter({
     name: 'sluice_call_errors_total',
     help: 'Calls that ended with an error, by provider, kind (live, batch) and error code.',
@@ -74,28 +65,6 @@ export function createCallMetrics(): CallMetrics {
     buckets: durationBuckets,
     registers,
   });
-  const tokens: Counter = new Counter({
-    name: 'sluice_call_tokens_total',
-    help: 'Tokens by type, as reported by providers. Cached tokens are part of input, and reasoning tokens are part of output.',
-    labelNames: [...ofModel, 'type'],
-    registers,
-    collect() {
-      tokens.reset();
-      forEachCounts((counts) => {
-        for (const [type, count] of Object.entries(counts.tokens)) tokens.inc({ ...counts.labels, type }, count);
-      });
-    },
-  });
-  const costs: Counter = new Counter({
-    name: 'sluice_call_cost_dollars_total',
-    help: 'Cost of calls in US dollars, without calls whose cost is unknown (sluice_unpriced_calls_total).',
-    labelNames: ofModel,
-    registers,
-    collect() {
-      costs.reset();
-      forEachCounts(({ labels, dollars }) => costs.inc(labels, dollars));
-    },
-  });
   const cacheAnswers = new Counter({
     name: 'sluice_call_cache_total',
     help: 'Lookups in the response cache, by provider and result (hit, miss, refresh, disabled).',
@@ -109,31 +78,102 @@ export function createCallMetrics(): CallMetrics {
     registers,
   });
 
-  const children = new Map<string, Map<string, { live?: Counts; batch?: Counts }>>();
-  const modelsOfWorkspace = new Map<string, number>();
-  let models = 0;
+  return {
+    observe(entry) {
+      const { kind, status, error_code: code, cache_status: cacheStatus } = entry;
+      if (kind === 'imported') return;
+      const provider = entry.provider === null ? 'none' : (findProvider(entry.provider)?.id ?? 'other');
+      const sums = counts.find(provider, kind, entry);
+      const { labels } = sums;
+      sums.outcomes[classifyCallOutcome(entry)] += 1;
+      if (entry.duration_ms >= 0) durations.observe(labels, entry.duration_ms / 1_000);
+      if (entry.first_event_ms !== null && entry.first_event_ms >= 0)
+        firstEvents.observe(labels, entry.first_event_ms / 1_000);
+      sums.tokens.input += plausible(entry.input_tokens);
+      sums.tokens.cached += plausible(entry.cached_tokens);
+      sums.tokens.output += plausible(entry.output_tokens);
+      sums.tokens.reasoning += plausible(entry.reasoning_tokens);
+      const cents = Number(entry.cost);
+      if (cents > 0 && Number.isFinite(cents)) sums.dollars += cents / 100;
+      if (code !== null) errors.inc({ provider, kind, code: codeLabel(codes, code) });
+      if (cacheStatus !== null) {
+        const result = cacheStatus.toLowerCase();
+        cacheAnswers.inc({ provider, result: cacheResults.has(result) ? result : 'other' });
+      }
+      if (status === 246 || status === 446) verdicts.inc({ provider, verdict: status === 446 ? 'denied' : 'failed' });
+    },
+    registerIn(registry) {
+      for (const metric of [...createSumCounters(counts), errors, durations, firstEvents, cacheAnswers, verdicts])
+        registry.registerMetric(metric);
+    },
+  };
+}
 
-  /** Whether the model has a separate label, or gets one now. */
-  function isNamed(known: ReadonlyMap<string, unknown>, model: string, entry: RequestLogEntry): boolean {
-    if (known.has(model)) return true;
-    if (classifyCallOutcome(entry) !== 'succeeded' || model.length > modelCharsMax || models >= modelsMax) return false;
-    const own = modelsOfWorkspace.get(entry.workspace_id) ?? 0;
-    if (own >= modelsOfWorkspaceMax) return false;
-    modelsOfWorkspace.set(entry.workspace_id, own + 1);
-    models += 1;
-    return true;
-  }
+/** The counters of the sums. They are filled when Prometheus asks. */
+function createSumCounters(counts: ModelCounts): Counter[] {
+  const summed = (
+    name: string,
+    help: string,
+    label: readonly string[],
+    fill: (counter: Counter, counts: Counts) => void,
+  ): Counter => {
+    const counter: Counter = new Counter({
+      name,
+      help,
+      labelNames: [...ofModel, ...label],
+      registers,
+      collect() {
+        counter.reset();
+        counts.forEach((each) => fill(counter, each));
+      },
+    });
+    return counter;
+  };
+  return [
+    summed(
+      'sluice_calls_total',
+      'Calls by provider, model, kind (live, batch) and outcome (succeeded, refused by this gateway, failed at the provider).',
+      ['outcome'],
+      (counter, { labels, outcomes }) => {
+        for (const [outcome, count] of Object.entries(outcomes)) counter.inc({ ...labels, outcome }, count);
+      },
+    ),
+    summed(
+      'sluice_call_tokens_total',
+      'Tokens by type, as reported by providers. Cached tokens are part of input, and reasoning tokens are part of output.',
+      ['type'],
+      (counter, { labels, tokens }) => {
+        for (const [type, count] of Object.entries(tokens)) counter.inc({ ...labels, type }, count);
+      },
+    ),
+    summed(
+      'sluice_call_cost_dollars_total',
+      'Cost of calls in US dollars, without calls whose cost is unknown (sluice_unpriced_calls_total).',
+      [],
+      (counter, { labels, dollars }) => counter.inc(labels, dollars),
+    ),
+  ];
+}
 
-  function forEachCounts(show: (counts: Counts) => void): void {
-    for (const ofProvider of children.values())
-      for (const { live, batch } of ofProvider.values()) for (const each of [live, batch]) if (each) show(each);
-  }
+/** A label for the code. The set has those that already have one. */
+function codeLabel(codes: Set<string>, code: string): string {
+  if (codes.has(code)) return code;
+  if (codes.size >= errorCodesMax || !errorCode.test(code)) return 'other';
+  codes.add(code);
+  return code;
+}
 
-  function findCounts(provider: string, kind: 'live' | 'batch', entry: RequestLogEntry): Counts {
-    let ofProvider = children.get(provider);
-    if (ofProvider === undefined) children.set(provider, (ofProvider = new Map()));
+/** The sums by provider, model and kind, within the limits for models. */
+class ModelCounts {
+  readonly #byProvider = new Map<string, Map<string, { live?: Counts; batch?: Counts }>>();
+  readonly #modelsOfWorkspace = new Map<string, number>();
+  #models = 0;
+
+  find(provider: string, kind: 'live' | 'batch', entry: RequestLogEntry): Counts {
+    let ofProvider = this.#byProvider.get(provider);
+    if (ofProvider === undefined) this.#byProvider.set(provider, (ofProvider = new Map()));
     const { model: asked } = entry;
-    const model = asked === null ? 'none' : isNamed(ofProvider, asked, entry) ? asked : 'other';
+    const model = asked === null ? 'none' : this.#isNamed(ofProvider, asked, entry) ? asked : 'other';
     let ofKinds = ofProvider.get(model);
     if (ofKinds === undefined) ofProvider.set(model, (ofKinds = {}));
     return (ofKinds[kind] ??= {
@@ -144,43 +184,21 @@ export function createCallMetrics(): CallMetrics {
     });
   }
 
-  const codes = new Set<string>();
-  function codeLabel(code: string): string {
-    if (codes.has(code)) return code;
-    if (codes.size >= errorCodesMax || !errorCode.test(code)) return 'other';
-    codes.add(code);
-    return code;
+  forEach(show: (counts: Counts) => void): void {
+    for (const ofProvider of this.#byProvider.values())
+      for (const { live, batch } of ofProvider.values()) for (const each of [live, batch]) if (each) show(each);
   }
 
-  return {
-    observe(entry) {
-      const { kind, status, error_code: code, cache_status: cacheStatus } = entry;
-      if (kind === 'imported') return;
-      const provider = entry.provider === null ? 'none' : (findProvider(entry.provider)?.id ?? 'other');
-      const counts = findCounts(provider, kind, entry);
-      const { labels, tokens: sums } = counts;
-      counts.outcomes[classifyCallOutcome(entry)] += 1;
-      if (entry.duration_ms >= 0) durations.observe(labels, entry.duration_ms / 1_000);
-      if (entry.first_event_ms !== null && entry.first_event_ms >= 0)
-        firstEvents.observe(labels, entry.first_event_ms / 1_000);
-      sums.input += plausible(entry.input_tokens);
-      sums.cached += plausible(entry.cached_tokens);
-      sums.output += plausible(entry.output_tokens);
-      sums.reasoning += plausible(entry.reasoning_tokens);
-      const cents = Number(entry.cost);
-      if (cents > 0 && Number.isFinite(cents)) counts.dollars += cents / 100;
-      if (code !== null) errors.inc({ provider, kind, code: codeLabel(code) });
-      if (cacheStatus !== null) {
-        const result = cacheStatus.toLowerCase();
-        cacheAnswers.inc({ provider, result: cacheResults.has(result) ? result : 'other' });
-      }
-      if (status === 246 || status === 446) verdicts.inc({ provider, verdict: status === 446 ? 'denied' : 'failed' });
-    },
-    registerIn(registry) {
-      for (const metric of [calls, errors, durations, firstEvents, tokens, costs, cacheAnswers, verdicts])
-        registry.registerMetric(metric);
-    },
-  };
+  /** Whether the model has a separate label, or gets one now. */
+  #isNamed(known: ReadonlyMap<string, unknown>, model: string, entry: RequestLogEntry): boolean {
+    if (known.has(model)) return true;
+    if (classifyCallOutcome(entry) !== 'succeeded' || model.length > modelCharsMax) return false;
+    const own = this.#modelsOfWorkspace.get(entry.workspace_id) ?? 0;
+    if (this.#models >= modelsMax || own >= modelsOfWorkspaceMax) return false;
+    this.#modelsOfWorkspace.set(entry.workspace_id, own + 1);
+    this.#models += 1;
+    return true;
+  }
 }
 
 const cacheResults: ReadonlySet<string> = new Set(['hit', 'miss', 'refresh', 'disabled']);
