@@ -95,8 +95,8 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
 });
 
 /**
- * The data of an event as clients see it. The digest of a key that a person chose could be guessed offline, and earlier
- * releases stored the secrets of configs and guardrails in their events.
+ * The data of an event as clients see it. The digest of a key that a person chose could be guessed offline, and a secret
+ * of a config is redacted even if it was not recognised as one when it was stored.
  */
 export function publicData(whole: Record<string, unknown>): Record<string, unknown> {
   const { digest: _digest, first_digest: _first, ...data } = whole;
