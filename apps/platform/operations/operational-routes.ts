@@ -110,7 +110,8 @@ const metricsRoute = (metrics: Pick<HttpMetrics, 'renderMetrics'>): Route => ({
   path: '/metrics',
   operationId: 'getMetrics',
   summary: 'Metrics in the Prometheus text format',
-  description: 'Most metrics cover one process; the help text says which cover all. Scrape every process.',
+  description:
+    'Most metrics cover one process; the help text says which cover all. Scrape every process. The text is made at most ten times a second.',
   responses: { 200: { description: 'The metrics.', contentType: 'text/plain' } },
   handler: async (_request, response) => {
     const { contentType, body } = await metrics.renderMetrics();
