@@ -7,20 +7,11 @@ import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import type { BlobStore } from './blob-store.ts';
-import { blobStoreConformance } from './blob-store-conformance.ts';
 import { createDiskBlobStore } from './disk-blob-store.ts';
 
 async function makeFolder(): Promise<string> {
   return mkdtemp(join(tmpdir(), 'sluice-blobs-'));
 }
-
-blobStoreConformance('disk', async () => {
-  const folder = await makeFolder();
-  return {
-    openStore: () => createDiskBlobStore({ folder }),
-    dispose: () => rm(folder, { recursive: true }),
-  };
-});
 
 test('processes that make a store at the same moment agree on its id', async () => {
   const folder = await makeFolder();

@@ -103,17 +103,10 @@ export async function createDiskBlobStore(options: {
       }
     },
 
-    async sweep(sweepOptions) {
-      const nowMs = await timeOf(root);
-      let partialsRemoved = 0;
-      for await (const path of files(root)) {
-        if (!path.endsWith(partialSuffix)) continue;
-        const entry = await describe(path);
-        if (entry === null || entry.modifiedMs > nowMs - sweepOptions.olderThanMs) continue;
-        await unlink(path).catch(ignoreMissing);
-        partialsRemoved += 1;
-      }
-      return { blobsRemoved: await sweepBlobs(store, { ...sweepOptions, nowMs }), partialsRemoved };
+    async sweep({ olderThanMs, findReferenced }) {
+      const beforeMs = (await timeOf(root)) - olderThanMs;
+      const partialsRemoved = await sweepPartials(root, beforeMs);
+      return { blobsRemoved: await sweepBlobs(store, { beforeMs, findReferenced }), partialsRemoved };
     },
   };
   return store;
@@ -215,15 +208,28 @@ async function loadStoreId(root: string): Promise<string> {
   return (await readFile(path, 'utf8')).trim();
 }
 
+/** Removes what writers left behind before this time, and returns the number of files. */
+async function sweepPartials(root: string, beforeMs: number): Promise<number> {
+  let removed = 0;
+  for await (const path of files(root)) {
+    if (!path.endsWith(partialSuffix)) continue;
+    const entry = await describe(path);
+    if (entry === null || entry.modifiedMs > beforeMs) continue;
+    await unlink(path).catch(ignoreMissing);
+    removed += 1;
+  }
+  return removed;
+}
+
 const namesPerQuestion = 500;
 
 /**
- * Removes the blobs older than `olderThanMs` that `findReferenced` does not return, and returns their number. It checks
+ * Removes the blobs from before this time that `findReferenced` does not return, and returns their number. It checks
  * many names per query, so that a store of a million files costs two thousand queries.
  */
 async function sweepBlobs(
   store: Pick<BlobStore, 'list' | 'remove'>,
-  options: SweepOptions & { nowMs: number },
+  options: Pick<SweepOptions, 'findReferenced'> & { beforeMs: number },
 ): Promise<number> {
   let removed = 0;
   let candidates: string[] = [];
@@ -238,7 +244,7 @@ async function sweepBlobs(
     candidates = [];
   };
   for await (const { blob, modifiedMs } of store.list()) {
-    if (modifiedMs > options.nowMs - options.olderThanMs) continue;
+    if (modifiedMs > options.beforeMs) continue;
     candidates.push(blob);
     if (candidates.length === namesPerQuestion) await settle();
   }
