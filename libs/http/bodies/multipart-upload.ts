@@ -110,23 +110,11 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   let file: (NodeJS.ReadableStream & { destroy: (error?: Error) => unknown }) | null = null;
   let filename = '';
   let received = 0;
-  const parser = new Busboy({
-    headers: { ...request.headers, 'content-type': request.headers['content-type'] ?? '' },
-    limits: {
-      fields: fieldsMax,
-      fieldSize: fieldSizeBytesMax,
-      files: 1,
-      parts: fieldsMax + 2,
-      headerPairs: 16,
-      headerSize: partHeaderBytesMax,
-    },
-    // The file is found by its name, because some clients also send text fields with a content type or filename.
-    isPartAFile: (name) => name === part,
-  });
+  const parser = openParser(request, part);
   const fail = (error: unknown): void => reject(error);
-  const timedOut = (what: string): void => fail(formError('request_timeout', what));
   const unwatch = watchUploadRate(request, limits.rate, fail);
-  const onTotal = (): void => timedOut(`The upload took longer than ${limits.totalTimeoutMs} ms.`);
+  const onTotal = (): void =>
+    fail(formError('request_timeout', `The upload took longer than ${limits.totalTimeoutMs} ms.`));
   const total = setTimeout(onTotal, limits.totalTimeoutMs);
 
   // An exception inside an event of the parser would end the process with all other requests.
@@ -147,10 +135,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       stream.on('error', () => {}); // Reported through put(), or through the parser.
       const name = sentName === undefined || sentName === '' ? filenameDefault : sentName;
       const problem = filenameProblem(name);
-      if (problem !== null) {
-        fail(formError('invalid_value', problem, part));
-        return;
-      }
+      if (problem !== null) return fail(formError('invalid_value', problem, part));
       // Browsers and SDKs percent-encode only the quotation mark in a name (WHATWG HTML, multipart/form-data), so only
       // that is decoded.
       filename = name.replaceAll('%22', '"');
@@ -202,6 +187,23 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       parser.destroy();
     },
   };
+}
+
+/** Makes a parser that bounds everything but the size of the file. */
+function openParser(request: IncomingMessage, part: string) {
+  return new Busboy({
+    headers: { ...request.headers, 'content-type': request.headers['content-type'] ?? '' },
+    limits: {
+      fields: fieldsMax,
+      fieldSize: fieldSizeBytesMax,
+      files: 1,
+      parts: fieldsMax + 2,
+      headerPairs: 16,
+      headerSize: partHeaderBytesMax,
+    },
+    // The file is found by its name, because some clients also send text fields with a content type or filename.
+    isPartAFile: (name) => name === part,
+  });
 }
 
 function filenameProblem(name: string): string | null {
