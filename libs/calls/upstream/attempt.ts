@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, findRequestId } from './answers/answer-headers.ts';
-import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
+import type { Answer, Attempt, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { BodyCollector } from './answers/collect-body.ts';
@@ -32,15 +32,14 @@ export type AttemptInput = ReadInput &
  */
 export function attemptCall(input: AttemptInput, watch: SendWatch): Promise<Answer> {
   const { egress, outbound, timeouts, signal, faults, workspaceId } = input;
-  const reader = new AnswerReader(input, watch);
-  startExchange(egress, outbound, { timeouts, signal, faults, workspaceId, isRepeatable: true }, reader);
+  const reader = new AnswerReader(input);
+  startExchange(egress, outbound, { timeouts, signal, faults, workspaceId, isRepeatable: true, watch }, reader);
   return reader.answer;
 }
 
 /** Reads the answer of one attempt, whole or as a stream. A class because one is made for every call. */
 class AnswerReader implements Sink {
   readonly #input: AttemptInput;
-  readonly #watch: SendWatch;
   readonly #answer = Promise.withResolvers<Answer>();
   readonly #startedAt = performance.now();
   readonly #collected: BodyCollector;
@@ -51,23 +50,14 @@ class AnswerReader implements Sink {
   /** A stream was requested, and the headers do not show whether the answer is one. */
   #isUndecided = false;
 
-  constructor(input: AttemptInput, watch: SendWatch) {
+  constructor(input: AttemptInput) {
     const { memory, faults, limits } = input;
     this.#input = input;
-    this.#watch = watch;
     this.#collected = new BodyCollector({ memory, faults, bytesMax: limits.jsonBytesMax });
   }
 
   get answer(): Promise<Answer> {
     return this.#answer.promise;
-  }
-
-  sent(): void {
-    this.#watch.sent();
-  }
-
-  resent(): void {
-    this.#watch.resent();
   }
 
   head(status: number, headers: IncomingHttpHeaders, flow: Flow): void {
@@ -113,20 +103,16 @@ class AnswerReader implements Sink {
   }
 
   #readWhole(): void {
-    const input = this.#input;
-    const status = this.#status;
-    const headers = this.#headers;
     const { resolve } = this.#answer;
-    if (status >= 400) {
+    if (this.#status >= 400) {
       const body = this.#collected.take();
       this.#collected.drop();
-      return resolve(readError(input, status, headers, body));
+      const decode = () => this.#input.translation.decodeError(this.#status, body.toString());
+      return resolve(this.#errorAnswer(this.#status, body, decode));
     }
-    const read = readCollected(input, status, this.#collected);
-    if (!(read instanceof Promise)) return resolve(toResult(input, status, headers, read));
-    read
-      .then((found) => resolve(toResult(input, status, headers, found)))
-      .catch((error: unknown) => this.#failReading(error));
+    const read = readCollected(this.#input, this.#status, this.#collected);
+    if (!(read instanceof Promise)) return resolve(this.#toAnswer(read));
+    read.then((found) => resolve(this.#toAnswer(found))).catch((error: unknown) => this.#failReading(error));
   }
 
   #failReading(error: unknown): void {
@@ -153,10 +139,65 @@ class AnswerReader implements Sink {
     const { resolve, reject } = this.#answer;
     this.#stream.first.then((first) => {
       flow.answered();
-      if (first.kind === 'error') return resolve(asError(input, this.#headers, first.error));
-      const head = { ...headOf(input, this.#status, this.#headers), ...nothingSaid };
-      resolve({ ...head, kind: 'stream', ...first.answer });
+      if (first.kind === 'error') resolve(this.#errorInside(first.error));
+      else resolve({ ...this.#head(this.#status), kind: 'stream', ...first.answer });
     }, reject);
+  }
+
+  #toAnswer(read: BodyRead): Answer {
+    const { faults } = this.#input;
+    switch (read.kind) {
+      case 'invalid':
+        throw faults().invalid(read.what, read.sample);
+      case 'failed':
+        throw faults().inAnswer(read.error);
+      case 'error':
+        return this.#errorInside(read.error);
+      case 'answer': {
+        const answer = { ...this.#head(this.#status), ...this.#parts(read.parts) };
+        return { ...answer, kind: 'json', body: read.bytes, contentType: 'application/json' };
+      }
+      case 'payloads': {
+        const done: StreamSummary = { ...this.#parts(read.parts), complete: true, firstEventMs: 0, error: null };
+        const events = once(read.payloads);
+        return { ...this.#head(this.#status), kind: 'stream', events, done: Promise.resolve(done) };
+      }
+    }
+  }
+
+  /** An error inside a 200, as a body or as the first event. It gets the status that it names, else 502. */
+  #errorInside(error: ProviderError): Answer {
+    return this.#errorAnswer(error.status ?? 502, Buffer.alloc(0), () => error);
+  }
+
+  #errorAnswer(status: number, bytes: Buffer, decode: () => ProviderError): Answer {
+    const { body, error } = errorBody(status, bytes, decode, this.#input.secrets);
+    const { code, type } = error.error;
+    const errorCode = isQuotaUsedUp(type) ? type : code;
+    const head = this.#head(status);
+    if (isQuotaUsedUp(errorCode)) head.headers['x-should-retry'] = 'false';
+    // The value in the body, if there is none in a header.
+    if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
+      head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
+    }
+    return { ...head, kind: 'json', body, contentType: 'application/json', errorCode };
+  }
+
+  #head(status: number) {
+    const { provider, attempts, secrets } = this.#input;
+    return {
+      status,
+      headers: admittedHeaders(this.#headers, secrets),
+      providerRequestId: findRequestId(this.#headers, provider.requestIdHeaders, secrets),
+      attempts,
+      usage: null,
+      model: null,
+      finishReason: null,
+    };
+  }
+
+  #parts({ usage, model, finishReason }: AnswerParts) {
+    return { usage: usage === null ? null : plausibleUsage(usage, this.#input), model, finishReason };
   }
 }
 
@@ -171,80 +212,6 @@ function isEventStream(headers: IncomingHttpHeaders, translation: Translation): 
   return translation.openFraming !== undefined || (headers['content-type'] ?? '').includes('text/event-stream');
 }
 
-function headOf({ provider, attempts, secrets }: AttemptInput, status: number, headers: IncomingHttpHeaders) {
-  return {
-    status,
-    headers: admittedHeaders(headers, secrets),
-    providerRequestId: findRequestId(headers, provider.requestIdHeaders, secrets),
-    attempts,
-  };
-}
-
-function toResult(input: AttemptInput, status: number, headers: IncomingHttpHeaders, read: BodyRead): Answer {
-  const { faults } = input;
-  switch (read.kind) {
-    case 'invalid':
-      throw faults().invalid(read.what, read.sample);
-    case 'failed':
-      throw faults().inAnswer(read.error);
-    case 'error':
-      return asError(input, headers, read.error);
-    case 'answer': {
-      const answer = { ...headOf(input, status, headers), ...partsOf(input, read.parts) };
-      return { ...answer, kind: 'json', body: read.bytes, contentType: 'application/json' };
-    }
-    case 'payloads': {
-      const done: StreamSummary = { ...partsOf(input, read.parts), complete: true, firstEventMs: 0, error: null };
-      const head = { ...headOf(input, status, headers), ...nothingSaid };
-      return { ...head, kind: 'stream', events: once(read.payloads), done: Promise.resolve(done) };
-    }
-  }
-}
-
-const nothingSaid = { usage: null, model: null, finishReason: null };
-
-const partsOf = (input: AttemptInput, { usage, model, finishReason }: AnswerParts) => ({
-  usage: usage === null ? null : plausibleUsage(usage, input),
-  model,
-  finishReason,
-});
-
 async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
   yield payloads;
-}
-
-/** An error inside a 200, as a body or as the first event. It gets the status that it names, else 502. */
-function asError(input: AttemptInput, headers: IncomingHttpHeaders, error: ProviderError): Answer {
-  return errorAnswer(input, error.status ?? 502, headers, Buffer.alloc(0), () => error);
-}
-
-function readError(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): Answer {
-  return errorAnswer(input, status, headers, bytes, () => input.translation.decodeError(status, bytes.toString()));
-}
-
-function errorAnswer(
-  input: AttemptInput,
-  status: number,
-  headers: IncomingHttpHeaders,
-  bytes: Buffer,
-  decode: () => ProviderError,
-): Answer {
-  const { body, error } = errorBody(status, bytes, decode, input.secrets);
-  const { code, type } = error.error;
-  const errorCode = isQuotaUsedUp(type) ? type : code;
-  const head = headOf(input, status, headers);
-  if (isQuotaUsedUp(errorCode)) head.headers['x-should-retry'] = 'false';
-  // The value in the body, if there is none in a header.
-  if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
-    head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
-  }
-  const answer: JsonAnswer = {
-    ...head,
-    kind: 'json',
-    body,
-    contentType: 'application/json',
-    ...nothingSaid,
-    errorCode,
-  };
-  return answer;
 }

@@ -32,7 +32,7 @@ export type Sink = {
   data: (chunk: Buffer) => void;
   end: () => void;
   fail: (error: GatewayError) => void;
-} & Partial<SendWatch>;
+};
 
 /** Follows a request until its answer begins. */
 export type SendWatch = {
@@ -56,6 +56,7 @@ type Options = {
   workspaceId: string | undefined;
   /** The same as in `CallOptions`. */
   isRepeatable?: boolean;
+  watch?: SendWatch;
 };
 
 /**
@@ -138,14 +139,14 @@ class Exchange implements CallHandler, Flow {
     if (this.#phase === 'closed') return controller.abort(this.#options.faults().callerLeft());
     this.#controller = controller;
     this.#phase = 'sent';
-    this.#sink.sent?.();
+    this.#options.watch?.sent();
   }
 
   onResent(): void {
     if (this.#phase !== 'sent') return;
     this.#controller = null;
     this.#phase = 'waiting';
-    this.#sink.resent?.();
+    this.#options.watch?.resent();
   }
 
   onResponseStart(_controller: unknown, status: number, headers: IncomingHttpHeaders): void {

@@ -16,6 +16,8 @@ export type FetchOptions = {
   onBytes?: (bytes: number) => void;
 };
 
+type WholeAnswer = { status: number; headers: IncomingHttpHeaders; body: Buffer };
+
 /**
  * Makes one auxiliary request of a call (a token, an image) and reads the whole answer, whatever its status. No
  * retries, no redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or the errors of
@@ -24,12 +26,8 @@ export type FetchOptions = {
 export function fetchWhole(
   outbound: OutboundRequest,
   { egress, timeouts, signal, faults, bytesMax, onBytes, workspaceId }: FetchOptions,
-): Promise<{ status: number; headers: IncomingHttpHeaders; body: Buffer }> {
-  const { promise, resolve, reject } = Promise.withResolvers<{
-    status: number;
-    headers: IncomingHttpHeaders;
-    body: Buffer;
-  }>();
+): Promise<WholeAnswer> {
+  const { promise, resolve, reject } = Promise.withResolvers<WholeAnswer>();
   const chunks: Buffer[] = [];
   let bytes = 0;
   let status = 0;

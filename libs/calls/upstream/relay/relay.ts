@@ -108,10 +108,8 @@ export async function relay(input: RelayInput, watch: SendWatch): Promise<Relaye
   startExchange(
     egress,
     outbound,
-    { timeouts, signal, faults, workspaceId: target.workspaceId },
+    { timeouts, signal, faults, workspaceId: target.workspaceId, watch },
     {
-      sent: watch.sent,
-      resent: watch.resent,
       head: (code, headersReceived, flow) => {
         status = code;
         received = headersReceived;
