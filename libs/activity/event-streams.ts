@@ -24,16 +24,59 @@ export type EventStreams = BackgroundLoop & {
   watch(caller: Pick<Caller, 'workspaceId' | 'keyId'>, withCalls: boolean): EventWatch;
 };
 
-type Listener = {
-  workspaceId: string;
-  keyId: string;
-  withCalls: boolean;
-  hasEvents: boolean;
-  newestCall: string | null;
+/** An open stream, and the changes that it does not know of. */
+class Listener {
+  readonly workspaceId: string;
+  readonly keyId: string;
+  readonly withCalls: boolean;
+  // True at first, because events between opening the stream and the first poll must be read too.
+  #hasEvents = true;
+  #newestCall: string | null = null;
   /** The newest call that the stream knows of. */
-  knownCall: string | null;
-  wake: (() => void) | null;
-};
+  #knownCall: string | null = null;
+  #wake: (() => void) | null = null;
+
+  constructor({ workspaceId, keyId }: Pick<Caller, 'workspaceId' | 'keyId'>, withCalls: boolean) {
+    this.workspaceId = workspaceId;
+    this.keyId = keyId;
+    this.withCalls = withCalls;
+  }
+
+  wake(): void {
+    const wake = this.#wake;
+    this.#wake = null;
+    wake?.();
+  }
+
+  addEvents(): void {
+    this.#hasEvents = true;
+    this.wake();
+  }
+
+  addCall(id: string): void {
+    if (id === this.#knownCall) return;
+    this.#newestCall = id;
+    this.#knownCall = id;
+    this.wake();
+  }
+
+  /** Resolves when there is a change, `wake` is called, or `quietMs` have passed. */
+  async next(quietMs: number, isOver: () => boolean): ReturnType<EventWatch['next']> {
+    if (!this.#hasEvents && this.#newestCall === null && !isOver()) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, quietMs);
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    const changes = { hasEvents: this.#hasEvents, newestCall: this.#newestCall, isOver: isOver() };
+    this.#hasEvents = false;
+    this.#newestCall = null;
+    return changes;
+  }
+}
 
 const eventsPerPoll = 1_000;
 
@@ -60,18 +103,10 @@ export function createEventStreams(deps: {
   let access = accessVersion();
   let turn = 0;
 
-  function tell(listener: Listener): void {
-    const { wake } = listener;
-    listener.wake = null;
-    wake?.();
-  }
-
   async function pollEvents(from: Checkpoint): Promise<Checkpoint> {
     const { workspaceIds, end, isFull } = await readNewEvents(db, from, eventsPerPoll);
     for (const listener of listeners) {
-      if (!workspaceIds.has(listener.workspaceId)) continue;
-      listener.hasEvents = true;
-      tell(listener);
+      if (workspaceIds.has(listener.workspaceId)) listener.addEvents();
     }
     return isFull ? await pollEvents(end) : end;
   }
@@ -81,28 +116,22 @@ export function createEventStreams(deps: {
     if (watched.length === 0) return;
     const newest = await newestLogs(db, [...new Set(watched.map(({ workspaceId }) => workspaceId))]);
     for (const listener of watched) {
-      const id = newest.get(listener.workspaceId) ?? null;
-      if (id === null || id === listener.knownCall) continue;
-      listener.newestCall = id;
-      listener.knownCall = id;
-      tell(listener);
+      const id = newest.get(listener.workspaceId);
+      if (id !== undefined) listener.addCall(id);
     }
   }
 
   /** Returns the position after which events are new. A stream may have read its first page before it was known. */
   async function begin(): Promise<Checkpoint> {
     const newest = await newestClosed(db);
-    for (const listener of listeners) {
-      listener.hasEvents = true;
-      tell(listener);
-    }
+    for (const listener of listeners) listener.addEvents();
     return newest;
   }
 
   async function poll(): Promise<'idle' | undefined> {
     if (access !== accessVersion()) {
       access = accessVersion();
-      for (const listener of listeners) tell(listener);
+      for (const listener of listeners) listener.wake();
     }
     if (listeners.size === 0) {
       from = null;
@@ -122,43 +151,20 @@ export function createEventStreams(deps: {
       const ofKey = ofWorkspace.filter((listener) => listener.keyId === keyId).length;
       if (listeners.size >= streamsMax || ofWorkspace.length >= workspaceStreamsMax) throw tooManyStreams();
       if (ofKey >= keyStreamsMax) throw tooManyStreams(ofKey);
-      // True at first, because events between opening the stream and the first poll must be read too.
-      const listener: Listener = {
-        workspaceId,
-        keyId,
-        withCalls,
-        hasEvents: true,
-        newestCall: null,
-        knownCall: null,
-        wake: null,
-      };
+      const listener = new Listener({ workspaceId, keyId }, withCalls);
       listeners.add(listener);
       if (listeners.size === 1) void loop.wake();
       return {
-        async next(quietMs) {
-          if (!listener.hasEvents && listener.newestCall === null && !stopping.signal.aborted) {
-            await new Promise<void>((resolve) => {
-              const timer = setTimeout(resolve, quietMs);
-              listener.wake = () => {
-                clearTimeout(timer);
-                resolve();
-              };
-            });
-          }
-          const { hasEvents, newestCall } = listener;
-          listener.hasEvents = false;
-          listener.newestCall = null;
-          return { hasEvents, newestCall, isOver: stopping.signal.aborted };
-        },
+        next: (quietMs) => listener.next(quietMs, () => stopping.signal.aborted),
         stop() {
           listeners.delete(listener);
-          tell(listener);
+          listener.wake();
         },
       };
     },
     async stop() {
       stopping.abort();
-      for (const listener of listeners) tell(listener);
+      for (const listener of listeners) listener.wake();
       await loop.stop();
     },
   };

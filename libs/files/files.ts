@@ -6,7 +6,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { fingerprintBody, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { fileModel, type FileRow } from './file-model.ts';
+import { fileModel, type FileEvent, type FileRow } from './file-model.ts';
 import { toOpenAiFile, type OpenAiFile } from './to-openai-file.ts';
 
 export type NewFile = {
@@ -73,23 +73,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
     return file;
   };
 
-  const record: Files['record'] = async (unit, id, file) => {
-    const expiresAt =
-      file.expiresAfterSeconds === null ? null : new Date(unit.now.getTime() + file.expiresAfterSeconds * 1_000);
-    return await unit.append(fileModel, id, [
-      {
-        type: 'file.uploaded',
-        data: {
-          purpose: file.purpose,
-          filename: file.filename,
-          bytes: file.blob.sizeBytes,
-          sha256: file.blob.sha256,
-          blob: file.blob.blob,
-          expires_at: expiresAt?.toISOString() ?? null,
-        },
-      },
-    ]);
-  };
+  const record: Files['record'] = (unit, id, file) => unit.append(fileModel, id, [uploaded(file, unit.now)]);
 
   return {
     find,
@@ -157,6 +141,19 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
     },
   };
 }
+
+const uploaded = ({ purpose, filename, blob, expiresAfterSeconds }: NewFile, now: Date): FileEvent => ({
+  type: 'file.uploaded',
+  data: {
+    purpose,
+    filename,
+    bytes: blob.sizeBytes,
+    sha256: blob.sha256,
+    blob: blob.blob,
+    expires_at:
+      expiresAfterSeconds === null ? null : new Date(now.getTime() + expiresAfterSeconds * 1_000).toISOString(),
+  },
+});
 
 /** By the database's clock, like every deadline. */
 const notExpired = sql<boolean>`(expires_at is null or expires_at > clock_timestamp())`;

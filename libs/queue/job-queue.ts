@@ -1,14 +1,14 @@
-import { fromKysely, PgBoss, type ConstructorOptions, type Job, type JobWithMetadata, type QueueResult } from 'pg-boss';
+import { fromKysely, PgBoss, type ConstructorOptions, type QueueResult } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { runAndReport, type OnJobEnded } from './ended-job.ts';
+import type { OnJobEnded } from './ended-job.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
+import { startWorkers, type WorkOptions } from './start-workers.ts';
 
 /** Enough to complete jobs, where the payload does not matter. */
 type QueueName = { name: string };
@@ -25,9 +25,6 @@ type EnqueueOptions = {
   priority?: number;
   group?: string;
 };
-
-/** Both ends are included. */
-type Priorities = { minPriority?: number; maxPriority?: number };
 
 export type JobQueue = Part & {
   /** Enqueues inside the caller's transaction: the job exists if and only if the transaction commits. */
@@ -52,7 +49,7 @@ export type JobQueue = Part & {
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
-    options: { concurrency: number; claimedAtOnce?: number; retryOutages?: boolean; priorities?: Priorities },
+    options: WorkOptions,
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
@@ -142,44 +139,8 @@ export function createJobQueue(deps: {
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
-    async work(queue, { concurrency, claimedAtOnce = 1, retryOutages = false, priorities = {} }, handler) {
-      const retrying: typeof handler = async (job) => {
-        await retryDuringOutage(() => handler(job), {
-          delayMs: outageRetryMs,
-          signal: AbortSignal.any([stopping.signal, job.signal]),
-          onRetry: (error) => logger.warn({ err: error }, 'job is waiting for the database'),
-        });
-      };
-      // pg-boss stores the error with the job but does not log it.
-      const logged =
-        (run: typeof handler): typeof handler =>
-        async (job) => {
-          try {
-            await run(job);
-          } catch (error) {
-            if (!stopping.signal.aborted && !job.signal.aborted) {
-              const fields: object = {
-                err: error,
-                queue: queue.name,
-                job_id: job.id,
-                retries: job.retryCount,
-                ...job.payload,
-              };
-              logger.warn(fields, 'job failed');
-            }
-            throw error;
-          }
-        };
-      // This only reads the cached options of the queue. pg-boss's polling itself survives outages.
-      for (let index = 0; index < concurrency; index += 1)
-        await startWorker(
-          boss,
-          queue,
-          { ...priorities, batchSize: claimedAtOnce },
-          logged(retryOutages ? retrying : handler),
-          onJobEnded,
-        );
-    },
+    work: (queue, options, handler) =>
+      startWorkers({ boss, logger, stopping: stopping.signal, onJobEnded }, queue, options, handler),
     workInGroups(queue, limits, handler) {
       const worker = startGroupWorker({ boss, logger, onError: logError, onJobEnded }, queue, limits, handler);
       groupWorkers.push(worker);
@@ -203,7 +164,6 @@ export function createJobQueue(deps: {
   };
 }
 
-const outageRetryMs = 500;
 const errorLogIntervalMs = 5_000;
 
 /** While the database is unavailable every poller of every queue fails, so only one error in five seconds is logged. */
@@ -253,48 +213,4 @@ async function startBoss(boss: PgBoss): Promise<void> {
     await boss.stop({ graceful: false }).catch(() => {});
     throw error;
   }
-}
-
-/**
- * One pg-boss worker. After its jobs it fetches again immediately, where pg-boss would wait for the next poll. It waits for
- * a NOTIFY or its poll only when the queue was empty.
- */
-async function startWorker<Payload extends object>(
-  boss: PgBoss,
-  queue: QueueDefinition<Payload>,
-  claims: Priorities & { batchSize: number },
-  handler: (job: ClaimedJob<Payload>) => Promise<void>,
-  onJobEnded: OnJobEnded | undefined,
-): Promise<void> {
-  const workerId = await boss.work(
-    queue.name,
-    // No NOTIFY is sent for a job that the monitor takes from a dead worker, or that becomes due for a retry.
-    {
-      ...claims,
-      localConcurrency: 1,
-      pollingIntervalSeconds: 1,
-      notifyPollingIntervalSeconds: 2,
-      includeMetadata: onJobEnded !== undefined,
-    },
-    async (jobs: Job<Payload>[]) => {
-      try {
-        await allSettled(
-          jobs.map(async (fetched) => {
-            const { id, data, signal, retryCount } = fetched;
-            const job = { id, payload: queue.payload.parse(data), signal, retryCount };
-            if (onJobEnded === undefined) await handler(job);
-            else await runAndReport(onJobEnded, queue.name, fetched as JobWithMetadata<Payload>, job, handler);
-          }),
-        );
-      } finally {
-        boss.notifyWorker(workerId);
-      }
-    },
-  );
-}
-
-/** Rejects with the first error, but only once all have ended, so that no handler outlives its claim. */
-async function allSettled(work: readonly Promise<void>[]): Promise<void> {
-  const failed = (await Promise.allSettled(work)).find((result) => result.status === 'rejected');
-  if (failed) throw failed.reason;
 }
