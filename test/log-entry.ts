@@ -1,62 +1,41 @@
+import { columnList } from '#libs/request-log/columns.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
+
+const emptyValues = { text: '', integer: 0, float: 0, boolean: false } as Record<string, unknown>;
+const empty = Object.fromEntries(
+  columnList.flatMap(([name, { type, isRequired, from }]) =>
+    from === undefined ? [] : [[name, isRequired ? emptyValues[type] : null]],
+  ),
+);
 
 /** Returns an entry of the request log with defaults for the fields that a test does not care about. */
 export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry {
-  return {
+  const typical: Partial<RequestLogEntry> = {
     workspace_id: 'ws_1',
     key_id: 'key_1',
     kind: 'live',
     operation: 'chat',
     request_id: 'req_1',
     trace_id: 'trace_1',
-    span_id: null,
-    parent_span_id: null,
-    span_name: null,
-    metadata: null,
     provider: 'openai',
     virtual_key: 'openai-main',
     model: 'gpt-5-mini',
     response_model: 'gpt-5-mini-2026-01-01',
     provider_request_id: 'req_upstream',
-    stream: false,
     status: 200,
-    error_code: null,
     finish_reason: 'stop',
     attempts: 1,
     started_at: new Date('2026-11-21T10:00:00.123Z'),
     duration_ms: 812.25,
-    first_event_ms: null,
     input_tokens: 812,
     cached_tokens: 0,
     output_tokens: 144,
-    reasoning_tokens: null,
-    batch_id: null,
-    batch_line: null,
-    last_used_option: null,
-    user_id: null,
     method: 'POST',
     path: '/v1/chat/completions',
     mode: 'single',
-    config_id: null,
-    config: null,
-    config_version: null,
-    integration: null,
-    prompt_slug: null,
-    prompt_version: null,
-    cache_status: null,
-    retries: 0,
-    fallbacks: 0,
     upstream_ms: 800.5,
-    cache_write_tokens: null,
-    audio_input_tokens: null,
-    audio_output_tokens: null,
-    usage_details: null,
     cost: '0.3913',
-    saved_cost: null,
-    is_estimate: false,
     price_version: '2026-01-01.0123456789ab',
-    bodies_blob: null,
-    steps: null,
-    ...given,
   };
+  return { ...(empty as RequestLogEntry), ...typical, ...given };
 }

@@ -55,16 +55,15 @@ test('pass-through areas and fine-tuning are described from the adapters', () =>
 });
 
 test('an address made of settings is where the adapter sends its calls', () => {
-  const samples: Settings = { vertex_region: 'europe-west1', aws_region: 'eu-west-1', azure_resource_name: 'contoso' };
+  const samples: Settings = { vertex_region: 'europe-west1', aws_region: 'eu-west-1' };
   const made = providers.filter(({ address }) => address?.includes('{'));
-  expect(made.map(({ id }) => id)).toEqual(['vertex', 'bedrock', 'azure']);
+  expect(made.map(({ id }) => id)).toContain('azure');
   for (const { id, address = '', settings = {}, baseUrlOf } of made) {
-    const expected = address.replaceAll(
-      /\{(\w+)\}/g,
-      (_braces, name: string) => samples[name] ?? `no sample for ${name}`,
-    );
-    expect([id, baseUrlOf(samples)?.href.replace(/\/$/, '')]).toEqual([id, expected]);
-    for (const [, name = ''] of address.matchAll(/\{(\w+)\}/g)) expect(Object.keys(settings)).toContain(name);
+    const names = [...address.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);
+    const given = Object.fromEntries(names.map((name) => [name, samples[name] ?? 'sample']));
+    const expected = address.replaceAll(/\{(\w+)\}/g, (_braces, name: string) => given[name] ?? '');
+    expect([id, baseUrlOf(given)?.href.replace(/\/$/, '')]).toEqual([id, expected]);
+    expect(Object.keys(settings)).toEqual(expect.arrayContaining(names));
   }
   const fixed = providers.filter(({ address }) => !address?.includes('{'));
   for (const { id, address, baseUrlOf } of fixed) {
