@@ -24,13 +24,16 @@ function rangeOf(period: Period, filters: Readonly<Record<string, string>> = {})
   };
 }
 
-type Graphs = {
+/** The answers of the graphs that pages show. */
+export type GraphAnswers = {
   requests: Answer<'/v1/analytics/graphs/requests'>;
   errors: Answer<'/v1/analytics/graphs/errors'>;
   latency: Answer<'/v1/analytics/graphs/latency'>;
   tokens: Answer<'/v1/analytics/graphs/tokens'>;
   cost: Answer<'/v1/analytics/graphs/cost'>;
 };
+
+export type GraphName = keyof GraphAnswers;
 
 type Context = { client: QueryClient; signal: AbortSignal };
 
@@ -48,14 +51,14 @@ async function read<Body>(
 }
 
 /** One graph of analytics. It is read again when there are new calls, because its key begins with `calls`. */
-export const graphQuery = <Name extends keyof Graphs>(
+export const graphQuery = <Name extends GraphName>(
   name: Name,
   period: Period,
   filters: Readonly<Record<string, string>> = {},
 ) =>
   queryOptions({
     queryKey: ['calls', 'graph', name, period, filters],
-    queryFn: (context) => read<Graphs[Name]>(`graphs/${name}`, rangeOf(period, filters), context),
+    queryFn: (context) => read<GraphAnswers[Name]>(`graphs/${name}`, rangeOf(period, filters), context),
     placeholderData: (previous) => previous,
   });
 

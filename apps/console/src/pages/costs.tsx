@@ -1,12 +1,12 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
-import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Group } from '../analytics.ts';
+import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Group, type Period } from '../analytics.ts';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { count, dateTime, duration, money, moneyOf, percent, short } from '../format.ts';
 import { AsCurl, Badge, Card, Code, Empty, PageHead, Progress, Shown, Tile } from '../parts/basics.tsx';
-import { Chart } from '../parts/chart.tsx';
+import { bars, GraphCard, PeriodSelect } from '../parts/graphs.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 
@@ -23,21 +23,13 @@ const groupings: Readonly<Record<string, { text: string; names: readonly string[
 
 /** Costs by group, and the remaining budgets. */
 export function Costs() {
-  const search = useSearch({ strict: false }) as { period?: string; by?: string; metadata?: string };
+  const search = useSearch({ strict: false }) as Search;
   const period = search.period === undefined ? '7d' : toPeriod(search.period);
-  const by = search.by !== undefined && search.by in groupings ? search.by : 'ai-models';
-  const metadata = search.metadata ?? '';
   const navigate = useNavigate();
   const show = (change: object) => void navigate({ to: '/costs', search: { ...search, ...change } });
   const cost = useQuery(graphQuery('cost', period));
-  const path = metadata === '' ? by : `metadata/${encodeURIComponent(metadata)}`;
-  const order = { orderBy: 'cost', limit: 50 };
-  const groups = useQuery(groupQuery(path, period, order));
-  const total = cost.data?.summary.total ?? 0;
+  const { total = 0, avg, unpriced } = cost.data?.summary ?? {};
   const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
-  const simulatedGroups = useQuery(groupQuery(path, period, { ...order, filters: ofSimulator }));
-  const names = metadata === '' ? (groupings[by]?.names ?? []) : ['metadata_value', metadata];
-  const simulatedOf = new Map(simulatedGroups.data?.data.map((row) => [nameOf(row, names), row.cost]));
   const shown = (cents: number | undefined) => moneyOf(cents, total === 0 ? 0 : ((cents ?? 0) * simulated) / total);
   return (
     <div className="stack">
@@ -45,67 +37,54 @@ export function Costs() {
         title="Cost and limits"
         text="Costs follow the price table and your overrides. Calls without a known price are counted separately and not included in the cost."
       >
-        <select aria-label="Period" value={period} onChange={(event) => show({ period: event.target.value })}>
-          {Object.entries(periods).map(([name, { text }]) => (
-            <option key={name} value={name}>
-              {text}
-            </option>
-          ))}
-        </select>
+        <PeriodSelect period={period} onChange={(next) => show({ period: next })} />
       </PageHead>
       <div className="tiles">
         <Tile label="Cost" value={shown(cost.data?.summary.total)} />
-        <Tile label="Cost per call" value={shown(cost.data?.summary.avg)} note="average" />
-        <Tile label="Unpriced" value={count(cost.data?.summary.unpriced)} note="calls" />
+        <Tile label="Cost per call" value={shown(avg)} note="average" />
+        <Tile label="Unpriced" value={count(unpriced)} note="calls" />
         <Tile
           label="Projected cost"
           value={total === 0 ? '–' : shown((total / periods[period].ms) * 30 * 86_400_000)}
           note="for 30 days"
         />
       </div>
-      <Card title="Cost over time">
-        <Shown query={cost}>
-          {({ data_points: points, summary }) => (
-            <Chart
-              times={points.map(({ timestamp }) => Date.parse(timestamp) / 1_000)}
-              series={[
-                { label: 'cost', values: points.map((point) => point.total || null), color: '--accent', asBars: true },
-              ]}
-              format={money}
-              summary={`${shown(summary.total)} in total`}
-            />
-          )}
-        </Shown>
-      </Card>
-      <Card
-        title="Cost by group"
-        flush
-        aside={
-          <div className="row">
-            <select
-              aria-label="Grouped by"
-              value={metadata === '' ? by : 'metadata'}
-              onChange={(event) =>
-                show({ by: event.target.value, metadata: event.target.value === 'metadata' ? 'team' : undefined })
-              }
-            >
-              {Object.entries(groupings).map(([name, { text }]) => (
-                <option key={name} value={name}>
-                  by {text}
-                </option>
-              ))}
-              <option value="metadata">by metadata</option>
-            </select>
-            {metadata === '' ? null : (
-              <input
-                aria-label="Metadata key"
-                defaultValue={metadata}
-                onBlur={(event) => show({ metadata: event.target.value.trim() || undefined })}
-              />
-            )}
-          </div>
-        }
-      >
+      <GraphCard
+        title="Cost over time"
+        query={cost}
+        series={({ data_points: points }) => [bars('cost', '--accent', points, (point) => point.total)]}
+        format={money}
+        summary={({ summary }) => `${shown(summary.total)} in total`}
+      />
+      <GroupedCosts search={search} show={show} period={period} total={total} />
+      <Budgets />
+    </div>
+  );
+}
+
+type Search = { period?: string; by?: string; metadata?: string };
+
+function GroupedCosts({
+  search: { by: wanted = '', metadata = '' },
+  show,
+  period,
+  total,
+}: {
+  search: Search;
+  show: (change: object) => void;
+  period: Period;
+  total: number;
+}) {
+  const by = wanted in groupings ? wanted : 'ai-models';
+  const path = metadata === '' ? by : `metadata/${encodeURIComponent(metadata)}`;
+  const names = metadata === '' ? (groupings[by]?.names ?? []) : ['metadata_value', metadata];
+  const order = { orderBy: 'cost', limit: 50 };
+  const groups = useQuery(groupQuery(path, period, order));
+  const simulated = useQuery(groupQuery(path, period, { ...order, filters: ofSimulator }));
+  const simulatedOf = new Map(simulated.data?.data.map((row) => [nameOf(row, names), row.cost]));
+  return (
+    <>
+      <Card title="Cost by group" flush aside={<GroupSelect by={by} metadata={metadata} show={show} />}>
         <Shown query={groups}>
           {({ data }) =>
             data.length === 0 ? (
@@ -131,8 +110,34 @@ export function Costs() {
           }
         </Shown>
       </Card>
-      <Budgets />
       <AsCurl path={`/v1/analytics/groups/${path}?order_by=cost&time_of_generation_min=…&time_of_generation_max=…`} />
+    </>
+  );
+}
+
+function GroupSelect({ by, metadata, show }: { by: string; metadata: string; show: (change: object) => void }) {
+  const choose = (chosen: string): void => show({ by: chosen, metadata: chosen === 'metadata' ? 'team' : undefined });
+  return (
+    <div className="row">
+      <select
+        aria-label="Grouped by"
+        value={metadata === '' ? by : 'metadata'}
+        onChange={(event) => choose(event.target.value)}
+      >
+        {Object.entries(groupings).map(([name, { text }]) => (
+          <option key={name} value={name}>
+            by {text}
+          </option>
+        ))}
+        <option value="metadata">by metadata</option>
+      </select>
+      {metadata === '' ? null : (
+        <input
+          aria-label="Metadata key"
+          defaultValue={metadata}
+          onBlur={(event) => show({ metadata: event.target.value.trim() || undefined })}
+        />
+      )}
     </div>
   );
 }

@@ -170,28 +170,18 @@ function Editor({
     event.preventDefault();
     save.mutate();
   };
-  const change = (index: number, next: CheckDraft): void =>
-    setDrafts(drafts.map((draft, at) => (at === index ? next : draft)));
   return (
     <div className="columns">
       <Card title={guardrail === undefined ? 'New guardrail' : `Guardrail ${guardrail.slug}`}>
         <form className="stack" onSubmit={submit}>
           {guardrail === undefined ? (
-            <div className="row" role="group" aria-label="Start from a template">
-              {templates.map((template) => (
-                <button
-                  key={template.name}
-                  type="button"
-                  onClick={() => {
-                    setName(template.name);
-                    setDrafts([template.check]);
-                    setSamples({ passing: template.passing, failing: template.failing });
-                  }}
-                >
-                  {template.name}
-                </button>
-              ))}
-            </div>
+            <Templates
+              onChoose={(template) => {
+                setName(template.name);
+                setDrafts([template.check]);
+                setSamples({ passing: template.passing, failing: template.failing });
+              }}
+            />
           ) : null}
           <label>
             Name
@@ -207,21 +197,7 @@ function Editor({
               <option value="report">Report the failure and let the call continue (status 246)</option>
             </select>
           </label>
-          {drafts.map((draft, index) => (
-            <CheckFields
-              key={index}
-              check={draft}
-              index={index}
-              start={`${denies ? 'Reject' : 'Report'} the call when`}
-              onChange={(next) => change(index, next)}
-              onRemove={() => setDrafts(drafts.filter((_draft, at) => at !== index))}
-            />
-          ))}
-          <div className="row">
-            <button type="button" onClick={() => setDrafts([...drafts, { id: 'wordCount', parameters: {} }])}>
-              Add a condition
-            </button>
-          </div>
+          <Conditions drafts={drafts} setDrafts={setDrafts} verb={denies ? 'Reject' : 'Report'} />
           <label className="check">
             <input type="checkbox" checked={allowsMedia} onChange={(event) => setAllowsMedia(event.target.checked)} />
             Allow images, audio and files without checking them
@@ -239,6 +215,48 @@ function Editor({
       </Card>
       <Samples checks={checks} denies={denies} samples={samples} onChange={setSamples} />
     </div>
+  );
+}
+
+function Templates({ onChoose }: { onChoose: (template: (typeof templates)[number]) => void }) {
+  return (
+    <div className="row" role="group" aria-label="Start from a template">
+      {templates.map((template) => (
+        <button key={template.name} type="button" onClick={() => onChoose(template)}>
+          {template.name}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Conditions({
+  drafts,
+  setDrafts,
+  verb,
+}: {
+  drafts: CheckDraft[];
+  setDrafts: (drafts: CheckDraft[]) => void;
+  verb: string;
+}) {
+  return (
+    <>
+      {drafts.map((draft, index) => (
+        <CheckFields
+          key={index}
+          check={draft}
+          index={index}
+          start={`${verb} the call when`}
+          onChange={(next) => setDrafts(drafts.with(index, next))}
+          onRemove={() => setDrafts(drafts.toSpliced(index, 1))}
+        />
+      ))}
+      <div className="row">
+        <button type="button" onClick={() => setDrafts([...drafts, { id: 'wordCount', parameters: {} }])}>
+          Add a condition
+        </button>
+      </div>
+    </>
   );
 }
 

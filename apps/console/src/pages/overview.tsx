@@ -1,10 +1,19 @@
-import { useQuery } from '@tanstack/react-query';
+import { useQuery, type UseQueryResult } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
-import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Period } from '../analytics.ts';
+import {
+  graphQuery,
+  groupQuery,
+  ofSimulator,
+  periods,
+  toPeriod,
+  type GraphAnswers,
+  type GraphName,
+  type Period,
+} from '../analytics.ts';
 import { answerOf, api } from '../api/client.ts';
 import { count, milliseconds, money, percent, short } from '../format.ts';
 import { Ago, Badge, Card, Empty, PageHead, Shown, Tile } from '../parts/basics.tsx';
-import { Chart } from '../parts/chart.tsx';
+import { bars, GraphCard, PeriodSelect } from '../parts/graphs.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { batchesQuery } from './batch-parts.tsx';
@@ -14,169 +23,133 @@ export function Overview() {
   const { period: chosen } = useSearch({ strict: false }) as { period?: string };
   const period = toPeriod(chosen);
   const navigate = useNavigate();
-  const requests = useQuery(graphQuery('requests', period));
-  const errors = useQuery(graphQuery('errors', period));
-  const latency = useQuery(graphQuery('latency', period));
-  const tokens = useQuery(graphQuery('tokens', period));
-  const cost = useQuery(graphQuery('cost', period));
-  const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
-  const total = requests.data?.summary.total ?? 0;
-  const failed = errors.data?.summary.total ?? 0;
-  const times = (points: { timestamp: string }[] | undefined): number[] =>
-    (points ?? []).map(({ timestamp }) => Date.parse(timestamp) / 1_000);
-
+  const graphs = {
+    requests: useQuery(graphQuery('requests', period)),
+    errors: useQuery(graphQuery('errors', period)),
+    latency: useQuery(graphQuery('latency', period)),
+    tokens: useQuery(graphQuery('tokens', period)),
+    cost: useQuery(graphQuery('cost', period)),
+  };
+  const hasNoCalls = graphs.requests.data?.summary.total === 0;
   return (
     <div className="stack">
       <PageHead title="Overview" text="All calls of this workspace, both live and in batches.">
-        <label className="row">
-          <span className="hidden">Period</span>
-          <select
-            value={period}
-            onChange={(event) => void navigate({ to: '/', search: { period: event.target.value } })}
-          >
-            {Object.entries(periods).map(([name, { text }]) => (
-              <option key={name} value={name}>
-                {text}
-              </option>
-            ))}
-          </select>
-        </label>
+        <PeriodSelect period={period} onChange={(next) => void navigate({ to: '/', search: { period: next } })} />
       </PageHead>
       <Problems />
-      <div className="tiles">
-        <Tile
-          label="Calls"
-          value={short(requests.data?.summary.total)}
-          note={requests.data && perMinute(total, period)}
-        />
-        <Tile
-          label="Errors"
-          value={short(errors.data?.summary.total)}
-          note={
-            total === 0
-              ? undefined
-              : `${percent(failed, total)} of calls: ${short(errors.data?.summary.at_provider)} at providers, ${short(errors.data?.summary.refused)} rejected by the gateway`
-          }
-        />
-        <Tile
-          label="Latency, median"
-          value={total === 0 ? '–' : milliseconds(latency.data?.summary.p50)}
-          note={total === 0 ? undefined : `99% below ${milliseconds(latency.data?.summary.p99)}`}
-        />
-        <Tile label="Tokens" value={short(tokens.data?.summary.total)} note="input and output" />
-        <Tile
-          label="Cost"
-          value={money(cost.data?.summary.total)}
-          note={
-            cost.data?.summary.unpriced
-              ? `${short(cost.data.summary.unpriced)} calls without a known price`
-              : cost.data && (simulated > 0 ? `${money(simulated)} of it simulated` : 'at list prices')
-          }
-        />
-      </div>
-      {requests.data !== undefined && total === 0 ? (
-        <Card>
-          <Empty title="No calls in this period">
-            <p>
-              Select a longer period, or make your first call. The provider <code>simulator</code> behaves like a real
-              one, and its costs are not billed. Run a batch or send a call from the playground, and this page updates
-              automatically.
-            </p>
-            <Link to="/batches/new" className="button primary">
-              Run a batch
-            </Link>
-          </Empty>
-        </Card>
-      ) : null}
-      {requests.data !== undefined && total === 0 ? null : (
-        <div className="columns charts">
-          <Card title="Calls and errors">
-            <Shown query={requests}>
-              {({ data_points: points }) => (
-                <Chart
-                  times={times(points)}
-                  series={[
-                    {
-                      label: 'calls',
-                      values: points.map((point) => point.total || null),
-                      color: '--accent',
-                      asBars: true,
-                    },
-                    {
-                      label: 'rejected by the gateway',
-                      values: (errors.data?.data_points ?? []).map((point) => point.total || null),
-                      color: '--warn',
-                      asBars: true,
-                    },
-                    {
-                      label: 'failed at the provider',
-                      values: (errors.data?.data_points ?? []).map((point) => point.at_provider || null),
-                      color: '--bad',
-                      asBars: true,
-                    },
-                  ]}
-                  format={short}
-                  summary={`${count(total)} calls, of which ${count(errors.data?.summary.at_provider ?? 0)} failed at the provider and ${count(errors.data?.summary.refused ?? 0)} were rejected by the gateway`}
-                />
-              )}
-            </Shown>
-          </Card>
-          <Card title="Latency">
-            <Shown query={latency}>
-              {({ data_points: points, summary }) => (
-                <Chart
-                  times={times(points)}
-                  series={[
-                    { label: 'median', values: points.map((point) => point.p50 || null), color: '--accent' },
-                    { label: 'p99', values: points.map((point) => point.p99 || null), color: '--warn' },
-                  ]}
-                  format={milliseconds}
-                  summary={`Median ${milliseconds(summary.p50)}, 99th percentile ${milliseconds(summary.p99)}`}
-                />
-              )}
-            </Shown>
-          </Card>
-          <Card title="Tokens">
-            <Shown query={tokens}>
-              {({ data_points: points, summary }) => (
-                <Chart
-                  times={times(points)}
-                  series={[
-                    {
-                      label: 'tokens',
-                      values: points.map((point) => point.total || null),
-                      color: '--accent',
-                      asBars: true,
-                    },
-                  ]}
-                  format={short}
-                  summary={`${count(summary.total)} tokens`}
-                />
-              )}
-            </Shown>
-          </Card>
-          <Card title="Cost">
-            <Shown query={cost}>
-              {({ data_points: points, summary }) => (
-                <Chart
-                  times={times(points)}
-                  series={[
-                    {
-                      label: 'cost',
-                      values: points.map((point) => point.total || null),
-                      color: '--accent',
-                      asBars: true,
-                    },
-                  ]}
-                  format={money}
-                  summary={`${money(summary.total)} in total`}
-                />
-              )}
-            </Shown>
-          </Card>
-        </div>
-      )}
+      <Totals graphs={graphs} period={period} />
+      {hasNoCalls ? <FirstSteps /> : <Graphs graphs={graphs} />}
       <Models period={period} />
+    </div>
+  );
+}
+
+type GraphQueries = { [Name in GraphName]: UseQueryResult<GraphAnswers[Name]> };
+
+function Totals({
+  graphs: { requests, errors, latency, tokens, cost },
+  period,
+}: {
+  graphs: GraphQueries;
+  period: Period;
+}) {
+  const simulated = useQuery(graphQuery('cost', period, ofSimulator)).data?.summary.total ?? 0;
+  const total = requests.data?.summary.total ?? 0;
+  const { total: failed = 0, at_provider: atProviders, refused } = errors.data?.summary ?? {};
+  const unpriced = cost.data?.summary.unpriced;
+  return (
+    <div className="tiles">
+      <Tile
+        label="Calls"
+        value={short(requests.data?.summary.total)}
+        note={requests.data && perMinute(total, period)}
+      />
+      <Tile
+        label="Errors"
+        value={short(errors.data?.summary.total)}
+        note={
+          total === 0
+            ? undefined
+            : `${percent(failed, total)} of calls: ${short(atProviders)} at providers, ${short(refused)} rejected by the gateway`
+        }
+      />
+      <Tile
+        label="Latency, median"
+        value={total === 0 ? '–' : milliseconds(latency.data?.summary.p50)}
+        note={total === 0 ? undefined : `99% below ${milliseconds(latency.data?.summary.p99)}`}
+      />
+      <Tile label="Tokens" value={short(tokens.data?.summary.total)} note="input and output" />
+      <Tile
+        label="Cost"
+        value={money(cost.data?.summary.total)}
+        note={
+          unpriced
+            ? `${short(unpriced)} calls without a known price`
+            : cost.data && (simulated > 0 ? `${money(simulated)} of it simulated` : 'at list prices')
+        }
+      />
+    </div>
+  );
+}
+
+function FirstSteps() {
+  return (
+    <Card>
+      <Empty title="No calls in this period">
+        <p>
+          Select a longer period, or make your first call. The provider <code>simulator</code> behaves like a real one,
+          and its costs are not billed. Run a batch or send a call from the playground, and this page updates
+          automatically.
+        </p>
+        <Link to="/batches/new" className="button primary">
+          Run a batch
+        </Link>
+      </Empty>
+    </Card>
+  );
+}
+
+function Graphs({ graphs: { requests, errors, latency, tokens, cost } }: { graphs: GraphQueries }) {
+  const { data_points: failures, summary: { at_provider: atProviders = 0, refused = 0 } = {} } = errors.data ?? {};
+  return (
+    <div className="columns charts">
+      <GraphCard
+        title="Calls and errors"
+        query={requests}
+        series={({ data_points: points }) => [
+          bars('calls', '--accent', points, ({ total }) => total),
+          bars('rejected by the gateway', '--warn', failures, ({ total }) => total),
+          bars('failed at the provider', '--bad', failures, ({ at_provider: failed }) => failed),
+        ]}
+        format={short}
+        summary={({ summary: { total } }) =>
+          `${count(total)} calls, of which ${count(atProviders)} failed at the provider and ${count(refused)} were rejected by the gateway`
+        }
+      />
+      <GraphCard
+        title="Latency"
+        query={latency}
+        series={({ data_points: points }) => [
+          { label: 'median', values: points.map(({ p50 }) => p50 || null), color: '--accent' },
+          { label: 'p99', values: points.map(({ p99 }) => p99 || null), color: '--warn' },
+        ]}
+        format={milliseconds}
+        summary={({ summary: { p50, p99 } }) => `Median ${milliseconds(p50)}, 99th percentile ${milliseconds(p99)}`}
+      />
+      <GraphCard
+        title="Tokens"
+        query={tokens}
+        series={({ data_points: points }) => [bars('tokens', '--accent', points, ({ total }) => total)]}
+        format={short}
+        summary={({ summary }) => `${count(summary.total)} tokens`}
+      />
+      <GraphCard
+        title="Cost"
+        query={cost}
+        series={({ data_points: points }) => [bars('cost', '--accent', points, ({ total }) => total)]}
+        format={money}
+        summary={({ summary }) => `${money(summary.total)} in total`}
+      />
     </div>
   );
 }

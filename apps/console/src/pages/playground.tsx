@@ -100,52 +100,11 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
       <form className="stack" onSubmit={run}>
         <Card>
           <div className="stack">
-            <div className="filters">
-              <ModelField label="Model" value={call.model} onChange={(model) => setCall({ ...call, model })} />
-              {second === null ? (
-                <button type="button" onClick={() => setSecond(call.model)}>
-                  Compare with another model
-                </button>
-              ) : (
-                <>
-                  <ModelField label="Second model" value={second} onChange={setSecond} />
-                  <button type="button" onClick={() => setSecond(null)}>
-                    Remove second model
-                  </button>
-                </>
-              )}
-              <label>
-                Config
-                <input
-                  value={call.config}
-                  placeholder="none"
-                  onChange={(event) => setCall({ ...call, config: event.target.value.trim() })}
-                />
-              </label>
-              <label>
-                Max. tokens
-                <input
-                  type="number"
-                  min={1}
-                  value={call.tokens}
-                  onChange={(event) => setCall({ ...call, tokens: event.target.value })}
-                />
-              </label>
-            </div>
+            <Targets call={call} setCall={setCall} second={second} setSecond={setSecond} />
             {call.body === null ? (
               <Fields call={call} setCall={setCall} />
             ) : (
-              <label>
-                Body as JSON, without the model
-                <textarea
-                  rows={14}
-                  required
-                  spellCheck={false}
-                  className="code"
-                  value={call.body}
-                  onChange={(event) => setCall({ ...call, body: event.target.value })}
-                />
-              </label>
+              <BodyField call={call} setCall={setCall} />
             )}
             {problem === null ? null : <div className="note-box warn">{problem}</div>}
             <div className="row">
@@ -180,7 +139,68 @@ function Calls({ start, again }: { start: Call; again?: LogDetails }) {
   );
 }
 
-function Fields({ call, setCall }: { call: Call; setCall: (call: Call) => void }) {
+type CallDraft = { call: Call; setCall: (call: Call) => void };
+
+/** Where the call goes: one model, or two that are compared. */
+function Targets({
+  call,
+  setCall,
+  second,
+  setSecond,
+}: CallDraft & { second: string | null; setSecond: (model: string | null) => void }) {
+  return (
+    <div className="filters">
+      <ModelField label="Model" value={call.model} onChange={(model) => setCall({ ...call, model })} />
+      {second === null ? (
+        <button type="button" onClick={() => setSecond(call.model)}>
+          Compare with another model
+        </button>
+      ) : (
+        <>
+          <ModelField label="Second model" value={second} onChange={setSecond} />
+          <button type="button" onClick={() => setSecond(null)}>
+            Remove second model
+          </button>
+        </>
+      )}
+      <label>
+        Config
+        <input
+          value={call.config}
+          placeholder="none"
+          onChange={(event) => setCall({ ...call, config: event.target.value.trim() })}
+        />
+      </label>
+      <label>
+        Max. tokens
+        <input
+          type="number"
+          min={1}
+          value={call.tokens}
+          onChange={(event) => setCall({ ...call, tokens: event.target.value })}
+        />
+      </label>
+    </div>
+  );
+}
+
+function BodyField({ call, setCall }: CallDraft) {
+  return (
+    <label>
+      Body as JSON, without the model
+      <textarea
+        rows={14}
+        required
+        spellCheck={false}
+        className="code"
+        value={call.body ?? ''}
+        onChange={(event) => setCall({ ...call, body: event.target.value })}
+      />
+    </label>
+  );
+}
+
+function Fields({ call, setCall }: CallDraft) {
   return (
     <>
       <label>

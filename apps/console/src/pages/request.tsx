@@ -22,125 +22,146 @@ export function RequestPage() {
 }
 
 function Details({ log }: { log: LogDetails }) {
-  const { usage } = log;
-  const mayReadBodies = useMay('bodies.read');
   return (
     <>
-      <PageHead
-        title={
-          <span className="row">
-            Request <OutcomeBadge record={log} />
-          </span>
-        }
-        text={<Id id={log.id} />}
-      >
-        {log.path === '/v1/chat/completions' ? (
-          <Link to="/playground" search={{ from: log.id }} className="button">
-            Run again
-          </Link>
-        ) : null}
-        {log.trace_id === null ? null : (
-          <Link to="/requests" search={{ trace_id: log.trace_id }} className="button">
-            Show this trace
-          </Link>
-        )}
-        {log.batch_id === null ? null : (
-          <Link to="/batches/$id" params={{ id: log.batch_id }} className="button">
-            Show batch
-          </Link>
-        )}
-      </PageHead>
-      <div className="tiles">
-        <Tile
-          label="Duration"
-          value={milliseconds(log.duration_ms)}
-          note={`${milliseconds(log.gateway_ms)} in the gateway`}
-        />
-        <Tile
-          label="First event"
-          value={milliseconds(log.first_event_ms)}
-          note={log.stream ? 'streamed' : 'not streamed'}
-        />
-        <Tile
-          label="Tokens"
-          value={usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`}
-          note={usage?.cached_tokens ? `${count(usage.cached_tokens)} from the provider's cache` : undefined}
-        />
-        <Tile
-          label="Cost"
-          value={usdOf(log.cost_usd, log.provider === 'simulator')}
-          note={log.price_version === null ? 'no known price' : `prices ${log.price_version}`}
-        />
-        <Tile label="Attempts" value={log.attempts} note={log.last_used_option ?? undefined} />
-      </div>
+      <Head log={log} />
+      <Figures log={log} />
       <Card title="Timing">
         <Waterfall log={log} />
       </Card>
-      <div className="columns">
-        <Card title="Call">
-          <Facts
-            rows={[
-              ['Operation', log.operation],
-              ['Model', <code key="model">{log.model}</code>],
-              ['Response model', log.response_model],
-              ['Provider', log.provider],
-              ['Virtual key', log.virtual_key],
-              [
-                'Config',
-                log.config === null
-                  ? null
-                  : `${log.config.slug ?? log.config.id}, version ${log.config.version ?? '–'}`,
-              ],
-              ['Prompt', log.prompt_slug],
-              ['Cache', log.cache_status],
-              ['Finish reason', log.finish_reason],
-            ]}
-          />
-        </Card>
-        <Card title="Origin">
-          <Facts
-            rows={[
-              ['Recorded', dateTime(log.created_at)],
-              ['Key', log.api_key_name ?? log.api_key_id],
-              ['User', log.user_id],
-              ['Kind', log.batch_line === null ? log.kind : `line ${count(log.batch_line)} of a batch`],
-              ['Request ID', <Id key="request" id={log.request_id} />],
-              ['Trace ID', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
-              [
-                'Provider request ID',
-                log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
-              ],
-              ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
-            ]}
-          />
-        </Card>
-      </div>
-      <div className="columns">
-        {log.request.body === null ? (
-          <Card title="Bodies">
-            <p className="muted">
-              {mayReadBodies ? (
-                <>
-                  The bodies were not recorded. To record them, set <code>defaults.recording</code> of the workspace or{' '}
-                  <code>defaults.record_bodies</code> of a key.
-                </>
-              ) : (
-                <>
-                  To read recorded prompts and answers, you need the scope <code>bodies.read</code>, which workspace
-                  admins have.
-                </>
-              )}
-            </p>
-          </Card>
-        ) : (
-          <>
-            <Code value={log.request.body} label="Request" />
-            <Code value={log.response.body} label="Answer" />
-          </>
-        )}
-      </div>
+      <Properties log={log} />
+      <Bodies log={log} />
       <AsCurl path={`/v1/logs/${log.id}`} />
     </>
+  );
+}
+
+function Head({ log }: { log: LogDetails }) {
+  return (
+    <PageHead
+      title={
+        <span className="row">
+          Request <OutcomeBadge record={log} />
+        </span>
+      }
+      text={<Id id={log.id} />}
+    >
+      {log.path === '/v1/chat/completions' ? (
+        <Link to="/playground" search={{ from: log.id }} className="button">
+          Run again
+        </Link>
+      ) : null}
+      {log.trace_id === null ? null : (
+        <Link to="/requests" search={{ trace_id: log.trace_id }} className="button">
+          Show this trace
+        </Link>
+      )}
+      {log.batch_id === null ? null : (
+        <Link to="/batches/$id" params={{ id: log.batch_id }} className="button">
+          Show batch
+        </Link>
+      )}
+    </PageHead>
+  );
+}
+
+function Figures({ log }: { log: LogDetails }) {
+  const { usage } = log;
+  return (
+    <div className="tiles">
+      <Tile
+        label="Duration"
+        value={milliseconds(log.duration_ms)}
+        note={`${milliseconds(log.gateway_ms)} in the gateway`}
+      />
+      <Tile
+        label="First event"
+        value={milliseconds(log.first_event_ms)}
+        note={log.stream ? 'streamed' : 'not streamed'}
+      />
+      <Tile
+        label="Tokens"
+        value={usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`}
+        note={usage?.cached_tokens ? `${count(usage.cached_tokens)} from the provider's cache` : undefined}
+      />
+      <Tile
+        label="Cost"
+        value={usdOf(log.cost_usd, log.provider === 'simulator')}
+        note={log.price_version === null ? 'no known price' : `prices ${log.price_version}`}
+      />
+      <Tile label="Attempts" value={log.attempts} note={log.last_used_option ?? undefined} />
+    </div>
+  );
+}
+
+function Properties({ log }: { log: LogDetails }) {
+  return (
+    <div className="columns">
+      <Card title="Call">
+        <Facts
+          rows={[
+            ['Operation', log.operation],
+            ['Model', <code key="model">{log.model}</code>],
+            ['Response model', log.response_model],
+            ['Provider', log.provider],
+            ['Virtual key', log.virtual_key],
+            [
+              'Config',
+              log.config === null ? null : `${log.config.slug ?? log.config.id}, version ${log.config.version ?? '–'}`,
+            ],
+            ['Prompt', log.prompt_slug],
+            ['Cache', log.cache_status],
+            ['Finish reason', log.finish_reason],
+          ]}
+        />
+      </Card>
+      <Card title="Origin">
+        <Facts
+          rows={[
+            ['Recorded', dateTime(log.created_at)],
+            ['Key', log.api_key_name ?? log.api_key_id],
+            ['User', log.user_id],
+            ['Kind', log.batch_line === null ? log.kind : `line ${count(log.batch_line)} of a batch`],
+            ['Request ID', <Id key="request" id={log.request_id} />],
+            ['Trace ID', log.trace_id === null ? null : <Id key="trace" id={log.trace_id} />],
+            [
+              'Provider request ID',
+              log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
+            ],
+            ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
+          ]}
+        />
+      </Card>
+    </div>
+  );
+}
+
+function Bodies({ log }: { log: LogDetails }) {
+  const mayReadBodies = useMay('bodies.read');
+  if (log.request.body !== null) {
+    return (
+      <div className="columns">
+        <Code value={log.request.body} label="Request" />
+        <Code value={log.response.body} label="Answer" />
+      </div>
+    );
+  }
+  return (
+    <Card title="Bodies">
+      <p className="muted">
+        {mayReadBodies ? (
+          <>
+            The bodies were not recorded. To record them, set <code>defaults.recording</code> of the workspace or{' '}
+            <code>defaults.record_bodies</code> of a key.
+          </>
+        ) : (
+          <>
+            To read recorded prompts and answers, you need the scope <code>bodies.read</code>, which workspace admins
+            have.
+          </>
+        )}
+      </p>
+    </Card>
   );
 }
 
