@@ -1,6 +1,13 @@
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
-import { estimateUsage, settleReservation, unknownEnd, type Admission, type Admit } from './admission.ts';
+import {
+  estimateUsage,
+  settleReservation,
+  unknownEnd,
+  type Admission,
+  type AdmissionRequest,
+  type Admit,
+} from './admission.ts';
 import { assertRequestAllowed, otherModels } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';
@@ -13,6 +20,7 @@ import type { Traffic } from './protect/traffic/traffic.ts';
 import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
 import { createCredentialRenewal, rotatedCredential, type Retries, type RetryPolicy, type RetryRun } from './retry.ts';
 import { toStream } from './upstream/answers/answer-to-stream.ts';
+import type { PreparedCall } from './upstream/prepare-call.ts';
 import type { Sender } from './upstream/sender.ts';
 
 export type CallTargetDeps = {
@@ -66,65 +74,75 @@ export type CallTarget = {
  * The target was chosen before (plan/run-plan.ts). The record is written afterwards, by the caller that gets the
  * outcome. A step that a leaf does not use costs one comparison, so a plain call goes almost directly to `send`.
  */
-export function createCallTarget(deps: CallTargetDeps): CallTarget {
-  const { sender, retries, admission, guardrails, responseCache, storedObjects, traffic } = deps;
-  let openCalls = 0;
-  let openStreams = 0;
+export const createCallTarget = (deps: CallTargetDeps): CallTarget => new Steps(deps);
 
-  const limited = (
-    call: TargetCall,
-    target: Target,
-    request: ForwardRequest,
-    retry: RetryRun | undefined,
-  ): Promise<Outcome> =>
-    admission?.isLimited(call.workspaceId, call.keyId, target.credentialId) === true
-      ? admitted(call, target, request, retry, admission.admit)
-      : judged(call, target, request, retry);
+/** What the steps around a call pass on. */
+type Made = { call: TargetCall; target: Target; request: ForwardRequest; retry: RetryRun | undefined };
+
+class Steps implements CallTarget {
+  readonly #deps: CallTargetDeps;
+  #openCalls = 0;
+  #openStreams = 0;
+
+  constructor(deps: CallTargetDeps) {
+    this.#deps = deps;
+  }
+
+  /** Step 0. */
+  call(call: TargetCall, request: ForwardRequest, policy?: RetryPolicy): Promise<Outcome> {
+    const { retries, storedObjects } = this.#deps;
+    const { target } = call;
+    if (target === null) throw new Error('a call without a target');
+    if (target.models !== undefined) {
+      try {
+        assertRequestAllowed(target.models, target.label, call.model, request);
+      } catch (error) {
+        return Promise.resolve(failed(error));
+      }
+    }
+    const { sharedAccount } = target;
+    const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
+    if (sharedAccount === undefined || storedObjects === undefined)
+      return this.#limited({ call, target, request, retry });
+    const holder = { accountId: sharedAccount, workspaceId: call.workspaceId };
+    return storedObjects.through({ holder, target, model: call.model }, request, (made) =>
+      this.#limited({ call, target, request: made, retry }),
+    );
+  }
+
+  #limited(made: Made): Promise<Outcome> {
+    const { admission } = this.#deps;
+    const { workspaceId, keyId } = made.call;
+    return admission?.isLimited(workspaceId, keyId, made.target.credentialId) === true
+      ? this.#admitted(made, admission.admit)
+      : this.#judged(made);
+  }
 
   /** Step 1. */
-  const admitted = async (
-    call: TargetCall,
-    target: Target,
-    request: ForwardRequest,
-    retry: RetryRun | undefined,
-    decide: Admit,
-  ): Promise<Outcome> => {
-    const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
-    const { operation, isFree } = request;
-    const work = isFree === true ? ('none' as const) : ('call' as const);
-    let estimated: UsageEstimate | undefined;
-    const estimate = () => (estimated ??= estimateUsage(request));
-    const stored = { config, prompt, waitsForBudget };
-    const of = { workspaceId, keyId, target, model, operation, work, metadata };
-    const asked = { ...of, ...stored, estimate, otherModels: () => otherModels(request) };
+  async #admitted(made: Made, admit: Admit): Promise<Outcome> {
     let reservation: Awaited<ReturnType<Admit>>;
     try {
-      reservation = await decide(asked);
+      reservation = await admit(toAdmissionRequest(made));
     } catch (error) {
-      return { kind: 'failed', error: asGatewayError(error), attempts: [] };
+      return failed(error);
     }
-    if (reservation === null) return judged(call, target, request, retry);
+    if (reservation === null) return this.#judged(made);
     try {
-      const outcome = await judged(call, target, request, retry);
+      const outcome = await this.#judged(made);
       settleReservation(reservation, outcome);
       return outcome;
     } catch (error) {
       reservation.settle(unknownEnd);
       throw error;
     }
-  };
+  }
 
   /** Steps 2 and 7. */
-  const judged = (
-    call: TargetCall,
-    target: Target,
-    request: ForwardRequest,
-    retry: RetryRun | undefined,
-  ): Promise<Outcome> => {
+  #judged(made: Made): Promise<Outcome> {
+    const { guardrails } = this.#deps;
+    const { call, target, request, retry } = made;
     const { inputGuardrails: input, outputGuardrails: output } = call.leaf;
-    if (guardrails === undefined || (input.length === 0 && output.length === 0)) {
-      return cached(call, target, request, retry, false);
-    }
+    if (guardrails === undefined || (input.length === 0 && output.length === 0)) return this.#cached(made, false);
     const { model, metadata } = call;
     return guardCall(guardrails, {
       input,
@@ -135,59 +153,50 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       metadata,
       mayRepeat: (status) => retry?.repeatRejected(status) === true,
       ran: (run) => (call.guardrailRuns ??= []).push(run),
-      make: (isRepeat) => cached(call, target, request, retry, isRepeat),
+      make: (isRepeat) => this.#cached(made, isRepeat),
     });
-  };
+  }
 
   /** Step 3. */
-  const cached = (
-    { leaf }: TargetCall,
-    target: Target,
-    request: ForwardRequest,
-    retry: RetryRun | undefined,
-    isRepeat: boolean,
-  ): Promise<Outcome> => {
+  #cached(made: Made, isRepeat: boolean): Promise<Outcome> {
+    const { call, target, request, retry } = made;
+    const { responseCache } = this.#deps;
     const { credentialId, workspaceId } = target;
+    const { cache } = call.leaf;
     // A credential without an id cannot be distinguished from others, and neither can its answers.
-    if (leaf.cache === null || responseCache === undefined || credentialId === undefined || workspaceId === undefined) {
-      return send(request, target, retry);
-    }
-    const { cache } = leaf;
-    const throughCache = async (): Promise<Outcome> => {
-      let made: Outcome | null = null;
-      const make = async (): Promise<Outcome> => (made = await send(request, target, retry));
-      try {
-        const options = readCacheOptions(cache, request.headers ?? {});
-        return await responseCache.through(
-          { workspaceId, credentialId },
-          isRepeat ? { ...options, refresh: true } : options,
-          { request, target, make },
-        );
-      } catch (error) {
-        // An answer that was paid for must not be lost because caching failed.
-        return made ?? { kind: 'failed', error: asGatewayError(error), attempts: [] };
-      }
+    if (cache === null || responseCache === undefined || credentialId === undefined || workspaceId === undefined)
+      return this.send(request, target, retry);
+    const through = (make: () => Promise<Outcome>): Promise<Outcome> => {
+      const options = readCacheOptions(cache, request.headers ?? {});
+      const asked = isRepeat ? { ...options, refresh: true } : options;
+      return responseCache.through({ workspaceId, credentialId }, asked, { request, target, make });
     };
-    return throughCache();
-  };
+    return this.#throughCache(made, through);
+  }
 
-  /** 4, 5 and 6. */
-  const send: CallTarget['send'] = async (request, target, retry) => {
+  async #throughCache(
+    { target, request, retry }: Made,
+    through: (make: () => Promise<Outcome>) => Promise<Outcome>,
+  ): Promise<Outcome> {
+    let sent: Outcome | null = null;
+    try {
+      return await through(async () => (sent = await this.send(request, target, retry)));
+    } catch (error) {
+      // An answer that was paid for must not be lost because caching failed.
+      return sent ?? failed(error);
+    }
+  }
+
+  /** Steps 4, 5 and 6. */
+  async send(request: ForwardRequest, target: Target, retry?: RetryRun): Promise<Outcome> {
+    const { sender } = this.#deps;
     const attempts: Attempt[] = [];
-    openCalls += 1;
+    this.#openCalls += 1;
     try {
       let prepared = sender.prepare(request, target, attempts);
       const renew = createCredentialRenewal(target);
       for (;;) {
-        const acquired =
-          target.credentialId === undefined ? undefined : traffic?.acquire(request, target, retry?.obeysRetryAfter);
-        const permit = await acquired;
-        let outcome: Outcome | null = null;
-        try {
-          outcome = await sender.attempt(prepared, attempts);
-        } finally {
-          if (permit !== undefined) release(permit, outcome);
-        }
+        let outcome = await this.#attempt(prepared, { request, target, retry, attempts });
         const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
         if (renewed !== null) {
           // The body of a pass-through call can be a stream, which has already been read.
@@ -202,46 +211,69 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         const { hold } = prepared;
         if (hold !== null) outcome = hold(outcome);
         const ended = retry === undefined ? outcome : await retry.after(outcome);
-        if (ended !== null) return counted(hold !== null && request.stream ? toStream(ended, request) : ended);
+        if (ended !== null) return this.#counted(hold !== null && request.stream ? toStream(ended, request) : ended);
       }
     } catch (error) {
-      return { kind: 'failed', error: asGatewayError(error), attempts };
+      return failed(error, attempts);
     } finally {
-      openCalls -= 1;
+      this.#openCalls -= 1;
     }
-  };
+  }
 
-  const counted = (outcome: Outcome): Outcome => {
+  async #attempt(
+    prepared: PreparedCall,
+    { request, target, retry, attempts }: Omit<Made, 'call'> & { attempts: Attempt[] },
+  ): Promise<Outcome> {
+    const { sender, traffic } = this.#deps;
+    const permit =
+      target.credentialId === undefined ? undefined : await traffic?.acquire(request, target, retry?.obeysRetryAfter);
+    let outcome: Outcome | null = null;
+    try {
+      return (outcome = await sender.attempt(prepared, attempts));
+    } finally {
+      if (permit !== undefined) release(permit, outcome);
+    }
+  }
+
+  #counted(outcome: Outcome): Outcome {
     if (outcome.kind === 'stream') {
-      openStreams += 1;
+      this.#openStreams += 1;
       void outcome.done.then(() => {
-        openStreams -= 1;
+        this.#openStreams -= 1;
       });
     }
     return outcome;
-  };
+  }
 
+  counters(): { openCalls: number; openStreams: number } {
+    return { openCalls: this.#openCalls, openStreams: this.#openStreams };
+  }
+}
+
+const failed = (error: unknown, attempts: Attempt[] = []): Outcome => ({
+  kind: 'failed',
+  error: asGatewayError(error),
+  attempts,
+});
+
+/** The facts by which policies admit a call. Its use is estimated only if a policy needs that. */
+function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
+  const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
+  const { operation, isFree } = request;
+  let estimated: UsageEstimate | undefined;
   return {
-    call(call, request, policy) {
-      const { target } = call;
-      if (target === null) throw new Error('a call without a target');
-      if (target.models !== undefined) {
-        try {
-          assertRequestAllowed(target.models, target.label, call.model, request);
-        } catch (error) {
-          return Promise.resolve({ kind: 'failed', error: asGatewayError(error), attempts: [] });
-        }
-      }
-      const { sharedAccount } = target;
-      const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
-      if (sharedAccount === undefined || storedObjects === undefined) return limited(call, target, request, retry);
-      const holder = { accountId: sharedAccount, workspaceId: call.workspaceId };
-      return storedObjects.through({ holder, target, model: call.model }, request, (made) =>
-        limited(call, target, made, retry),
-      );
-    },
-    send,
-    counters: () => ({ openCalls, openStreams }),
+    workspaceId,
+    keyId,
+    target,
+    model,
+    operation,
+    work: isFree === true ? 'none' : 'call',
+    metadata,
+    config,
+    prompt,
+    waitsForBudget,
+    estimate: () => (estimated ??= estimateUsage(request)),
+    otherModels: () => otherModels(request),
   };
 }
 

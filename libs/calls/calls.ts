@@ -75,7 +75,8 @@ export function createCalls(deps: Deps): Calls {
     sleep,
   });
   const target = createCallTarget({ sender, retries, admission, guardrails, responseCache, storedObjects, traffic });
-  const planDeps: PlanDeps = { callTarget: target.call, search, renderPrompt, random, now: () => clock.now() };
+  const callTarget: CallTarget['call'] = (call, request, policy) => target.call(call, request, policy);
+  const planDeps: PlanDeps = { callTarget, search, renderPrompt, random, now: () => clock.now() };
 
   return {
     run: (call, course) =>
@@ -92,7 +93,7 @@ export function createCalls(deps: Deps): Calls {
       if (!isRepeatable) throw rotatedCredential(to.label);
       return sender.request(renewed, request);
     },
-    callTarget: target.call,
+    callTarget,
     counters: () => {
       const { openCalls, openStreams } = target.counters();
       const waitingRetries = retries.waiting();
