@@ -109,8 +109,7 @@ export function createGuardrails(deps: {
 }): Guardrails {
   const { egress, clock, logger, textChecker, answerTexts, webhooksMs = webhooksMsDefault } = deps;
   const checkJwt = createJwtCheck({ egress, clock });
-  const running = new Set<Promise<void>>();
-  let runningBytes = 0;
+  const background = createBackgroundRuns(logger);
 
   const evaluateCheck = async (check: GuardrailCheck, phase: Phase): Promise<CheckResult> => {
     const start = performance.now();
@@ -120,8 +119,8 @@ export function createGuardrails(deps: {
       const judged = phase.judged.shift();
       if (judged === undefined) throw new Error('a text check was not evaluated');
       ({ durationMs, ...finding } = judged);
-      if (finding.hosts !== undefined) finding = await checkHosts(check, finding, finding.hosts, phase.subject);
-    } else if (check.name === 'webhook') finding = await askWithin(check, phase);
+      if (finding.hosts !== undefined) finding = await checkHosts(egress, check, finding, finding.hosts, phase.subject);
+    } else if (check.name === 'webhook') finding = await askWithin(egress, check, phase);
     else if (check.name === 'jwt') finding = await checkJwt(check, phase.subject);
     else finding = checkRequest(check, phase.subject);
     return {
@@ -132,30 +131,6 @@ export function createGuardrails(deps: {
       execution_time: rounded(durationMs ?? performance.now() - start),
       created_at: new Date(clock.now()).toISOString(),
     };
-  };
-
-  const checkHosts = async (
-    { parameters }: TextCheck,
-    { data }: Finding,
-    hosts: readonly (readonly string[])[],
-    subject: GuardrailSubject,
-  ): Promise<Finding> => {
-    const not = 'not' in parameters && parameters.not;
-    const found = await hostsExist(egress, hosts, subject);
-    return { verdict: found.every((areThere) => areThere !== not), data: { ...data, resolved: found.every(Boolean) } };
-  };
-
-  /** A webhook has its own time limit, and never more than the rest of the common one. */
-  const askWithin = async (check: WebhookCheck, phase: Phase): Promise<Finding> => {
-    const start = performance.now();
-    const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, phase.webhooksLeftMs)));
-    const timed = { ...check, parameters: { ...check.parameters, timeout } };
-    const { subject, texts } = phase;
-    try {
-      return await askWebhook(egress, timed, subject, webhookTexts(subject, texts()));
-    } finally {
-      phase.webhooksLeftMs -= performance.now() - start;
-    }
   };
 
   const evaluateOne = async ({ guardrail, index }: Numbered, phase: Phase): Promise<HookResult> => {
@@ -200,44 +175,80 @@ export function createGuardrails(deps: {
     return results;
   };
 
-  const runBeside = (numbered: Numbered, subject: GuardrailSubject, texts: Texts): void => {
-    const { sizeBytes } = subject;
-    if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
-      logger.warn(
-        { running: running.size, bytes: runningBytes },
-        'async guardrail skipped because too many are running',
-      );
-      return;
-    }
-    // The call can end first. Its signal must not end the guardrail.
-    const detached = { ...subject, signal: new AbortController().signal };
-    const run = evaluateAll([numbered], detached, texts).then(
-      ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
-      (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
-    );
-    running.add(run);
-    runningBytes += sizeBytes;
-    void run.finally(() => {
-      running.delete(run);
-      runningBytes -= sizeBytes;
-    });
-  };
-
   return {
     textsOf: answerTexts.read,
-    settled: async () => {
-      await Promise.all(running);
-    },
+    settled: background.settled,
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
       const numbered = guardrails.map((entry, index) => ({ guardrail: resolved(entry), index }));
       // Evaluated separately, so that guardrails that only report cannot use up the time of those that decide.
-      for (const one of numbered) if (one.guardrail.async) runBeside(one, subject, texts);
+      for (const one of numbered) {
+        if (!one.guardrail.async) continue;
+        // The call can end first. Its signal must not end the guardrail.
+        const detached = { ...subject, signal: new AbortController().signal };
+        background.run(subject.sizeBytes, () => evaluateAll([one], detached, texts));
+      }
       const deciding = numbered.filter(({ guardrail }) => !guardrail.async);
       const results = await evaluateAll(deciding, subject, texts);
       const failed = results.filter((result) => !result.verdict);
       if (failed.length === 0) return { outcome: 'passed', results };
       return { outcome: failed.some((result) => result.deny) ? 'denied' : 'failed', results };
+    },
+  };
+}
+
+async function checkHosts(
+  egress: Egress,
+  { parameters }: TextCheck,
+  { data }: Finding,
+  hosts: readonly (readonly string[])[],
+  subject: GuardrailSubject,
+): Promise<Finding> {
+  const not = 'not' in parameters && parameters.not;
+  const found = await hostsExist(egress, hosts, subject);
+  return { verdict: found.every((areThere) => areThere !== not), data: { ...data, resolved: found.every(Boolean) } };
+}
+
+/** A webhook has its own time limit, and never more than the rest of the common one. */
+async function askWithin(egress: Egress, check: WebhookCheck, phase: Phase): Promise<Finding> {
+  const start = performance.now();
+  const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, phase.webhooksLeftMs)));
+  const timed = { ...check, parameters: { ...check.parameters, timeout } };
+  const { subject, texts } = phase;
+  try {
+    return await askWebhook(egress, timed, subject, webhookTexts(subject, texts()));
+  } finally {
+    phase.webhooksLeftMs -= performance.now() - start;
+  }
+}
+
+/** Runs `async` guardrails, as many as there is room for. */
+function createBackgroundRuns(logger: Logger) {
+  const running = new Set<Promise<void>>();
+  let runningBytes = 0;
+  return {
+    /** `sizeBytes`: the memory that the evaluation holds. */
+    run(sizeBytes: number, evaluate: () => Promise<HookResult[]>): void {
+      if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
+        logger.warn(
+          { running: running.size, bytes: runningBytes },
+          'async guardrail skipped because too many are running',
+        );
+        return;
+      }
+      const run = evaluate().then(
+        ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
+        (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
+      );
+      running.add(run);
+      runningBytes += sizeBytes;
+      void run.finally(() => {
+        running.delete(run);
+        runningBytes -= sizeBytes;
+      });
+    },
+    settled: async (): Promise<void> => {
+      await Promise.all(running);
     },
   };
 }

@@ -91,36 +91,6 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     return outcome;
   };
 
-  /** Reads pages of the provider's list until one has objects of the workspace. */
-  const ownPages = async (holder: Holder, request: ForwardRequest, make: Make): Promise<Outcome> => {
-    const attempts: Attempt[] = [];
-    let asked = request;
-    for (let pages = 1; ; pages += 1) {
-      const outcome = await make(asked);
-      if (outcome.kind !== 'relayed' || outcome.status >= 400)
-        return { ...outcome, attempts: [...attempts, ...outcome.attempts] };
-      attempts.push(...outcome.attempts);
-      const bytes = await collect(outcome.body, request.memory);
-      const page = asRecord(parsed(bytes));
-      const { data, has_more: hasMore, last_id: lastId } = page;
-      if (!Array.isArray(data)) return { kind: 'failed', error: notAList(), attempts };
-      const ids = data.map((entry) => asRecord(entry)['id']).filter((id) => typeof id === 'string');
-      const own = await owners.ownedBy(holder, ids);
-      const kept = data.filter((entry) => own.has(asRecord(entry)['id'] as string));
-      const mayFollow =
-        hasMore === true && typeof lastId === 'string' && !/[?&]before=/.test(asked.relayed?.path ?? '');
-      if (kept.length === 0 && mayFollow && pages < pagesMax) {
-        asked = pageAfter(asked, lastId);
-        continue;
-      }
-      const [first, last] = [asRecord(kept[0])['id'], asRecord(kept.at(-1))['id']];
-      const answer = { ...page, data: kept, first_id: first ?? null, last_id: last ?? (mayFollow ? lastId : null) };
-      const body = Buffer.from(JSON.stringify(answer));
-      const headers = { ...outcome.headers, 'content-length': String(body.length) };
-      return { ...outcome, attempts, headers, body: Readable.from([body], { objectMode: false }) };
-    }
-  };
-
   return {
     async through({ holder, target, model }, request, make) {
       const route = findObjectRoute(request);
@@ -129,7 +99,7 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
         if (route !== null && route.root !== null) named.add(route.root);
         for (const one of [model, request.model, target.model]) if (one && isTuned(one, target)) named.add(one);
         if (named.size > 0) await requireOwn(holder, named);
-        if (route?.lists) return await ownPages(holder, request, make);
+        if (route?.lists) return await readOwnPages(owners, holder, request, make);
       } catch (error) {
         return { kind: 'failed', error: asGatewayError(error), attempts: [] };
       }
@@ -161,6 +131,40 @@ export function createStoredObjects({ owners, logger }: { owners: ObjectOwners; 
     } catch (error) {
       logger.warn({ err: error }, 'the owner of a deleted object could not be removed');
     }
+  }
+}
+
+/** Reads pages of the provider's list until one has objects of the workspace. */
+async function readOwnPages(
+  owners: ObjectOwners,
+  holder: Holder,
+  request: ForwardRequest,
+  make: Make,
+): Promise<Outcome> {
+  const attempts: Attempt[] = [];
+  let asked = request;
+  for (let pages = 1; ; pages += 1) {
+    const outcome = await make(asked);
+    if (outcome.kind !== 'relayed' || outcome.status >= 400)
+      return { ...outcome, attempts: [...attempts, ...outcome.attempts] };
+    attempts.push(...outcome.attempts);
+    const bytes = await collect(outcome.body, request.memory);
+    const page = asRecord(parsed(bytes));
+    const { data, has_more: hasMore, last_id: lastId } = page;
+    if (!Array.isArray(data)) return { kind: 'failed', error: notAList(), attempts };
+    const ids = data.map((entry) => asRecord(entry)['id']).filter((id) => typeof id === 'string');
+    const own = await owners.ownedBy(holder, ids);
+    const kept = data.filter((entry) => own.has(asRecord(entry)['id'] as string));
+    const mayFollow = hasMore === true && typeof lastId === 'string' && !/[?&]before=/.test(asked.relayed?.path ?? '');
+    if (kept.length === 0 && mayFollow && pages < pagesMax) {
+      asked = pageAfter(asked, lastId);
+      continue;
+    }
+    const [first, last] = [asRecord(kept[0])['id'], asRecord(kept.at(-1))['id']];
+    const answer = { ...page, data: kept, first_id: first ?? null, last_id: last ?? (mayFollow ? lastId : null) };
+    const body = Buffer.from(JSON.stringify(answer));
+    const headers = { ...outcome.headers, 'content-length': String(body.length) };
+    return { ...outcome, attempts, headers, body: Readable.from([body], { objectMode: false }) };
   }
 }
 

@@ -51,6 +51,35 @@ const lanesMax = 200;
 
 const never = new AbortController().signal;
 
+/** Lets the calls that wait in a lane check again. */
+function wake(lane: Lane): void {
+  lane.probed.abort();
+  lane.probed = new AbortController();
+}
+
+function probe(lane: Lane, permit: Permit, clock: Clock): Permit {
+  lane.probeAtMs = clock.now() + probeEveryMs;
+  const open = (): void => {
+    lane.rateLimitedUntilMs = 0;
+    wake(lane);
+  };
+  return {
+    begun: () => {
+      open();
+      permit.begun?.();
+    },
+    release: (ended) => {
+      permit.release(ended);
+      const status = ended === null || 'error' in ended ? null : ended.status;
+      if (status === 429) return;
+      if (status !== null && status < 400) return open();
+      // The result contains no information about the limit, so the next call is the probe.
+      lane.probeAtMs = clock.now();
+      wake(lane);
+    },
+  };
+}
+
 /** Makes the lanes of this process. Each credential has one queue, which its models share. */
 export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax: number; waitingMax: number }): Lanes {
   const { clock, wallClock, inFlightMax, waitingMax } = deps;
@@ -64,35 +93,6 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
     if (waitMs === null) return;
     if (lane.rateLimitedUntilMs <= now) lane.probeAtMs = now + probeEveryMs;
     lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
-  };
-
-  /** Lets the calls that wait in a lane check again. */
-  const wake = (lane: Lane): void => {
-    lane.probed.abort();
-    lane.probed = new AbortController();
-  };
-
-  const probe = (lane: Lane, permit: Permit): Permit => {
-    lane.probeAtMs = clock.now() + probeEveryMs;
-    const open = (): void => {
-      lane.rateLimitedUntilMs = 0;
-      wake(lane);
-    };
-    return {
-      begun: () => {
-        open();
-        permit.begun?.();
-      },
-      release: (ended) => {
-        permit.release(ended);
-        const status = ended === null || 'error' in ended ? null : ended.status;
-        if (status === 429) return;
-        if (status !== null && status < 400) return open();
-        // The result contains no information about the limit, so the next call is the probe.
-        lane.probeAtMs = clock.now();
-        wake(lane);
-      },
-    };
   };
 
   const createLane = (queue: CallQueue): Lane => {
@@ -132,7 +132,7 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
       return lane;
     },
     recordEnd,
-    probe,
+    probe: (lane, permit) => probe(lane, permit, clock),
     changeOf: (credentialId) => channels.get(credentialId)?.changed.signal ?? never,
     change(credentialId) {
       const channel = channels.get(credentialId);

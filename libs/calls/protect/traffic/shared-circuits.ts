@@ -33,7 +33,8 @@ const rowsMax = 1_000;
 // A circuit that has been unused for this long is forgotten. The next call is a probe again.
 const forgetAfterSeconds = 3_600;
 
-type Pending = { known: KnownCircuit; open: { untilMs: number; failures: number } | null };
+type Open = { untilMs: number; failures: number };
+type Pending = { known: KnownCircuit; open: Open | null };
 
 /**
  * Shares which circuits this process opened and closed with other processes through a table, and reads theirs once a
@@ -72,56 +73,14 @@ export function createSharedCircuits(deps: Deps): BackgroundLoop {
     for (const [id, change] of pending) {
       const { known, open } = change;
       if (open === null) await db.deleteFrom('provider_circuit').where('id', '=', id).execute();
-      else await upsert(known, open);
+      else await upsert(db, known, open, clock.now());
       if (pending.get(id) === change) pending.delete(id);
     }
   };
 
-  const upsert = async (known: KnownCircuit, open: { untilMs: number; failures: number }): Promise<void> => {
-    const leftSeconds = Math.max(0, open.untilMs - clock.now()) / 1_000;
-    // The database's clock, because the clocks of the processes can differ.
-    const until = sql<Date>`clock_timestamp() + make_interval(secs => ${leftSeconds})`;
-    const { id, workspaceId, credentialId, label, provider, model, reason } = known;
-    await db
-      .insertInto('provider_circuit')
-      .values({
-        id,
-        workspace_id: workspaceId,
-        credential_id: credentialId,
-        label,
-        provider,
-        model: storable(model),
-        opened_at: sql<Date>`clock_timestamp()`,
-        open_until: until,
-        failures: open.failures,
-        reason: storable(reason),
-      })
-      .onConflict((on) =>
-        on.column('id').doUpdateSet((row) => ({
-          open_until: sql<Date>`greatest(provider_circuit.open_until, excluded.open_until)`,
-          failures: row.ref('excluded.failures'),
-          reason: row.ref('excluded.reason'),
-        })),
-      )
-      .execute();
-  };
-
-  const stillThere = async (ids: readonly string[]): Promise<string[]> => {
-    if (ids.length === 0) return [];
-    const rows = await db.selectFrom('provider_circuit').select('id').where('id', 'in', ids).execute();
-    return rows.map(({ id }) => id);
-  };
-
   const read = async (): Promise<void> => {
     const askedAtMs = clock.now();
-    const rows = await db
-      .selectFrom('provider_circuit')
-      .select(['id', sql<number>`(extract(epoch from open_until - clock_timestamp()) * 1000)::float8`.as('left_ms')])
-      .where('open_until', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${forgetAfterSeconds})`)
-      // The newest ones, so that new circuits are read even when one workspace opens thousands.
-      .orderBy('opened_at', 'desc')
-      .limit(rowsMax)
-      .execute();
+    const rows = await readOpen(db);
     const found = new Set(rows.map((row) => row.id));
     for (const { id, left_ms: leftMs } of rows) if (!pending.has(id)) circuits.adopt(id, clock.now() + leftMs);
     const changed = new Set<string>();
@@ -130,7 +89,7 @@ export function createSharedCircuits(deps: Deps): BackgroundLoop {
     // succeeded. If the table has more rows than are read, a missing row can still exist. Without this check, one
     // workspace could close another one's circuits that way.
     const missing = [...listed].filter((id) => !found.has(id));
-    for (const id of await stillThere(missing)) found.add(id);
+    for (const id of await stillThere(db, missing)) found.add(id);
     for (const id of missing) if (!found.has(id) && !pending.has(id) && !changed.has(id)) circuits.adopt(id, null);
     listed = new Set([...found].slice(0, 2 * rowsMax));
   };
@@ -141,6 +100,50 @@ export function createSharedCircuits(deps: Deps): BackgroundLoop {
   };
   const loop = createBackgroundLoop({ name: 'shared circuits', periodMs: intervalMs, run: sync, logger });
   return loop;
+}
+
+async function upsert(db: Kysely<Database>, known: KnownCircuit, { untilMs, failures }: Open, nowMs: number) {
+  const leftSeconds = Math.max(0, untilMs - nowMs) / 1_000;
+  const { id, workspaceId, credentialId, label, provider, model, reason } = known;
+  await db
+    .insertInto('provider_circuit')
+    .values({
+      id,
+      workspace_id: workspaceId,
+      credential_id: credentialId,
+      label,
+      provider,
+      model: storable(model),
+      opened_at: sql<Date>`clock_timestamp()`,
+      // The database's clock, because the clocks of the processes can differ.
+      open_until: sql<Date>`clock_timestamp() + make_interval(secs => ${leftSeconds})`,
+      failures,
+      reason: storable(reason),
+    })
+    .onConflict((on) =>
+      on.column('id').doUpdateSet((row) => ({
+        open_until: sql<Date>`greatest(provider_circuit.open_until, excluded.open_until)`,
+        failures: row.ref('excluded.failures'),
+        reason: row.ref('excluded.reason'),
+      })),
+    )
+    .execute();
+}
+
+/** The newest circuits, so that new ones are read even when one workspace opens thousands. */
+const readOpen = (db: Kysely<Database>): Promise<{ id: string; left_ms: number }[]> =>
+  db
+    .selectFrom('provider_circuit')
+    .select(['id', sql<number>`(extract(epoch from open_until - clock_timestamp()) * 1000)::float8`.as('left_ms')])
+    .where('open_until', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${forgetAfterSeconds})`)
+    .orderBy('opened_at', 'desc')
+    .limit(rowsMax)
+    .execute();
+
+async function stillThere(db: Kysely<Database>, ids: readonly string[]): Promise<string[]> {
+  if (ids.length === 0) return [];
+  const rows = await db.selectFrom('provider_circuit').select('id').where('id', 'in', ids).execute();
+  return rows.map(({ id }) => id);
 }
 
 /** Returns the open circuits of one workspace in all processes, newest first; at most 1,000. */

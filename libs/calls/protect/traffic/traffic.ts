@@ -73,19 +73,6 @@ export function createTraffic(deps: Deps): Traffic {
   const circuits = createCircuits(clock);
   const lanes = createLanes({ clock, wallClock, inFlightMax, waitingMax });
 
-  /**
-   * The reason that blocks a call, and for how long. `limitMs` is the rate-limit wait as the provider asked for it;
-   * `isProbe`: the wait is not over yet, but this call is let through.
-   */
-  const blockOf = (lane: Lane, call: TrafficCall, known: KnownCircuit | undefined) => {
-    const now = clock.now();
-    const limitMs = call.obeysRateLimit ? lane.rateLimitedUntilMs - now : 0;
-    const rateLimitedMs = Math.min(limitMs, lane.probeAtMs - now);
-    const openMs = known?.circuit.blockedMs(now) ?? 0;
-    const ms = Math.max(rateLimitedMs, openMs, 0);
-    return { ms, limitMs, isRateLimit: rateLimitedMs >= openMs, isProbe: ms === 0 && limitMs > 0 };
-  };
-
   const aborted = (call: TrafficCall) =>
     call.request.signal.aborted ? callAborted(call.target.label) : shuttingDown();
 
@@ -141,41 +128,19 @@ export function createTraffic(deps: Deps): Traffic {
     const { queue } = lane;
     const sinceMs = clock.now();
     for (;;) {
-      let block = blockOf(lane, call, known);
+      let block = blockOf(lane, call, known, clock.now());
       if (block.ms === 0) {
         if (!queue.tryAcquire()) await waitForPermit(call, queue);
         // Other calls may have failed or been rate-limited while this one waited for its permit.
-        block = blockOf(lane, call, known);
+        block = blockOf(lane, call, known, clock.now());
         if (block.ms === 0) {
-          const permit = known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.permit;
+          const permit = known ? ticketOf(lane, known, call.request, { clock, lanes }) : lane.permit;
           return block.isProbe ? lanes.probe(lane, permit) : permit;
         }
         queue.release();
       }
       await waitUntilUnblocked(call, lane, block, sinceMs);
     }
-  };
-
-  /** The permit of one call with a breaker. */
-  const ticketOf = (lane: Lane, known: KnownCircuit, statuses: readonly number[] | null): Permit => {
-    const { circuit } = known;
-    const isProbe = circuit.start();
-    let isJudged = false;
-    const judge = (result: CallResult): void => {
-      circuit.end(result, isProbe && !isJudged, clock.now());
-      isJudged = true;
-    };
-    return {
-      ...(isProbe ? { begun: () => judge('success') } : {}),
-      release: (ended) => {
-        const result = classifyCall(ended, statuses);
-        if (result === 'failure') known.reason = reasonOf(ended);
-        // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
-        if (!isJudged || result === 'failure') judge(result);
-        lanes.recordEnd(lane, ended);
-        lane.queue.release();
-      },
-    };
   };
 
   return {
@@ -196,6 +161,45 @@ export function createTraffic(deps: Deps): Traffic {
     circuits,
     stats: lanes.stats,
     stop: () => stopping.abort(),
+  };
+}
+
+/**
+ * The reason that blocks a call, and for how long. `limitMs` is the rate-limit wait as the provider asked for it;
+ * `isProbe`: the wait is not over yet, but this call is let through.
+ */
+function blockOf(lane: Lane, call: TrafficCall, known: KnownCircuit | undefined, nowMs: number) {
+  const limitMs = call.obeysRateLimit ? lane.rateLimitedUntilMs - nowMs : 0;
+  const rateLimitedMs = Math.min(limitMs, lane.probeAtMs - nowMs);
+  const openMs = known?.circuit.blockedMs(nowMs) ?? 0;
+  const ms = Math.max(rateLimitedMs, openMs, 0);
+  return { ms, limitMs, isRateLimit: rateLimitedMs >= openMs, isProbe: ms === 0 && limitMs > 0 };
+}
+
+/** The permit of one call with a breaker. */
+function ticketOf(
+  lane: Lane,
+  known: KnownCircuit,
+  { breaker }: TrafficRequest,
+  { clock, lanes }: { clock: Clock; lanes: Lanes },
+): Permit {
+  const { circuit } = known;
+  const isProbe = circuit.start();
+  let isJudged = false;
+  const judge = (result: CallResult): void => {
+    circuit.end(result, isProbe && !isJudged, clock.now());
+    isJudged = true;
+  };
+  return {
+    ...(isProbe ? { begun: () => judge('success') } : {}),
+    release: (ended) => {
+      const result = classifyCall(ended, breaker?.statuses ?? null);
+      if (result === 'failure') known.reason = reasonOf(ended);
+      // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
+      if (!isJudged || result === 'failure') judge(result);
+      lanes.recordEnd(lane, ended);
+      lane.queue.release();
+    },
   };
 }
 
