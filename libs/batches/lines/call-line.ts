@@ -82,7 +82,7 @@ const retryResolveMs = 500;
 /** The cache of secrets queries a secret manager again, at growing intervals. */
 const retrySecretMs = 2_000;
 
-export function createCallLine(deps: {
+type CallLineDeps = {
   calls: Pick<Calls, 'run'>;
   /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
   planOf: (batch: BatchRow) => Promise<FoundPlan>;
@@ -100,72 +100,10 @@ export function createCallLine(deps: {
   clock: Clock;
   /** The `traceparent` header of a line's calls. Absent: its trace ends at this gateway. */
   makeTraceparent?: ((traceId: string, requestId: string) => string) | undefined;
-}): CallLine {
+};
+
+export function createCallLine(deps: CallLineDeps): CallLine {
   const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, makeTraceparent } = deps;
-
-  /**
-   * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
-   * expires: an outage is not an error of the line.
-   */
-  const whenPossible = <Result>(
-    { signal, permit }: Pick<Line, 'signal' | 'permit'>,
-    work: () => Result | Promise<Result>,
-  ): Promise<Result> => {
-    let missing: SecretError | null = null;
-    return retryDuringOutage(work, {
-      isOutage,
-      delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
-      signal,
-      onRetry(error) {
-        missing = error instanceof SecretError ? error : null;
-      },
-      wait(delayMs) {
-        // A chunk whose lines all wait for a secret gives its slot to others, like one whose lines wait for a provider.
-        const cause =
-          missing === null
-            ? { reason: 'gateway' as const, label: null }
-            : { reason: 'secret_unavailable' as const, label: `the secret reference '${missing.slug}'` };
-        return permit.waitWithoutPermit({ ...cause, model: null, untilMs: clock.now() + delayMs }, (end) =>
-          sleep(delayMs, end),
-        );
-      },
-    });
-  };
-
-  /**
-   * Turns the line into a call. Conditions of a config see its parameters, the batch's metadata and the batch's
-   * endpoint.
-   */
-  const toCall = ({ batch, line, signal, memory, permit }: Line, { plan, stored }: FoundPlan, sent: SentLine): Call => {
-    const { operation, body, model, promptInput = null } = sent;
-    // A line that is passed on unchanged does not have to be parsed.
-    const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
-    const request: ForwardRequest = {
-      operation,
-      body,
-      parsed,
-      model,
-      stream: false,
-      includeUsage: false,
-      traceId: batch.headers['trace_id'] ?? null,
-      traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
-      signal,
-      isBackground: true,
-      waitWithoutPermit: permit.waitWithoutPermit,
-      memory,
-    };
-    return {
-      ...unroutedCall(batch, model),
-      plan,
-      request,
-      params: parsed ?? noParams,
-      modelOverride: replacedModel(batch),
-      adjust: null,
-      config: stored,
-      promptInput,
-      leaf: plainLeaf,
-    };
-  };
 
   /** null for a line whose body is the request itself. */
   const madeOfPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
@@ -183,7 +121,8 @@ export function createCallLine(deps: {
     const requestId = resultId(batch.id, line);
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
-    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> => whenPossible(given, work);
+    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
+      whenPossible(given, clock, work);
     let call: Call | null = null;
     let result: Outcome;
     const refusal = boundsRefusal(operation, body);
@@ -192,7 +131,7 @@ export function createCallLine(deps: {
       const found = await possible(() => planOf(batch));
       const made = await possible(() => madeOfPrompt(batch, operation, body));
       const sent = made ? { operation, ...made, model: readModel(made.body) } : { operation, body, model };
-      call = toCall(given, found, sent);
+      call = toCall(given, found, sent, makeTraceparent);
       result = await calls.run(call, {
         resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
         again: policy(batch),
@@ -231,6 +170,76 @@ export function createCallLine(deps: {
       if (result.error.kind === 'internal') throw result.error;
     }
     return { outcome, usage: usageOf(called, answer, cost) };
+  };
+}
+
+/**
+ * Retries `work` while the database or a secret manager is unavailable, until the line is abandoned because its batch
+ * expires: an outage is not an error of the line.
+ */
+function whenPossible<Result>(
+  { signal, permit }: Pick<Line, 'signal' | 'permit'>,
+  clock: Clock,
+  work: () => Result | Promise<Result>,
+): Promise<Result> {
+  let missing: SecretError | null = null;
+  return retryDuringOutage(work, {
+    isOutage,
+    delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
+    signal,
+    onRetry(error) {
+      missing = error instanceof SecretError ? error : null;
+    },
+    wait(delayMs) {
+      // A chunk whose lines all wait for a secret gives its slot to others, like one whose lines wait for a provider.
+      const cause =
+        missing === null
+          ? { reason: 'gateway' as const, label: null }
+          : { reason: 'secret_unavailable' as const, label: `the secret reference '${missing.slug}'` };
+      return permit.waitWithoutPermit({ ...cause, model: null, untilMs: clock.now() + delayMs }, (end) =>
+        sleep(delayMs, end),
+      );
+    },
+  });
+}
+
+/**
+ * Turns the line into a call. Conditions of a config see its parameters, the batch's metadata and the batch's
+ * endpoint.
+ */
+function toCall(
+  { batch, line, signal, memory, permit }: Line,
+  { plan, stored }: FoundPlan,
+  sent: SentLine,
+  makeTraceparent: CallLineDeps['makeTraceparent'],
+): Call {
+  const { operation, body, model, promptInput = null } = sent;
+  // A line that is passed on unchanged does not have to be parsed.
+  const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
+  const request: ForwardRequest = {
+    operation,
+    body,
+    parsed,
+    model,
+    stream: false,
+    includeUsage: false,
+    traceId: batch.headers['trace_id'] ?? null,
+    traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
+    signal,
+    isBackground: true,
+    waitWithoutPermit: permit.waitWithoutPermit,
+    memory,
+  };
+  return {
+    ...unroutedCall(batch, model),
+    plan,
+    request,
+    params: parsed ?? noParams,
+    modelOverride: replacedModel(batch),
+    adjust: null,
+    config: stored,
+    promptInput,
+    leaf: plainLeaf,
   };
 }
 
