@@ -124,32 +124,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   };
 
   return {
-    choose: (request) =>
-      withRefresh(snapshot, (): BatchChoice => {
-        const { workspaceId, credentials, model = null } = request;
-        const found = findConfig(deps, { ...request, headers: null });
-        const sent = { ...credentials, config: null };
-        const query = { workspaceId, credentials: sent, param: found?.param ?? 'config' };
-        const chooseCaller = () => chooseCredential(deps, { ...query, leaf: plainLeaf, model, isLeafsModel: false });
-        if (found === null) {
-          const { credential: caller, model: asked } = chooseCaller();
-          return { caller, model: asked, config: null };
-        }
-        // This reports a missing guardrail before any line runs.
-        guardPlan(snapshot, workspaceId, found);
-        const { leaves } = found.plan;
-        for (const leaf of leaves) {
-          chooseCredential(deps, { ...query, leaf, model: readModel(leaf), isLeafsModel: true });
-        }
-        // The caller's own provider is not checked when no target uses it.
-        const isUsed = !leaves.every(namesDestination) || sent.virtualKey !== null || sent.providerKey !== null;
-        const caller: Credential = isUsed ? chooseCaller().credential : { type: 'none' };
-        if (found.stored) return { caller, model, config: { type: 'stored', ...found.stored } };
-        const value = credentials.config?.value ?? {};
-        const document = typeof value === 'string' ? parseConfigText(value, found.param) : value;
-        refuseUnstorable(document, found.param);
-        return { caller, model, config: { type: 'inline', ...splitSecrets(document as Record<string, unknown>) } };
-      }),
+    choose: (request) => withRefresh(snapshot, () => choose(deps, request)),
 
     async store(unit, { workspaceId, batchId }, { caller: credential, config }) {
       const owner = { workspaceId, ownerId: batchId };
@@ -190,6 +165,33 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       }
     },
   };
+}
+
+/** Throws NotInSnapshot for a miss, and like `BatchTargets.choose`. */
+function choose(deps: Deps, request: Parameters<BatchTargets['choose']>[0]): BatchChoice {
+  const { workspaceId, credentials, model = null } = request;
+  const found = findConfig(deps, { ...request, headers: null });
+  const sent = { ...credentials, config: null };
+  const query = { workspaceId, credentials: sent, param: found?.param ?? 'config' };
+  const chooseCaller = () => chooseCredential(deps, { ...query, leaf: plainLeaf, model, isLeafsModel: false });
+  if (found === null) {
+    const { credential: caller, model: asked } = chooseCaller();
+    return { caller, model: asked, config: null };
+  }
+  // This reports a missing guardrail before any line runs.
+  guardPlan(deps.snapshot, workspaceId, found);
+  const { leaves } = found.plan;
+  for (const leaf of leaves) {
+    chooseCredential(deps, { ...query, leaf, model: readModel(leaf), isLeafsModel: true });
+  }
+  // The caller's own provider is not checked when no target uses it.
+  const isUsed = !leaves.every(namesDestination) || sent.virtualKey !== null || sent.providerKey !== null;
+  const caller: Credential = isUsed ? chooseCaller().credential : { type: 'none' };
+  if (found.stored) return { caller, model, config: { type: 'stored', ...found.stored } };
+  const value = credentials.config?.value ?? {};
+  const document = typeof value === 'string' ? parseConfigText(value, found.param) : value;
+  refuseUnstorable(document, found.param);
+  return { caller, model, config: { type: 'inline', ...splitSecrets(document as Record<string, unknown>) } };
 }
 
 /** The model that a leaf sets in every body. It can name a virtual key. */
