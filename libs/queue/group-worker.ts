@@ -1,6 +1,6 @@
 import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
-import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { runAndReport, type OnJobEnded } from './ended-job.ts';
@@ -57,6 +57,62 @@ type Running = {
   done: Promise<void>;
 };
 
+/** The running jobs of this process, and how many more it can take. */
+class Slots {
+  readonly running = new Map<string, Running>();
+  readonly #limits: Limits;
+  readonly #reserved: number;
+
+  constructor(limits: Limits) {
+    const { concurrency, concurrencyOfGroup } = limits;
+    this.#limits = limits;
+    this.#reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
+  }
+
+  used(): number {
+    return this.#count(({ isTail }) => !isTail);
+  }
+
+  isReserveOnly(): boolean {
+    return this.used() >= this.#limits.concurrency - this.#reserved;
+  }
+
+  isFullOfSnoozed(): boolean {
+    const snoozed = this.#count(({ isSnoozed, isTail }) => isSnoozed && !isTail);
+    return snoozed >= Math.ceil(this.#limits.concurrency / 2);
+  }
+
+  /** Whether one more job of the group can continue without a slot. */
+  hasRoomForTail(group: string | null): boolean {
+    if (group === null) return false;
+    const ofGroup = this.#count((entry) => entry.isTail && entry.group === group);
+    if (ofGroup >= tailFactor.ofGroup * this.#limits.concurrencyOfGroup) return false;
+    return this.#count(({ isTail }) => isTail) < tailFactor.ofAll * this.#limits.concurrency;
+  }
+
+  /** Groups that cannot claim another job now. */
+  ignoredGroups(): string[] {
+    const jobs = new Map<string, number>();
+    for (const { group, isTail } of this.running.values()) {
+      if (group !== null && !isTail) jobs.set(group, (jobs.get(group) ?? 0) + 1);
+    }
+    const most = this.isReserveOnly() ? 1 : this.#limits.concurrencyOfGroup;
+    return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
+  }
+
+  claims(): { id: string; retryCount: number }[] {
+    return [...this.running.values()]
+      .filter(({ claim }) => !claim.signal.aborted)
+      .map(({ id, retryCount }) => ({ id, retryCount }));
+  }
+
+  #count(what: (entry: Running) => boolean): number {
+    let found = 0;
+    for (const entry of this.running.values()) if (what(entry)) found += 1;
+    return found;
+  }
+}
+
 // New jobs wake the worker. Polling finds the rest: jobs lost by a dead worker, and jobs that have become due.
 const pollMs = 2_000;
 /** Half of the queue's heartbeat timeout, as in pg-boss itself. */
@@ -108,47 +164,20 @@ export function startGroupWorker<Payload extends object>(
   { concurrency, concurrencyOfGroup }: Limits,
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): GroupWorker {
-  const reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
-  const snoozedMax = Math.ceil(concurrency / 2);
-  const running = new Map<string, Running>();
+  const slots = new Slots({ concurrency, concurrencyOfGroup });
+  const { running } = slots;
   let othersInARow = 0;
 
-  /** Counts the running jobs for which `what` is true. */
-  const count = (what: (entry: Running) => boolean): number => {
-    let found = 0;
-    for (const entry of running.values()) if (what(entry)) found += 1;
-    return found;
-  };
-  const slots = (): number => count(({ isTail }) => !isTail);
-  const isFullOfSnoozed = (): boolean => count(({ isSnoozed, isTail }) => isSnoozed && !isTail) >= snoozedMax;
-  const isReserveOnly = (): boolean => slots() >= concurrency - reserved;
-  const isFull = (): boolean => slots() >= concurrency;
-  const hasSlot = (): boolean => slots() < firstJobFactor * concurrency;
-
-  const claims = (): { id: string; retryCount: number }[] =>
-    [...running.values()]
-      .filter(({ claim }) => !claim.signal.aborted)
-      .map(({ id, retryCount }) => ({ id, retryCount }));
-
-  /** Groups that cannot claim another job now. */
-  function ignoredGroups(): string[] {
-    const jobs = new Map<string, number>();
-    for (const { group, isTail } of running.values()) {
-      if (group !== null && !isTail) jobs.set(group, (jobs.get(group) ?? 0) + 1);
-    }
-    const most = isReserveOnly() ? 1 : concurrencyOfGroup;
-    return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
-  }
-
   async function fetchJob(): Promise<JobWithMetadata<Payload> | undefined> {
-    const options = { batchSize: 1, ignoreGroups: ignoredGroups(), includeMetadata: true } as const;
+    const options = { batchSize: 1, ignoreGroups: slots.ignoredGroups(), includeMetadata: true } as const;
     const fetchOne = async (more: JobFetchOptions): Promise<JobWithMetadata<Payload> | undefined> =>
       (await boss.fetch<Payload>(queue.name, { ...more, ...options }))[0];
-    if (!hasSlot()) {
-      if (slots() >= reservedFactor * concurrency) return undefined;
+    if (slots.used() >= firstJobFactor * concurrency) {
+      if (slots.used() >= reservedFactor * concurrency) return undefined;
       return await fetchOne({ minPriority: reservedPriority });
     }
-    if (isFullOfSnoozed() || isFull()) return await fetchOne({ minPriority: snoozedPriority + 1 });
+    if (slots.isFullOfSnoozed() || slots.used() >= concurrency)
+      return await fetchOne({ minPriority: snoozedPriority + 1 });
     if (othersInARow >= othersInARowMax) {
       const job = await fetchOne({ maxPriority: snoozedPriority });
       if (job) return job;
@@ -172,10 +201,7 @@ export function startGroupWorker<Payload extends object>(
     othersInARow = isSnoozed ? 0 : othersInARow + 1;
     const entry: Running = { id, retryCount, group: groupId, isSnoozed, isTail: false, claim, done: Promise.resolve() };
     const freeSlot = (): boolean => {
-      if (entry.isTail || groupId === null) return false;
-      const ofGroup = count(({ isTail, group }) => isTail && group === groupId);
-      if (ofGroup >= tailFactor.ofGroup * concurrencyOfGroup) return false;
-      if (count(({ isTail }) => isTail) >= tailFactor.ofAll * concurrency) return false;
+      if (entry.isTail || !slots.hasRoomForTail(groupId)) return false;
       entry.isTail = true;
       void claiming.wake();
       return true;
@@ -204,32 +230,14 @@ export function startGroupWorker<Payload extends object>(
     }
   }
 
-  async function keepClaims(): Promise<'idle' | undefined> {
-    const held = claims();
-    if (held.length === 0) return 'idle';
-    const parameters = [queue.name, held.map(({ id }) => id), held.map(({ retryCount }) => retryCount)];
-    const { rows } = await boss.getDb().executeSql(touchStatement, parameters);
-    for (const { id, retry_count: retryCount } of LostClaims.parse(rows)) {
-      // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
-      running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
-    }
-    return undefined;
-  }
-
   const claiming = createBackgroundLoop({ name: `claims of ${queue.name}`, periodMs: pollMs, run: claimJobs, logger });
-  // A failed heartbeat does not mean that the claims are lost.
-  const heartbeat = createBackgroundLoop({
-    name: `heartbeats of ${queue.name}`,
-    periodMs: heartbeatMs,
-    run: keepClaims,
-    logger,
-  });
+  const heartbeat = createHeartbeat(boss, queue.name, slots, logger);
   claiming.start();
   heartbeat.start();
 
   return {
     wake: () => void claiming.wake(),
-    isCrowded: () => isReserveOnly() || isFullOfSnoozed(),
+    isCrowded: () => slots.isReserveOnly() || slots.isFullOfSnoozed(),
     async stop(timeoutMs) {
       await claiming.stop();
       const all = Promise.all([...running.values()].map(({ done }) => done));
@@ -237,9 +245,26 @@ export function startGroupWorker<Payload extends object>(
       void heartbeat.stop();
       if (running.size === 0) return;
       logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not finish in time and were handed back');
-      const left = claims();
+      const left = slots.claims();
       for (const { claim } of running.values()) claim.abort(new Error('the process stops'));
       if (left.length > 0) await boss.fail(queue.name, left, { reason: 'the worker stopped' }).catch(onError);
     },
   };
+}
+
+/** Sends the heartbeats of all claims. A failed heartbeat does not mean that the claims are lost. */
+function createHeartbeat(boss: PgBoss, queue: string, slots: Slots, logger: Logger): BackgroundLoop {
+  async function keepClaims(): Promise<'idle' | undefined> {
+    const held = slots.claims();
+    if (held.length === 0) return 'idle';
+    const parameters = [queue, held.map(({ id }) => id), held.map(({ retryCount }) => retryCount)];
+    const { rows } = await boss.getDb().executeSql(touchStatement, parameters);
+    for (const { id, retry_count: retryCount } of LostClaims.parse(rows)) {
+      // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
+      slots.running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
+    }
+    return undefined;
+  }
+
+  return createBackgroundLoop({ name: `heartbeats of ${queue}`, periodMs: heartbeatMs, run: keepClaims, logger });
 }
