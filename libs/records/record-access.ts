@@ -8,25 +8,19 @@ import type { AnyResource } from './define-resource.ts';
 import type { ResourceStore, RouteKit, StoreDeps } from './kit.ts';
 import { isOfWorkspace } from './traits/shared.ts';
 
-/** Which records of a kind a request is about, and whether its caller can change them. */
-export type RecordAccess = Pick<RouteKit, 'recordOf' | 'requireWrite'> & {
-  /** The workspace whose records a request is about; null for the records of the whole organisation. */
-  workspaceOf(request: Request, wanted: unknown): Promise<string | null>;
-  /** The owner of a record that the request creates: a workspace or the organisation. */
-  ownerOfNew(request: Request, body: { workspace_id?: unknown; organisation_id?: unknown }): Promise<string>;
-};
-
+/** Decides which records of a kind a request is about, and whether its caller can change them. */
 export function createRecordAccess(
   kind: AnyResource,
   store: Pick<ResourceStore<Record<string, unknown>>, 'get'>,
   deps: StoreDeps,
-): RecordAccess {
+) {
   const { shared, slugs, names } = kind;
   const { db } = deps;
   const requireOrganisationKey = (request: Request): void =>
     requireOrganisation(getCaller(request), `do this to ${names.many}`);
 
-  const workspaceOf: RecordAccess['workspaceOf'] = async (request, wanted) => {
+  /** The workspace whose records a request is about; null for the records of the whole organisation. */
+  const workspaceOf = async (request: Request, wanted: unknown): Promise<string | null> => {
     const caller = getCaller(request);
     const isOfAll = !isOfWorkspace(kind) || (shared?.isDefault && wanted === undefined);
     if (isOfAll && actsForOrganisation(caller)) {
@@ -39,33 +33,36 @@ export function createRecordAccess(
     return workspaceId;
   };
 
-  return {
-    workspaceOf,
-    async recordOf(request, query) {
-      refuseForeignOrganisation(query.organisation_id);
-      const name = String(request.params[slugs ? 'slug' : 'id']);
-      const isOfOne = isOfWorkspace(kind) && shared?.isDefault !== true;
-      const place =
-        query.workspace_id ?? (isOfOne ? await workspaceOfRecord(db, getCaller(request), kind, name) : undefined);
-      return { workspaceId: await workspaceOf(request, place), name };
-    },
-    async ownerOfNew(request, { workspace_id: wanted, organisation_id: organisation }) {
-      if (!isOfWorkspace(kind)) requireOrganisationKey(request);
-      const isOfOrganisation =
-        organisation !== undefined || (shared?.isDefault === true && actsForOrganisation(getCaller(request)));
-      refuseForeignOrganisation(organisation);
-      if (shared === undefined || wanted !== undefined || !isOfOrganisation)
-        return (await workspaceOf(request, wanted)) ?? organisationId;
-      requireOrganisationKey(request);
-      rebind(null);
-      return organisationId;
-    },
-    async requireWrite(request, record) {
-      if (isOfWorkspace(kind) && shared === undefined) return;
-      const { workspace_id: owner } = await store.get(record);
-      if (shared !== undefined && owner !== organisationId) return;
-      requireOrganisationKey(request);
-      if (owner === organisationId) rebind(null);
-    },
+  const recordOf: RouteKit['recordOf'] = async (request, query) => {
+    refuseForeignOrganisation(query.organisation_id);
+    const name = String(request.params[slugs ? 'slug' : 'id']);
+    const isOfOne = isOfWorkspace(kind) && shared?.isDefault !== true;
+    const place =
+      query.workspace_id ?? (isOfOne ? await workspaceOfRecord(db, getCaller(request), kind, name) : undefined);
+    return { workspaceId: await workspaceOf(request, place), name };
   };
+
+  const requireWrite: RouteKit['requireWrite'] = async (request, record) => {
+    if (isOfWorkspace(kind) && shared === undefined) return;
+    const { workspace_id: owner } = await store.get(record);
+    if (shared !== undefined && owner !== organisationId) return;
+    requireOrganisationKey(request);
+    if (owner === organisationId) rebind(null);
+  };
+
+  /** The owner of a record that the request creates: a workspace or the organisation. */
+  const ownerOfNew = async (request: Request, body: Record<string, unknown>): Promise<string> => {
+    const { workspace_id: wanted, organisation_id: organisation } = body;
+    if (!isOfWorkspace(kind)) requireOrganisationKey(request);
+    const isOfOrganisation =
+      organisation !== undefined || (shared?.isDefault === true && actsForOrganisation(getCaller(request)));
+    refuseForeignOrganisation(organisation);
+    if (shared === undefined || wanted !== undefined || !isOfOrganisation)
+      return (await workspaceOf(request, wanted)) ?? organisationId;
+    requireOrganisationKey(request);
+    rebind(null);
+    return organisationId;
+  };
+
+  return { workspaceOf, recordOf, requireWrite, ownerOfNew };
 }

@@ -26,14 +26,14 @@ import { textsOf } from './resource-texts.ts';
 import { toCachedAnswer, answerSchemaOf, listSchemaOf, sendList } from './traits/portkey.ts';
 import { isOfWorkspace } from './traits/shared.ts';
 import { versionedOnRequest, versionRoutes } from './traits/versions.ts';
-import { createRecordAccess, type RecordAccess } from './record-access.ts';
+import { createRecordAccess } from './record-access.ts';
 
 /** Everything that the generated routes of a kind share. */
 type Routes = KindRoutes & {
   kind: AnyResource;
   store: ResourceStore<Record<string, unknown>>;
   deps: StoreDeps;
-  access: RecordAccess;
+  workspaceOf: ReturnType<typeof createRecordAccess>['workspaceOf'];
   versions: ReturnType<typeof versionRoutes>;
   /** Query members for the kinds whose deleted records can be read. */
   status: z.ZodRawShape;
@@ -47,7 +47,7 @@ type Routes = KindRoutes & {
  */
 export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const store = createResourceStore<Record<string, unknown>>(kind, deps);
-  const access = createRecordAccess(kind, store, deps);
+  const { workspaceOf, recordOf, requireWrite, ownerOfNew } = createRecordAccess(kind, store, deps);
   const { tag, one } = kind.names;
   const name = kind.slugs ? 'slug' : 'id';
   const texts = textsOf(kind);
@@ -60,8 +60,8 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   };
 
   const create: RouteKit['create'] = async (body, request, response) => {
-    const { workspace_id, organisation_id, ...input } = body;
-    const owner = await access.ownerOfNew(request, { workspace_id, organisation_id });
+    const { workspace_id: _workspace, organisation_id: _organisation, ...input } = body;
+    const owner = await ownerOfNew(request, body);
     const call = { ...getCallIdentity(request), fingerprint: fingerprintBody(getJsonBody(request).bytes) };
     const { record, shownOnce, replayed } = await store.create(call, owner, actorOf(request), input);
     if (replayed) response.setHeader('idempotent-replayed', 'true');
@@ -71,8 +71,8 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
 
   const kit: RouteKit = {
     create,
-    recordOf: access.recordOf,
-    requireWrite: access.requireWrite,
+    recordOf,
+    requireWrite,
     actorOf,
     viewsOf,
     read: { tag, scope: `${kind.area}.read` as const },
@@ -95,7 +95,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const status: z.ZodRawShape =
     removal && removal.archives ? { status: z.enum(['active', 'archived']).optional() } : {};
   const answer = { description: `The ${one}.`, schema: answerSchemaOf(kind.portkey ?? {}, kind.viewSchema) };
-  const routes: Routes = { ...shared, kind, store, deps, access, versions, status, answer };
+  const routes: Routes = { ...shared, kind, store, deps, workspaceOf, versions, status, answer };
 
   return [
     ...(kind.creation === false ? [] : [withTexts(createRoute(routes), kind.texts?.create, texts.create)]),
@@ -118,7 +118,7 @@ const createRoute = ({ kind, write, create, answer }: Routes): Route => ({
   ...withInput({ body: createBodySchema(kind) }, ({ body }, request, response) => create(body, request, response)),
 });
 
-function listRoute({ kind, store, deps, access, read, place, status, schema, viewsOf }: Routes): Route {
+function listRoute({ kind, store, deps, workspaceOf, read, place, status, schema, viewsOf }: Routes): Route {
   const { names, portkey = {} } = kind;
   return {
     method: 'GET',
@@ -133,7 +133,7 @@ function listRoute({ kind, store, deps, access, read, place, status, schema, vie
         refuseForeignOrganisation(query.organisation_id);
         const page = {
           ...pageOf(query, portkey.listsBare),
-          workspaceId: await access.workspaceOf(request, query.workspace_id),
+          workspaceId: await workspaceOf(request, query.workspace_id),
           filters: query,
         };
         const found = await readPage(deps, request, response, (bytesMax) => store.list({ ...page, ...bytesMax }));

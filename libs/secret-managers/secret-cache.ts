@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { FetchedSecret } from './fetched-secret.ts';
 import type { SecretFault } from './secret-error.ts';
-import { createSecretFetches, newSecretEntry, type FetchOptions, type SecretEntry } from './secret-fetches.ts';
+import { createSecretFetches, SecretEntry, type FetchOptions } from './secret-fetches.ts';
 import type { LiveSecretReference } from './secret-manager.ts';
 
 export type SecretCacheOptions = FetchOptions & {
@@ -46,7 +46,7 @@ export function createSecretCache(options: SecretCacheOptions): SecretCache {
   const entryOf = (reference: LiveSecretReference): SecretEntry => {
     const kept = entries.get(reference.id);
     if (kept?.reference === reference) return kept;
-    const entry = newSecretEntry(reference);
+    const entry = new SecretEntry(reference);
     entries.set(reference.id, entry);
     return entry;
   };

@@ -16,32 +16,24 @@ export type FetchOptions = {
 };
 
 /** The result of the last fetches of one secret. */
-export type SecretEntry = {
-  reference: LiveSecretReference;
-  secret: FetchedSecret | null;
+export class SecretEntry {
+  readonly reference: LiveSecretReference;
+  secret: FetchedSecret | null = null;
   /** From this time on, a new value is fetched while this one is used. */
-  refreshAtMs: number;
-  expiresAtMs: number;
+  refreshAtMs = 0;
+  expiresAtMs = 0;
   /** Why the last fetch failed. */
-  fault: SecretError | null;
-  failures: number;
+  fault: SecretError | null = null;
+  failures = 0;
   /** No fetch begins before this time. */
-  retryAtMs: number;
-  renewedAtMs: number;
-  flight: Promise<FetchedSecret> | null;
-};
+  retryAtMs = 0;
+  renewedAtMs = Number.NEGATIVE_INFINITY;
+  flight: Promise<FetchedSecret> | null = null;
 
-export const newSecretEntry = (reference: LiveSecretReference): SecretEntry => ({
-  reference,
-  secret: null,
-  refreshAtMs: 0,
-  expiresAtMs: 0,
-  fault: null,
-  failures: 0,
-  retryAtMs: 0,
-  renewedAtMs: Number.NEGATIVE_INFINITY,
-  flight: null,
-});
+  constructor(reference: LiveSecretReference) {
+    this.reference = reference;
+  }
+}
 
 /** A file is read again after this time, so that a new one is used soon. */
 const fileTtlMs = 2_000;

@@ -1,11 +1,3 @@
-export type GroupSchedule = {
-  /** Starts a write if one is due, or sets a timer for it. Called for every row. */
-  wake(): void;
-  /** Writes a group now, unless one is being written. Resolves when that write has ended. */
-  writeNow(): Promise<void>;
-  stopTimers(): void;
-};
-
 /** Decides when `writeGroup` runs: one write at a time, as the options of the log say. */
 export function createGroupSchedule(options: {
   groupRowsMin?: number;
@@ -15,13 +7,14 @@ export function createGroupSchedule(options: {
   /** The number of rows that can be written. */
   waitingRows: () => number;
   writeGroup: () => Promise<void>;
-}): GroupSchedule {
+}) {
   const { groupRowsMin = 64, groupRowsMax, groupWaitMs = 250, groupIntervalMs = 50, waitingRows, writeGroup } = options;
   let timer: NodeJS.Timeout | undefined;
   /** Runs for `groupIntervalMs` from the start of a group. */
   let pause: NodeJS.Timeout | undefined;
   let writing: Promise<void> | undefined;
 
+  /** Starts a write if one is due, or sets a timer for it. Called for every row. */
   const wake = (): void => {
     if (writing) return;
     const rows = waitingRows();
@@ -30,6 +23,7 @@ export function createGroupSchedule(options: {
     else timer ??= setTimeout(writeNow, groupWaitMs);
   };
 
+  /** Writes a group now, unless one is being written. Resolves when that write has ended. */
   const writeNow = (): Promise<void> => {
     clearTimeout(timer);
     timer = undefined;
@@ -44,12 +38,10 @@ export function createGroupSchedule(options: {
     return writing;
   };
 
-  return {
-    wake,
-    writeNow,
-    stopTimers() {
-      clearTimeout(timer);
-      clearTimeout(pause);
-    },
+  const stopTimers = (): void => {
+    clearTimeout(timer);
+    clearTimeout(pause);
   };
+
+  return { wake, writeNow, stopTimers };
 }

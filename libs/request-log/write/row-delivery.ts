@@ -11,23 +11,6 @@ import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { createRowFile } from './row-file.ts';
 import { createWaitingRows } from './waiting-rows.ts';
 
-export type RowDelivery = {
-  add(row: LogRow, sizeBytes: number): void;
-  /** The number of rows that were added. */
-  added(): number;
-  isFull: () => boolean;
-  /** Resolves when every row that was added before is in the database, or was given up. */
-  flush: () => Promise<void>;
-  /** Moves rows from memory to disk, as far as there is room. */
-  keep(): Promise<void>;
-  /** Writes all rows. Those that were given up stay on disk; those that are only in memory are logged as lost. */
-  finish(): Promise<void>;
-  stopTimers: () => void;
-  /** Creates the partition of a day, once per process. Rejects if that fails. */
-  prepareDay: (day: string) => Promise<void>;
-  stats: () => DeliveryStats;
-};
-
 export type DeliveryStats = {
   /** Rows that are not in the database yet, in memory or on disk. */
   waitingRows: number;
@@ -85,7 +68,7 @@ export type DeliveryDeps = {
 const keepMs = 250;
 
 /** Brings rows to the database in groups, in their order, and lets them wait on disk or in memory until it accepts them. */
-export function createRowDelivery(deps: DeliveryDeps): RowDelivery {
+export function createRowDelivery(deps: DeliveryDeps) {
   const { processId, db, logger, disk, givenUp } = deps;
   const { queueRowsMax = Infinity, queueBytesMax = 64 * 1_048_576, groupRowsMax = 512 } = deps;
   let added = 0;
@@ -123,6 +106,7 @@ export function createRowDelivery(deps: DeliveryDeps): RowDelivery {
   const waitingRows = (): number => (isLeft() ? 0 : waiting.waitingRows());
   const schedule = createGroupSchedule({ ...deps, groupRowsMax, waitingRows, writeGroup });
 
+  /** Resolves when every row that was added before is in the database, or was given up. */
   async function flush(): Promise<void> {
     const last = added;
     while (added - waiting.unwrittenRows() < last && !isLeft()) await schedule.writeNow();
@@ -143,17 +127,19 @@ export function createRowDelivery(deps: DeliveryDeps): RowDelivery {
   };
 
   return {
-    add(row, sizeBytes) {
+    add(row: LogRow, sizeBytes: number): void {
       added += 1;
       waiting.add(row, sizeBytes);
       if (isBehind()) startKeeping();
       schedule.wake();
     },
+    /** The number of rows that were added. */
     added: () => added,
     isFull: () => waiting.memoryRows() >= queueRowsMax || waiting.memoryBytes() >= queueBytesMax,
     flush,
-    keep: () => waiting.keep(),
-    async finish() {
+    keep: waiting.keep,
+    /** Writes all rows. Those that were given up stay on disk; those that are only in memory are logged as lost. */
+    async finish(): Promise<void> {
       await flush();
       if (isLeft()) {
         const lost = waiting.inMemory();
@@ -165,9 +151,9 @@ export function createRowDelivery(deps: DeliveryDeps): RowDelivery {
       }
       await waiting.leave();
     },
-    stopTimers: () => schedule.stopTimers(),
-    prepareDay: (day) => writer.prepareDay(day),
-    stats: () => ({
+    stopTimers: schedule.stopTimers,
+    prepareDay: (day: string) => writer.prepareDay(day),
+    stats: (): DeliveryStats => ({
       waitingRows: waiting.unwrittenRows(),
       rowsOnDisk: waiting.rowsOnDisk(),
       waitingBytes: waiting.memoryBytes(),

@@ -5,38 +5,6 @@ import { sealRows, type SealedRows } from './sealed-rows.ts';
 /** The group that is being written to the database. */
 type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
 
-/**
- * Rows on their way to the database, oldest first: the group being written, then those on disk, then those in memory.
- */
-export type WaitingRows = {
-  add(row: LogRow, sizeBytes: number): void;
-  /**
-   * Takes the next group, of whole seals. It stays counted until `done`. null if no row waits. Only one group can be
-   * taken at a time.
-   */
-  take(): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null>;
-  /** The group was written, or lost. */
-  done(): void | Promise<void>;
-  /** Moves rows from memory to disk while it has room, starting with those of the group being written. */
-  keep(): Promise<void>;
-  /** Leaves the rows on disk to another process. */
-  leave(): Promise<void>;
-  /** Whether the group being written is on disk. */
-  isGroupOnDisk(): boolean;
-  /** Rows that belong to no group, in memory or on disk. */
-  waitingRows(): number;
-  /** All rows that have not been written. */
-  unwrittenRows(): number;
-  /** The number of unwritten rows that are on disk. */
-  rowsOnDisk(): number;
-  /** The number of rows in memory, including the group. */
-  memoryRows(): number;
-  /** Their memory, in bytes. */
-  memoryBytes(): number;
-  /** The rows that are only in memory and in no group. */
-  inMemory(): LogRow[];
-};
-
 // Under full load, rows are objects for only a few milliseconds at this size, and it suits one write to Postgres.
 const sealedRowsMax = 64;
 
@@ -97,6 +65,7 @@ class RowMemory {
 }
 
 /**
+ * Rows on their way to the database, oldest first: the group being written, then those on disk, then those in memory.
  * `file` is null if rows are never stored on disk. `readFailed` is called when the disk cannot return rows, which are
  * lost.
  */
@@ -106,7 +75,7 @@ export function createWaitingRows(options: {
   groupRowsMax: number;
   file: RowFile | null;
   readFailed: (error: unknown, rows: number) => void;
-}): WaitingRows {
+}) {
   const { processId, groupRowsMax, file, readFailed } = options;
   const memory = new RowMemory(processId);
   let group: Group | null = null;
@@ -142,24 +111,18 @@ export function createWaitingRows(options: {
     return seals;
   };
 
-  const appendAll = async (to: RowFile, seals: readonly SealedRows[]): Promise<number> => {
-    for (let kept = 0; ;) {
-      const added = await to.append(seals.slice(kept));
-      kept += added;
-      if (added === 0 || kept === seals.length) return kept;
-    }
-  };
-
   return {
-    add: (row, sizeBytes) => memory.add(row, sizeBytes),
-    take: () =>
+    add: (row: LogRow, sizeBytes: number): void => memory.add(row, sizeBytes),
+    /** Takes the next group, which stays counted until `done`. null if no row waits. Only one group can be taken at a time. */
+    take: (): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null> =>
       isInMemoryOnly()
         ? begin(memory.take(groupRowsMax), false)
         : inTurn(async () => {
             const isOnDisk = file !== null && file.rows() > 0;
             return begin(isOnDisk ? await takeFromDisk(file) : memory.take(groupRowsMax), isOnDisk);
           }),
-    done: () => {
+    /** The group was written, or lost. */
+    done(): void | Promise<void> {
       if (isInMemoryOnly()) return void (group = null);
       return inTurn(async () => {
         const ended = group;
@@ -169,7 +132,8 @@ export function createWaitingRows(options: {
         await file.touch();
       });
     },
-    keep: () =>
+    /** Moves rows from memory to disk while it has room, starting with those of the group being written. */
+    keep: (): Promise<void> =>
       inTurn(async () => {
         if (file === null) return;
         if (group !== null && !group.isOnDisk) {
@@ -182,13 +146,30 @@ export function createWaitingRows(options: {
         memory.drop(await appendAll(file, memory.seals()));
         await file.touch();
       }),
+    /** Leaves the rows on disk to another process. */
     leave: () => inTurn(async () => await file?.close()),
+    /** Whether the group being written is on disk. */
     isGroupOnDisk: () => group?.isOnDisk === true,
+    /** Rows that belong to no group, in memory or on disk. */
     waitingRows: () => memory.rows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
+    /** All rows that have not been written. */
     unwrittenRows: () => memory.rows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
+    /** The number of unwritten rows that are on disk. */
     rowsOnDisk: () => file?.rows() ?? 0,
+    /** The number of rows in memory, including the group. */
     memoryRows: () => memory.rows + (group?.rows ?? 0),
+    /** Their memory, in bytes. */
     memoryBytes: () => memory.bytes + (group?.bytes ?? 0),
+    /** The rows that are only in memory and in no group. */
     inMemory: () => memory.seals().flatMap((seals) => seals.rows()),
   };
+}
+
+/** Appends the seals for which there is room. Returns their number. */
+async function appendAll(file: RowFile, seals: readonly SealedRows[]): Promise<number> {
+  for (let kept = 0; ;) {
+    const added = await file.append(seals.slice(kept));
+    kept += added;
+    if (added === 0 || kept === seals.length) return kept;
+  }
 }
