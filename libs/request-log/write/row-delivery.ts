@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { LogRow } from '../row/log-entry.ts';
 import { createCopyRows, type CopyRows } from './copy-rows.ts';
-import { createGroupSchedule } from './group-schedule.ts';
+import { createGroupSchedule, type GroupOptions } from './group-schedule.ts';
 import { createGroupWriter, logLostRows } from './group-writer.ts';
 import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { createRowFile } from './row-file.ts';
@@ -25,7 +25,7 @@ export type DeliveryStats = {
   isDatabaseDown: boolean;
 };
 
-export type DeliveryDeps = {
+export type DeliveryDeps = GroupOptions & {
   processId: string;
   db: Kysely<Database>;
   pool: Pool;
@@ -40,20 +40,6 @@ export type DeliveryDeps = {
   queueRowsMax?: number;
   /** The limit for their memory, in case metadata is large. Default 64 MiB. */
   queueBytesMax?: number;
-  /** A group is written when it has this many rows (default 64) … */
-  groupRowsMin?: number;
-  /** … or this long after its first row (default 250 ms) … */
-  groupWaitMs?: number;
-  /**
-   * … but, unless it has `groupRowsMax`, not before this much time since the previous group began. Default 50 ms: each group
-   * has a fixed cost here and in Postgres, so a busy process should write fewer and larger ones.
-   */
-  groupIntervalMs?: number;
-  /**
-   * The maximum of rows per group. Rows are sealed 64 at a time, and a group consists of whole seals. Default 512, so
-   * that a slow database can catch up.
-   */
-  groupRowsMax?: number;
   /** Wait before the next attempt while the database is unavailable, doubled each time up to 20 times this. Default 100 ms. */
   retryDelayMs?: number;
   ensurePartition: (day: string) => Promise<void>;
