@@ -78,7 +78,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     read: { tag, scope: `${kind.area}.read` as const },
     write: { tag, scope: `${kind.area}.write` as const },
   };
-  const shared: KindRoutes = {
+  const common: KindRoutes = {
     ...kit,
     onePath: `${kind.path}/:${name}`,
     name,
@@ -90,12 +90,12 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     found: texts.found,
     schema: kind.viewSchema,
   };
-  const versions = versionRoutes(kind, store, deps, shared);
+  const versions = versionRoutes(kind, store, deps, common);
   const { removal } = kind;
   const status: z.ZodRawShape =
     removal && removal.archives ? { status: z.enum(['active', 'archived']).optional() } : {};
   const answer = { description: `The ${one}.`, schema: answerSchemaOf(kind.portkey ?? {}, kind.viewSchema) };
-  const routes: Routes = { ...shared, kind, store, deps, workspaceOf, versions, status, answer };
+  const routes: Routes = { ...common, kind, store, deps, workspaceOf, versions, status, answer };
 
   return [
     ...(kind.creation === false ? [] : [withTexts(createRoute(routes), kind.texts?.create, texts.create)]),
