@@ -52,23 +52,13 @@ export type Files = {
 export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; blobs: BlobStore }): Files {
   const { db, eventLog, blobs } = deps;
 
-  const find: Files['find'] = async (workspaceId, id) =>
-    await db
-      .selectFrom('file')
-      .selectAll()
-      .where('id', '=', id)
-      .where('workspace_id', '=', workspaceId)
-      .executeTakeFirst();
+  const select = (workspaceId: string, id: string) =>
+    db.selectFrom('file').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId);
+
+  const find: Files['find'] = (workspaceId, id) => select(workspaceId, id).executeTakeFirst();
 
   const retrieve: Files['retrieve'] = async (workspaceId, id) => {
-    const file = await db
-      .selectFrom('file')
-      .selectAll()
-      .where('id', '=', id)
-      .where('workspace_id', '=', workspaceId)
-      .where('deleted_at', 'is', null)
-      .where(notExpired)
-      .executeTakeFirst();
+    const file = await select(workspaceId, id).where('deleted_at', 'is', null).where(notExpired).executeTakeFirst();
     if (!file) throw noSuchFile(id);
     return file;
   };

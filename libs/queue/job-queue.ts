@@ -76,6 +76,7 @@ const toAddressGroup = (group: string | undefined): { group?: { id: string } } =
 
 // pg-boss returns the count, but its public type does not include it.
 const Affected = z.object({ affected: z.number() });
+const isDone = (response: object): boolean => Affected.parse(response).affected === 1;
 
 /**
  * pg-boss behind the few calls that Sluice needs. With `role: 'worker'` it works on jobs and detects lost ones; with
@@ -146,21 +147,10 @@ export function createJobQueue(deps: {
       groupWorkers.push(worker);
       return worker;
     },
-    async complete(tx, queue, job) {
-      const response = await boss.complete(queue.name, job, null, { db: fromKysely(tx) });
-      return Affected.parse(response).affected === 1;
-    },
-    async holds(tx, queue, job) {
-      const response = await boss.touch(queue.name, job, { db: fromKysely(tx) });
-      return Affected.parse(response).affected === 1;
-    },
-    async handBack(queue, job, reason) {
-      const response = await boss.fail(queue.name, job, { reason });
-      return Affected.parse(response).affected === 1;
-    },
-    async depths() {
-      return await boss.getQueues(queues.map((queue) => queue.name));
-    },
+    complete: async (tx, queue, job) => isDone(await boss.complete(queue.name, job, null, { db: fromKysely(tx) })),
+    holds: async (tx, queue, job) => isDone(await boss.touch(queue.name, job, { db: fromKysely(tx) })),
+    handBack: async (queue, job, reason) => isDone(await boss.fail(queue.name, job, { reason })),
+    depths: () => boss.getQueues(queues.map((queue) => queue.name)),
   };
 }
 
