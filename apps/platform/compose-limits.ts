@@ -3,7 +3,7 @@ import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { createPricing } from '#libs/prices/pricing.ts';
 import { createCallCosts } from '#libs/request-log/record/call-costs.ts';
 import { createLimitRules } from '#libs/limits/limit-rules.ts';
-import { createLimits } from '#libs/limits/limits.ts';
+import { Limits } from '#libs/limits/limits.ts';
 import { createCounterStore } from '#libs/limits/counter-store.ts';
 import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
 import { createAlertRecorder } from '#libs/policies/record-alert.ts';
@@ -37,7 +37,7 @@ export function composeLimits(
   });
   const alertWebhook = readAlertWebhook(config);
   const alerts = createAlertRecorder({ eventLog, logger, queue: alertWebhook && queue });
-  const limits = createLimits({
+  const limits = new Limits({
     store: createCounterStore({ db, countersPerLimitMax: config.SLUICE_LIMIT_ENTITIES_MAX }),
     clock: databaseClock,
     logger,

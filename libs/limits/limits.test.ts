@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { expect, onTestFinished, test } from 'vitest';
 import { newCounter, renewLease, type Counter, type LimitTerms } from './counter.ts';
 import { counterId, type CounterName, type CounterStore } from './counter-store.ts';
-import { createLimits } from './limits.ts';
+import { Limits } from './limits.ts';
 
 const terms: LimitTerms = { max: new Big(1_000), reset: { every: 'week' }, alertAt: null };
 const one = new Big(1);
@@ -38,7 +38,7 @@ const nameOf = (workspaceId: string, valueKey: string): CounterName => {
 function start(options: { countersMax?: number } = {}) {
   const { store, renewed } = memoryStore();
   const time = { ms: 0 };
-  const limits = createLimits({
+  const limits = new Limits({
     store,
     clock: { now: Date.now },
     logger: pino({ level: 'silent' }),

@@ -2,55 +2,12 @@ import { Big } from 'big.js';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { newId } from '#libs/kernel/ids.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
-import type { LeaseGrant, LimitTerms } from './counter.ts';
+import type { LimitTerms } from './counter.ts';
 import type { CounterName, CounterStore, Renewed } from './counter-store.ts';
-import { LocalCounter, type Draw } from './local-counter.ts';
-
-/** A counter as this process uses it. `terms` can change during its lifetime. */
-export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
-
-/**
- * Why a draw was refused, according to the last answer of the database. `too_many`: the limit has reached its maximum
- * of counters.
- */
-export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
-
-export type Limits = Pick<BackgroundLoop, 'name' | 'start' | 'stop'> & {
-  /**
-   * The counter of this name, with the current terms. Request it again for each call: it is removed when it is not in use.
-   */
-  counter(name: CounterName, terms: LimitTerms): CounterHandle;
-  /**
-   * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
-   * asks the database. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
-   * not answer.
-   */
-  draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal>;
-  /**
-   * Ends a draw with the use of its call, of which `unconfirmed` was only reserved. Counters of budgets count it even
-   * if their period is over by then.
-   */
-  settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void;
-  /** Counts use that was not drawn before. */
-  use(counter: CounterHandle, used: Big, unconfirmed?: Big): void;
-  countUnpriced(counter: CounterHandle): void;
-  stats(): { counters: number; waiting: number };
-};
-
-type Waiter = { amount: Big; resolve: (draw: Draw | Refusal) => void; reject: (error: unknown) => void };
-
-type Entry = CounterHandle & {
-  local: LocalCounter;
-  waiters: Waiter[];
-  /** Until then, a call that wants more than this is refused without another request. */
-  refused: { untilMs: number; free: Big; refusal: Refusal } | null;
-  syncedMs: number;
-  /** null: active. */
-  idleSinceMs: number | null;
-};
+import { CounterTable, type CounterHandle, type Entry, type Refusal, type Waiter } from './counter-table.ts';
+import type { Draw } from './local-counter.ts';
 
 type Deps = {
   store: CounterStore;
@@ -76,7 +33,6 @@ const answerMsMax = 2_000;
 const awayMs = 500;
 /** How long a refusal is valid: shorter while other processes can still return part of the budget. */
 const refusalMs = { usedUp: 1_000, leased: 100 };
-const forgetAfterMs = 60_000;
 
 const zero = new Big(0);
 
@@ -85,100 +41,125 @@ const zero = new Big(0);
  * renewed in the background, many in one transaction. A call waits only when its counter has no lease yet, or near the
  * end of a limit, where leases shrink to the needs of single calls.
  */
-export function createLimits(deps: Deps): Limits {
-  const { store, clock, logger, onAlertDue, countersMax = 50_000 } = deps;
-  const monotonicMs = deps.monotonicMs ?? (() => performance.now());
-  const entries = new Map<string, Entry>();
+export class Limits {
+  readonly name = 'limits';
+  readonly #deps: Deps;
+  readonly #monotonicMs: () => number;
+  readonly #counters: CounterTable;
+  readonly #loop: BackgroundLoop;
+  #awayUntilMs = 0;
+  #tickedMs = 0;
+  #isStopping = false;
+
+  constructor(deps: Deps) {
+    this.#deps = deps;
+    this.#monotonicMs = deps.monotonicMs ?? (() => performance.now());
+    this.#counters = new CounterTable(deps.countersMax ?? 50_000, this.#monotonicMs);
+    // Calls under a limit wait for it, or are refused while it fails.
+    this.#loop = createBackgroundLoop({
+      name: this.name,
+      periodMs: tickMs,
+      run: () => this.#run(),
+      logger: deps.logger,
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#loop.stop();
+    // Reports the amounts that were used and returns those that were leased, if the database is available.
+    for (const entry of this.#counters.active) entry.local.retire();
+    await this.#syncAll().catch((error: unknown) =>
+      this.#deps.logger.warn({ err: error }, 'limits were not reported at the end'),
+    );
+  }
+
   /**
-   * The entries that hold something, have something to report, or have waiting callers. Only these are checked ten
-   * times a second, because a caller can make a new counter with each call.
+   * The counter of this name, with the current terms. Request it again for each call: it is removed when it is not in use.
    */
-  const active = new Set<Entry>();
-  /** All others. The entry that has been idle for longest comes first. */
-  const idle = new Set<Entry>();
-  const process = newId('holder_');
-  let made = 0;
-  let awayUntilMs = 0;
-  let tickedMs = 0;
-  let isStopping = false;
+  counter(name: CounterName, terms: LimitTerms): CounterHandle {
+    return this.#counters.find(name, terms);
+  }
 
-  const find = (name: CounterName, terms: LimitTerms): Entry => {
-    const found = entries.get(name.id);
-    if (found !== undefined) {
-      if (found.terms !== terms) {
-        found.terms = terms;
-        found.refused = null;
-      }
-      return found;
+  /**
+   * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
+   * asks the database. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
+   * not answer.
+   */
+  draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal> {
+    const entry = counter as Entry;
+    const drawn = entry.local.draw(amount, this.#deps.clock.now());
+    if (drawn !== null) {
+      this.#counters.activate(entry);
+      return drawn;
     }
-    made += 1;
-    const local = new LocalCounter(`${process}.${made}`);
-    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, idleSinceMs: monotonicMs() };
-    entries.set(name.id, entry);
-    idle.add(entry);
-    if (entries.size > countersMax) forget(1);
+    const nowMs = this.#monotonicMs();
+    if (entry.refused !== null) {
+      if (nowMs < entry.refused.untilMs && amount.gt(entry.refused.free)) return Promise.resolve(entry.refused.refusal);
+      if (nowMs >= entry.refused.untilMs) entry.refused = null;
+    }
+    if (nowMs < this.#awayUntilMs || this.#isStopping) return Promise.reject(unavailable());
+    return new Promise((resolve, reject) => {
+      entry.waiters.push({ amount, resolve, reject });
+      this.#counters.activate(entry);
+      void this.#loop.wake();
+    });
+  }
+
+  /**
+   * Ends a draw with the use of its call, of which `unconfirmed` was only reserved. Counters of budgets count it even
+   * if their period is over by then.
+   */
+  settle(counter: CounterHandle, draw: Draw, used: Big, unconfirmed?: Big): void {
+    this.#activate(counter).local.settle(draw, used, counter.name.kind === 'budget', unconfirmed);
+  }
+
+  /** Counts use that was not drawn before. */
+  use(counter: CounterHandle, used: Big, unconfirmed?: Big): void {
+    this.#activate(counter).local.use(used, unconfirmed);
+  }
+
+  countUnpriced(counter: CounterHandle): void {
+    this.#activate(counter).local.countUnpriced();
+  }
+
+  stats(): { counters: number; waiting: number } {
+    let waiting = 0;
+    for (const { waiters } of this.#counters.active) waiting += waiters.length;
+    return { counters: this.#counters.size, waiting };
+  }
+
+  #activate(counter: CounterHandle): Entry {
+    const entry = counter as Entry;
+    this.#counters.activate(entry);
     return entry;
-  };
+  }
 
-  const activate = (entry: Entry): void => {
-    if (entry.idleSinceMs === null) return;
-    entry.idleSinceMs = null;
-    idle.delete(entry);
-    active.add(entry);
-  };
-
-  /** Forgets this many entries, starting with those that have been idle for longest. */
-  const forget = (count: number): void => {
-    for (const entry of idle) {
-      if (count <= 0) return;
-      count -= 1;
-      idle.delete(entry);
-      // A call that ended late may have kept a forgotten entry in use, which has been replaced since.
-      if (entries.get(entry.name.id) === entry) entries.delete(entry.name.id);
-    }
-  };
-
-  const tickAll = (): void => {
-    const nowMs = monotonicMs();
+  #run(): 'idle' | Promise<'idle' | undefined> {
+    const nowMs = this.#monotonicMs();
     // Callers that wait wake the loop more often.
-    if (nowMs - tickedMs < tickMs) return;
-    tickedMs = nowMs;
-    for (const entry of active) {
-      entry.local.tick();
-      if (entry.waiters.length > 0 || !entry.local.isIdle()) continue;
-      active.delete(entry);
-      idle.add(entry);
-      entry.idleSinceMs = nowMs;
+    if (nowMs - this.#tickedMs >= tickMs) {
+      this.#tickedMs = nowMs;
+      this.#counters.tick(nowMs);
     }
-    for (const entry of idle) {
-      if (entry.idleSinceMs !== null && nowMs - entry.idleSinceMs < forgetAfterMs) return;
-      forget(1);
-    }
-  };
+    return this.#monotonicMs() < this.#awayUntilMs ? 'idle' : this.#syncAll();
+  }
 
-  const isDue = (entry: Entry, nowMs: number, databaseMs: number): boolean => {
-    if (entry.waiters.length > 0) return true;
-    const agoMs = nowMs - entry.syncedMs;
-    if (agoMs >= extendMs && entry.refused === null && entry.local.isLow()) return true;
-    return (agoMs >= reportMs || isStopping) && entry.local.isToBeSynced(databaseMs);
-  };
-
-  const waiting = (): number => {
-    let sum = 0;
-    for (const { waiters } of active) sum += waiters.length;
-    return sum;
-  };
-
-  async function syncAll(): Promise<'idle' | undefined> {
+  async #syncAll(): Promise<'idle' | undefined> {
     for (let isIdle = true; ; isIdle = false) {
-      const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
-      const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)).toSorted(waitedForFirst));
+      const [nowMs, databaseMs] = [this.#monotonicMs(), this.#deps.clock.now()];
+      const due = [...this.#counters.active].filter((entry) => this.#isDue(entry, nowMs, databaseMs));
       if (due.length === 0) return isIdle ? 'idle' : undefined;
+      const chosen = inTurns(due.toSorted(waitedForFirst));
       try {
-        await sync(due);
+        await this.#sync(chosen);
       } catch (error) {
-        awayUntilMs = monotonicMs() + awayMs;
-        for (const entry of due) {
+        this.#awayUntilMs = this.#monotonicMs() + awayMs;
+        for (const entry of chosen) {
           entry.local.lose();
           for (const { reject } of entry.waiters.splice(0)) reject(unavailable());
         }
@@ -187,26 +168,33 @@ export function createLimits(deps: Deps): Limits {
     }
   }
 
-  async function sync(due: readonly Entry[]): Promise<void> {
-    const databaseMs = clock.now();
+  #isDue(entry: Entry, nowMs: number, databaseMs: number): boolean {
+    if (entry.waiters.length > 0) return true;
+    const agoMs = nowMs - entry.syncedMs;
+    if (agoMs >= extendMs && entry.refused === null && entry.local.isLow()) return true;
+    return (agoMs >= reportMs || this.#isStopping) && entry.local.isToBeSynced(databaseMs);
+  }
+
+  async #sync(due: readonly Entry[]): Promise<void> {
+    const databaseMs = this.#deps.clock.now();
     const asked = due.map((entry) => {
       const waiters = entry.waiters.slice();
       const sum = waiters.reduce((total, { amount }) => total.plus(amount), zero);
       const { name, terms, local } = entry;
       return { entry, waiters, renewal: { name, terms, request: local.ask(sum, databaseMs) } };
     });
-    const work = store.renew(asked.map(({ renewal }) => renewal));
+    const work = this.#deps.store.renew(asked.map(({ renewal }) => renewal));
     work.catch(() => {}); // It can fail after the last caller has stopped waiting for it.
     const renewed = await untilAborted(work, AbortSignal.timeout(answerMsMax), () => {
       throw unavailable();
     });
-    for (const [index, { entry, waiters }] of asked.entries()) serve(entry, waiters, renewed[index] ?? 'stale');
+    for (const [index, { entry, waiters }] of asked.entries()) this.#serve(entry, waiters, renewed[index] ?? 'stale');
   }
 
   /** Applies a renewed lease and lets the waiting callers continue, in their order. */
-  function serve(entry: Entry, waiters: readonly Waiter[], renewed: Renewed): void {
+  #serve(entry: Entry, waiters: readonly Waiter[], renewed: Renewed): void {
     const { local } = entry;
-    entry.syncedMs = monotonicMs();
+    entry.syncedMs = this.#monotonicMs();
     if (renewed === 'stale') return local.lose();
     const isServed = new Set(waiters);
     entry.waiters = entry.waiters.filter((waiter) => !isServed.has(waiter));
@@ -219,7 +207,7 @@ export function createLimits(deps: Deps): Limits {
     }
     const { grant, isAlertDue } = renewed;
     local.take(grant);
-    const nowMs = clock.now();
+    const nowMs = this.#deps.clock.now();
     const refusal: Refusal = { reason: 'used_up', grant };
     let isRefused = false;
     for (const waiter of waiters) {
@@ -233,67 +221,10 @@ export function createLimits(deps: Deps): Limits {
       }
     }
     const ms = grant.leasedByOthers.gt(0) ? refusalMs.leased : refusalMs.usedUp;
-    const untilMs = Math.min(monotonicMs() + ms, monotonicMs() + grant.period.endMs - nowMs);
+    const untilMs = Math.min(this.#monotonicMs() + ms, this.#monotonicMs() + grant.period.endMs - nowMs);
     entry.refused = isRefused ? { untilMs, free: grant.free, refusal } : null;
-    if (isAlertDue) onAlertDue(entry.name, entry.terms, grant.used);
+    if (isAlertDue) this.#deps.onAlertDue(entry.name, entry.terms, grant.used);
   }
-
-  // Calls under a limit wait for it, or are refused while it fails.
-  const loop = createBackgroundLoop({
-    name: 'limits',
-    periodMs: tickMs,
-    run() {
-      tickAll();
-      return monotonicMs() < awayUntilMs ? 'idle' : syncAll();
-    },
-    logger,
-  });
-
-  return {
-    name: loop.name,
-    start: loop.start,
-    async stop() {
-      isStopping = true;
-      await loop.stop();
-      // Reports the amounts that were used and returns those that were leased, if the database is available.
-      for (const entry of active) entry.local.retire();
-      await syncAll().catch((error: unknown) => logger.warn({ err: error }, 'limits were not reported at the end'));
-    },
-    counter: find,
-    draw(counter, amount) {
-      const entry = counter as Entry;
-      const drawn = entry.local.draw(amount, clock.now());
-      if (drawn !== null) {
-        activate(entry);
-        return drawn;
-      }
-      const nowMs = monotonicMs();
-      if (entry.refused !== null) {
-        if (nowMs < entry.refused.untilMs && amount.gt(entry.refused.free))
-          return Promise.resolve(entry.refused.refusal);
-        if (nowMs >= entry.refused.untilMs) entry.refused = null;
-      }
-      if (nowMs < awayUntilMs || isStopping) return Promise.reject(unavailable());
-      return new Promise((resolve, reject) => {
-        entry.waiters.push({ amount, resolve, reject });
-        activate(entry);
-        void loop.wake();
-      });
-    },
-    settle(counter, draw, used, unconfirmed) {
-      activate(counter as Entry);
-      (counter as Entry).local.settle(draw, used, counter.name.kind === 'budget', unconfirmed);
-    },
-    use(counter, used, unconfirmed) {
-      activate(counter as Entry);
-      (counter as Entry).local.use(used, unconfirmed);
-    },
-    countUnpriced(counter) {
-      activate(counter as Entry);
-      (counter as Entry).local.countUnpriced();
-    },
-    stats: () => ({ counters: entries.size, waiting: waiting() }),
-  };
 }
 
 /** A caller must not wait for the reports of others. */

@@ -11,7 +11,8 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findCounter, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
 import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
-import type { CounterHandle, Limits, Refusal } from '#libs/limits/limits.ts';
+import type { CounterHandle, Refusal } from '#libs/limits/counter-table.ts';
+import type { Limits } from '#libs/limits/limits.ts';
 import type { Draw } from '#libs/limits/local-counter.ts';
 import type { UsedAmounts } from './used-amounts.ts';
 
