@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue, rememberedBytesMin, type MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { FinishReason } from './chat/chat-chunks.ts';
-import { asText, toRecord, toRecords, type Json } from './chat/json-value.ts';
+import { asText, parseJson, toRecord, toRecords, type Json } from './chat/json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 
 /**
@@ -167,12 +167,8 @@ const saysNothing = ({ delta }: Json): boolean =>
   Object.entries(toRecord(delta)).every(([name, value]) => name === 'role' || value === '' || value === null);
 
 function parse(data: string): Json | undefined {
-  try {
-    const value: unknown = JSON.parse(data);
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined;
-  } catch {
-    return undefined;
-  }
+  const value = parseJson(data);
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined;
 }
 
 function failureIn({ finishReasons = {} }: Dialect, answer: Json): ProviderError | undefined {

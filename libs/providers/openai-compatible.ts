@@ -1,4 +1,5 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json/json-members.ts';
+import { parseJson, toRecord } from './chat/json-value.ts';
 import {
   amendsAnswers,
   amendWhole,
@@ -200,14 +201,9 @@ function askForUsage({ body, edits }: Call): MemberEdits {
  * `{detail}`, `{fault}`, or something that is not JSON (a proxy's error page).
  */
 export function decodeOpenAiError(status: number, body: string): ProviderError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body);
-  } catch {
-    parsed = null;
-  }
-  const outer = asRecord(parsed);
-  const inner = asRecord(outer['error']);
+  const parsed = parseJson(body) ?? null;
+  const outer = toRecord(parsed);
+  const inner = toRecord(outer['error']);
   const source = Object.keys(inner).length > 0 ? inner : outer;
   const message =
     text(source['message']) ?? text(outer['error']) ?? describe(outer['detail']) ?? describe(outer['fault']);
@@ -224,10 +220,6 @@ export function decodeOpenAiError(status: number, body: string): ProviderError {
     },
     ...(typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? { status: code } : {}),
   };
-}
-
-function asRecord(value: unknown): Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }
 
 function text(value: unknown): string | undefined {

@@ -1,6 +1,6 @@
 import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
 import { readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
@@ -131,13 +131,9 @@ export function openClaudeStream(call: Call): StreamDecoder {
 
   return {
     push: ({ data }: StreamEvent) => {
-      let event: unknown;
-      try {
-        event = JSON.parse(data);
-      } catch {
-        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
-        return { payloads: [data] };
-      }
+      const event = parseJson(data);
+      // The core reports that the data is not valid JSON, or that the stream was cut off here.
+      if (event === undefined) return { payloads: [data] };
       return push(toRecord(event), data);
     },
     details: () => readClaudeDetails(usage),

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { asNumber, asText, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 
 type Client = { tenantId: string; clientId: string; clientSecret: string; scope: string };
@@ -82,7 +82,7 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
     headers: ['content-type', 'application/x-www-form-urlencoded', 'accept', 'application/json'],
     body: Buffer.from(form.toString()),
   });
-  const answer = parse(body);
+  const answer = toRecord(parseJson(body.toString()));
   const text = asText(answer['access_token']);
   if (status === 200 && text) {
     return { text, expiresAt: tools.now + (asNumber(answer['expires_in']) ?? 600) * 1_000 };
@@ -93,14 +93,6 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
     throw unusable('azure_entra_client_secret', `Microsoft Entra rejected the client (${number})`);
   }
   throw new GatewayError('provider_failed', 'upstream_error', `Microsoft Entra did not issue a token (${number}).`);
-}
-
-function parse(body: Buffer): Readonly<Record<string, unknown>> {
-  try {
-    return toRecord(JSON.parse(body.toString()));
-  } catch {
-    return {};
-  }
 }
 
 const unusable = (param: string, why: string): GatewayError =>

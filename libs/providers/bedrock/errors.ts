@@ -1,4 +1,4 @@
-import { asNumber, asText, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 // AWS API reference: Converse "Errors" and ConverseStreamOutput.
@@ -29,12 +29,7 @@ const typeOf = (status: number): string =>
 
 /** `{message}`, sometimes with the exception's name in `__type`, or a proxy's error page. */
 export function decodeBedrockError(status: number, body: string): ProviderError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body);
-  } catch {
-    parsed = null;
-  }
+  const parsed = parseJson(body) ?? null;
   const raw = parsed === null ? body.trim() : '';
   const name = asText(toRecord(parsed)['__type'])?.split('#').at(-1) ?? null;
   return {
@@ -49,12 +44,7 @@ export function decodeBedrockError(status: number, body: string): ProviderError 
 
 /** An exception in a stream: its name is the code and determines the status. */
 export function decodeException(name: string, data: string): ProviderError {
-  let payload: unknown;
-  try {
-    payload = JSON.parse(data);
-  } catch {
-    payload = null;
-  }
+  const payload = parseJson(data);
   const { originalStatusCode, code } = toRecord(payload);
   const key = name.toLowerCase();
   const status = Object.hasOwn(statuses, key) ? (statuses[key] ?? 500) : (asNumber(originalStatusCode) ?? 500);

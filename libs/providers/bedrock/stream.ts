@@ -1,7 +1,7 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
-import { asText, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { readTokenCounts, readConverseDetails, toFinishReason } from './decode.ts';
 import { decodeException, isException } from './errors.ts';
@@ -69,12 +69,8 @@ export function openConverseStream(call: Call): StreamDecoder {
   return {
     push: ({ event = '', data }) => {
       if (isException(event)) return { payloads: [], error: decodeException(event, data) };
-      let parsed: unknown;
-      try {
-        parsed = JSON.parse(data);
-      } catch {
-        return { payloads: [data] }; // The data is not valid JSON, which the core reports.
-      }
+      const parsed = parseJson(data);
+      if (parsed === undefined) return { payloads: [data] }; // The core reports that it is not valid JSON.
       const payload = toRecord(parsed);
       const index = typeof payload['contentBlockIndex'] === 'number' ? payload['contentBlockIndex'] : 0;
       switch (event) {

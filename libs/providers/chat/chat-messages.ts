@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { readMedia, type Media } from './media.ts';
-import { asText, toRecord, toRecords, type Json } from './json-value.ts';
+import { asText, parseJson, toRecord, toRecords, type Json } from './json-value.ts';
 
 /** A location in the client's body, in the form of an error's `param` (`messages[2].content[0]`). */
 type Placed = { param: string; raw: Json };
@@ -201,12 +201,7 @@ function readCall(called: Json, id: string, calledAt: string, param: string, raw
 
 function parseInput(text: string, param: string): Json {
   if (text.trim() === '') return {};
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(text);
-  } catch {
-    parsed = null;
-  }
+  const parsed = parseJson(text);
   if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Json;
   throw invalid(param, 'expected a JSON object as text, because this provider requires arguments as an object');
 }

@@ -11,6 +11,15 @@ export function toRecords(value: unknown): readonly Json[] {
   return Array.isArray(value) ? value.map(toRecord) : [];
 }
 
+/** The value of a JSON text; undefined if it is not valid JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 export function asText(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }

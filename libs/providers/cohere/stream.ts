@@ -1,5 +1,5 @@
 import { createChunkWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
-import { asText, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { readTokenCounts, toFinishReason, headOf } from './decode.ts';
 import { decodeCohereError, toFailure } from './errors.ts';
@@ -101,13 +101,9 @@ export function openChatStream(call: Call): StreamDecoder {
   return {
     push: ({ data }) => {
       if (data === '[DONE]') return { payloads: [] }; // It adds nothing to message-end.
-      let event: unknown;
-      try {
-        event = JSON.parse(data);
-      } catch {
-        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
-        return { payloads: [data] };
-      }
+      const event = parseJson(data);
+      // The core reports that the data is not valid JSON, or that the stream was cut off here.
+      if (event === undefined) return { payloads: [data] };
       return push(toRecord(event), data);
     },
   };

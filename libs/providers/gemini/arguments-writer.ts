@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import { asText, type Json } from '../chat/json-value.ts';
+import { asText, parseJson, type Json } from '../chat/json-value.ts';
 import { unusable } from './decode.ts';
 
 /** Writes the arguments of one call as they arrive. The returned texts, concatenated, are one JSON object. */
@@ -248,14 +248,8 @@ function readPath(text: string): PartialArg['path'] | null {
 }
 
 /** A quoted name has the escapes of JSON. */
-function unquote(written: string | undefined): string | null {
-  if (written === undefined) return null;
-  try {
-    return asText(JSON.parse(`"${written}"`)) ?? null;
-  } catch {
-    return null;
-  }
-}
+const unquote = (written: string | undefined): string | null =>
+  written === undefined ? null : (asText(parseJson(`"${written}"`)) ?? null);
 
 /** undefined: the value is invalid. */
 function readValue(raw: Json): PartialArg['value'] | undefined {

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { joinText, type ChatMessage, type ContentPart } from '../chat/chat-messages.ts';
 import type { ChatRequest } from '../chat/chat-request.ts';
-import { asText, toRecord, type Json } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import { readMedia } from '../chat/media.ts';
 import type { Call } from '../provider.ts';
 import { toGeminiPart } from './media.ts';
@@ -130,11 +130,8 @@ function resultParts(results: readonly ToolResult[], call: Call): Json[] {
 function toResponse(text: string): Json {
   // A number that JavaScript would round remains text.
   if (text.trimStart().startsWith('{') && !/\d{16}/.test(text)) {
-    try {
-      return toRecord(JSON.parse(text));
-    } catch {
-      // It looked like an object but is not valid JSON.
-    }
+    const parsed = parseJson(text);
+    if (parsed !== undefined) return toRecord(parsed);
   }
   return { output: text };
 }

@@ -1,4 +1,4 @@
-import { asText, toRecord, toRecords } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord, toRecords } from '../chat/json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 /**
@@ -6,12 +6,7 @@ import type { ProviderError } from '../provider.ts';
  * a list, or any other body from a proxy. Never throws.
  */
 export function decodeGoogleError(status: number, body: string): ProviderError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body);
-  } catch {
-    parsed = undefined;
-  }
+  const parsed = parseJson(body);
   const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
   const error = toRecord(outer['error']);
   const { code, message, status: name, details } = error;

@@ -1,6 +1,6 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat/chat-chunks.ts';
-import { asCount, toRecord, toRecords, type Json } from '../chat/json-value.ts';
+import { asCount, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import {
   argumentsMemoryMax,
@@ -191,13 +191,9 @@ export function openGeminiStream(call: Call): StreamDecoder {
 
   return {
     push: ({ data }) => {
-      let parsed: unknown;
-      try {
-        parsed = JSON.parse(data);
-      } catch {
-        // The data is not valid JSON. The core reports that, or that the stream was cut off here.
-        return { payloads: [data] };
-      }
+      const parsed = parseJson(data);
+      // The core reports that the data is not valid JSON, or that the stream was cut off here.
+      if (parsed === undefined) return { payloads: [data] };
       const response = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
       if (response['error'] !== undefined) return { payloads: [], error: decodeGoogleError(200, data) };
       return { payloads: push(response) };

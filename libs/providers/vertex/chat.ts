@@ -9,7 +9,7 @@ import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
 import { wantsAnyJsonObject } from '../chat/json-in-words.ts';
-import { toRecord } from '../chat/json-value.ts';
+import { parseJson, toRecord } from '../chat/json-value.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
 import { getTargetLocation, parseVertexModel, type VertexModel } from './address.ts';
@@ -74,12 +74,8 @@ export const vertexChat: Translation = {
 
 /** Decodes an error in any of the three formats. Google's front end answers for all models, in its own format. */
 export function decodeVertexError(status: number, body: string): ProviderError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body);
-  } catch {
-    return decodeGoogleError(status, body);
-  }
+  const parsed = parseJson(body);
+  if (parsed === undefined) return decodeGoogleError(status, body);
   const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
   if (outer['type'] === 'error') return decodeAnthropicError(status, body);
   const { status: name, code } = toRecord(outer['error']);

@@ -2,7 +2,7 @@ import { SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { asNumber, asText, toRecord } from '../chat/json-value.ts';
+import { asNumber, asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { AuthorizeTools, Upstream } from '../provider.ts';
 import { invalidCredential, getTokenUrl, type ServiceAccount } from './service-account.ts';
 
@@ -75,13 +75,8 @@ async function fetchToken(account: ServiceAccount, upstream: Upstream, tools: Au
 }
 
 function readToken(status: number, body: Buffer, now: number): Token {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body.toString());
-  } catch {
-    parsed = null;
-  }
-  const { access_token: text, expires_in: seconds, error, error_description: description } = toRecord(parsed);
+  const answer = toRecord(parseJson(body.toString()));
+  const { access_token: text, expires_in: seconds, error, error_description: description } = answer;
   if (status === 200 && typeof text === 'string' && /^[\x21-\x7e]{1,8192}$/.test(text)) {
     const lifetimeMs = Math.max(0, asNumber(seconds) ?? lifetimeSeconds) * 1_000;
     return { text, staleAt: now + lifetimeMs - Math.min(marginMs, lifetimeMs / 2) };

@@ -1,7 +1,7 @@
 import { createHash, createPrivateKey, type KeyObject } from 'node:crypto';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
-import { asText, toRecord } from '../chat/json-value.ts';
+import { asText, parseJson, toRecord } from '../chat/json-value.ts';
 import type { Upstream } from '../provider.ts';
 
 /** The parsed key file of a service account. */
@@ -37,12 +37,8 @@ export function getServiceAccount({ secrets }: Pick<Upstream, 'secrets'>): Servi
 }
 
 function readServiceAccount(text: string): ServiceAccount {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(text);
-  } catch {
-    throw invalidCredential('it is not valid JSON');
-  }
+  const parsed = parseJson(text);
+  if (parsed === undefined) throw invalidCredential('it is not valid JSON');
   const file = toRecord(parsed);
   const clientEmail = asText(file['client_email']) ?? '';
   const pem = asText(file['private_key']) ?? '';
