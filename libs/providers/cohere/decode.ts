@@ -6,6 +6,7 @@ import {
   type FinishReason,
   type TokenCounts,
 } from '../chat/chat-chunks.ts';
+import { usesFunctions } from '../chat/chat-request.ts';
 import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { toFailure, throwFailure } from './errors.ts';
@@ -38,11 +39,11 @@ export function readTokenCounts(usage: Json, strict: boolean): TokenCounts {
 }
 
 export function headOf(id: unknown, call: Call): AnswerHead {
-  const { model, tools, functions } = call.json();
+  const request = call.json();
   return {
     id: asText(id) || newCompletionId(),
-    model: asText(model) ?? '',
-    usesFunctions: Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0),
+    model: asText(request['model']) ?? '',
+    usesFunctions: usesFunctions(request),
   };
 }
 

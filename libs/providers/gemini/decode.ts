@@ -10,6 +10,7 @@ import {
   type FinishReason,
   type TokenCounts,
 } from '../chat/chat-chunks.ts';
+import { usesFunctions } from '../chat/chat-request.ts';
 import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call } from '../provider.ts';
 import { createBlockPieces, joinBlocks, readParts, type ReadPart } from './parts.ts';
@@ -109,7 +110,7 @@ export function headOf(response: Json, call: Call): AnswerHead {
     id: asText(response['responseId']) ?? newCompletionId(),
     model: asText(response['modelVersion']) ?? asText(request['model']) ?? '',
     ...(Number.isNaN(createdAt) ? {} : { created: Math.floor(createdAt / 1_000) }),
-    usesFunctions: !toRecords(request['tools']).length && toRecords(request['functions']).length > 0,
+    usesFunctions: usesFunctions(request),
   };
 }
 

@@ -31,17 +31,118 @@ type OpenCall = {
   hasPieces: boolean;
 };
 
-type Candidate = {
-  index: number;
-  writer: ChoiceWriter;
-  pieces: ReturnType<typeof createBlockPieces>;
-  logprobs: Json[];
-  calls: number;
-  openCall: OpenCall | null;
-  hasContent: boolean;
+/** `memory` limits the arguments that the calls of all candidates buffer. */
+type SharedState = { responseId: string; strict: boolean; memory: ArgumentsMemory };
+
+/** Converts one candidate of a stream to the chunks of a choice. */
+class Candidate {
+  readonly #index: number;
+  readonly #writer: ChoiceWriter;
+  readonly #shared: SharedState;
+  readonly #pieces = createBlockPieces();
+  #logprobs: Json[] = [];
+  #calls = 0;
+  #openCall: OpenCall | null = null;
+  #hasContent = false;
   /** The finish reason that was written. Another one is written if calls follow a STOP. */
-  finished: FinishReason | null;
-};
+  #finished: FinishReason | null = null;
+
+  constructor(index: number, writer: ChoiceWriter, shared: SharedState) {
+    this.#index = index;
+    this.#writer = writer;
+    this.#shared = shared;
+  }
+
+  isFinished(): boolean {
+    return this.#finished !== null;
+  }
+
+  start(): string[] {
+    return this.#writer.start();
+  }
+
+  push(raw: Json): string[] {
+    this.#logprobs.push(...(toLogprobs(raw)?.content ?? []));
+    return [...this.#writeParts(raw), ...this.#writeFinish(raw)];
+  }
+
+  /** Ends the answer because the prompt was blocked. */
+  block(refusal: string | null): string[] {
+    this.#finished = 'content_filter';
+    const payloads = refusal === null ? [] : this.#writer.delta({ refusal });
+    return [...payloads, ...this.#writer.finish('content_filter')];
+  }
+
+  #writeParts(raw: Json): string[] {
+    return readParts(raw).flatMap((part) => {
+      const pieces = this.#shared.strict ? [] : this.#pieces(part);
+      const shown = pieces.length > 0 ? { content_blocks: pieces } : {};
+      if (part.kind === 'call') return this.#writeCall(part);
+      if (part.kind === 'text' && part.text !== '') {
+        this.#hasContent = true;
+        return this.#writer.delta({ content: part.text, ...shown });
+      }
+      if (part.kind === 'image') this.#hasContent = true;
+      return pieces.length > 0 ? this.#writer.delta(shown) : [];
+    });
+  }
+
+  /**
+   * A call is one part. With `streamFunctionCallArguments`, its first part has the name, and parts without a name
+   * continue it until one has no `willContinue`. A signature must be in the first part, because it becomes part of the
+   * ID, which is sent with the name.
+   */
+  #writeCall(part: CallPart): string[] {
+    const open = this.#openCall;
+    const goesOn = open !== null && (part.name === '' || (part.id !== undefined && part.id === open.id));
+    const payloads = goesOn ? [] : [...this.#endCall(), ...this.#startCall(part)];
+    const openCall = this.#openCall;
+    if (openCall === null) return payloads;
+    openCall.args ??= part.args;
+    openCall.hasPieces ||= part.partialArgs.length > 0;
+    const pieces = part.partialArgs.map((piece) => openCall.writer.add(piece)).join('');
+    payloads.push(...this.#writer.toolArguments(openCall.position, pieces));
+    return part.willContinue ? payloads : [...payloads, ...this.#endCall()];
+  }
+
+  #startCall(part: CallPart): string[] {
+    // It ends a call that has already ended.
+    if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return [];
+    const { responseId, strict, memory } = this.#shared;
+    const position = this.#calls;
+    this.#calls += 1;
+    const called = toCalledTool(part, { responseId, choice: this.#index, position, strict });
+    const isWhole = !part.willContinue && part.partialArgs.length === 0;
+    const payloads = this.#writer.toolCall(position, isWhole ? called : { ...called, arguments: '' });
+    if (isWhole) return payloads;
+    const writer = createArgumentsWriter(memory);
+    this.#openCall = { position, id: part.id, writer, args: undefined, hasPieces: false };
+    return payloads;
+  }
+
+  #endCall(): string[] {
+    if (this.#openCall === null) return [];
+    const { position, writer, args, hasPieces } = this.#openCall;
+    this.#openCall = null;
+    return this.#writer.toolArguments(position, hasPieces ? writer.end() : JSON.stringify(args ?? {}));
+  }
+
+  #writeFinish(raw: Json): string[] {
+    const calls = this.#calls > 0;
+    const logprobs = this.#logprobs;
+    const hasReason = isFinished(raw);
+    // Calls arrived after a finish reason other than `tool_calls`. The reason is written again, as clients expect it.
+    if (!hasReason && !(this.#finished === 'stop' && calls)) return [];
+    const reason = hasReason ? toFinishReason(raw, { calls, content: this.#hasContent }) : 'tool_calls';
+    if (reason === this.#finished) return [];
+    this.#finished = reason;
+    this.#logprobs = [];
+    // A call that was cut off (`length`) stays incomplete, as OpenAI's do.
+    const ended = reason === 'tool_calls' ? this.#endCall() : [];
+    this.#openCall = null;
+    return [...ended, ...this.#writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null)];
+  }
+}
 
 /**
  * Converts one stream of Gemini to OpenAI's chunks. Each event is a small complete answer, and its usage is cumulative.
@@ -70,101 +171,21 @@ export function openGeminiStream(call: Call): StreamDecoder {
   const candidateOf = (writer: ChunkWriter, index: number): Candidate => {
     let candidate = candidates.get(index);
     if (candidate === undefined) {
-      candidate = {
-        index,
-        writer: writer.choice(index),
-        pieces: createBlockPieces(),
-        logprobs: [],
-        calls: 0,
-        openCall: null,
-        hasContent: false,
-        finished: null,
-      };
+      candidate = new Candidate(index, writer.choice(index), { responseId, strict: call.strict, memory });
       candidates.set(index, candidate);
     }
     return candidate;
   };
 
-  const endCall = (candidate: Candidate): string[] => {
-    const { openCall } = candidate;
-    if (openCall === null) return [];
-    candidate.openCall = null;
-    const { position, writer, args, hasPieces } = openCall;
-    return candidate.writer.toolArguments(position, hasPieces ? writer.end() : JSON.stringify(args ?? {}));
-  };
-
-  /**
-   * A call is one part. With `streamFunctionCallArguments`, its first part has the name, and parts without a name
-   * continue it until one has no `willContinue`. A signature must be in the first part, because it becomes part of the
-   * ID, which is sent with the name.
-   */
-  const writeCall = (candidate: Candidate, part: CallPart): string[] => {
-    const payloads: string[] = [];
-    const { openCall: open } = candidate;
-    const goesOn = open !== null && (part.name === '' || (part.id !== undefined && part.id === open.id));
-    if (!goesOn) {
-      payloads.push(...endCall(candidate));
-      // It ends a call that has already ended.
-      if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return payloads;
-      const position = candidate.calls;
-      candidate.calls += 1;
-      const called = toCalledTool(part, { responseId, choice: candidate.index, position, strict: call.strict });
-      const isWhole = !part.willContinue && part.partialArgs.length === 0;
-      payloads.push(...candidate.writer.toolCall(position, isWhole ? called : { ...called, arguments: '' }));
-      if (isWhole) return payloads;
-      const writer = createArgumentsWriter(memory);
-      candidate.openCall = { position, id: part.id, writer, args: undefined, hasPieces: false };
-    }
-    const { openCall } = candidate;
-    if (openCall === null) return payloads;
-    openCall.args ??= part.args;
-    openCall.hasPieces ||= part.partialArgs.length > 0;
-    const pieces = part.partialArgs.map((piece) => openCall.writer.add(piece)).join('');
-    payloads.push(...candidate.writer.toolArguments(openCall.position, pieces));
-    return part.willContinue ? payloads : [...payloads, ...endCall(candidate)];
-  };
-
-  const writeParts = (candidate: Candidate, raw: Json): string[] =>
-    readParts(raw).flatMap((part) => {
-      const pieces = call.strict ? [] : candidate.pieces(part);
-      const shown = pieces.length > 0 ? { content_blocks: pieces } : {};
-      if (part.kind === 'call') return writeCall(candidate, part);
-      if (part.kind === 'text' && part.text !== '') {
-        candidate.hasContent = true;
-        return candidate.writer.delta({ content: part.text, ...shown });
-      }
-      if (part.kind === 'image') candidate.hasContent = true;
-      return pieces.length > 0 ? candidate.writer.delta(shown) : [];
-    });
-
-  const writeFinish = (candidate: Candidate, raw: Json): string[] => {
-    const { calls, hasContent, finished, logprobs } = candidate;
-    const hasReason = isFinished(raw);
-    // Calls arrived after a finish reason other than `tool_calls`. The reason is written again, as clients expect it.
-    if (!hasReason && !(finished === 'stop' && calls > 0)) return [];
-    const reason = hasReason ? toFinishReason(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
-    if (reason === finished) return [];
-    candidate.finished = reason;
-    candidate.logprobs = [];
-    // A call that was cut off (`length`) stays incomplete, as OpenAI's do.
-    const ended = reason === 'tool_calls' ? endCall(candidate) : [];
-    candidate.openCall = null;
-    return [...ended, ...candidate.writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null)];
-  };
-
   /** An error, possibly in the middle of an answer. */
   const writeBlocked = (writer: ChunkWriter, refusal: string | null): string[] => {
-    const open = [...candidates.values()].filter(({ finished }) => finished === null);
-    return (candidates.size === 0 ? [candidateOf(writer, 0)] : open).flatMap((candidate) => {
-      candidate.finished = 'content_filter';
-      const payloads = refusal === null ? [] : candidate.writer.delta({ refusal });
-      return [...payloads, ...candidate.writer.finish('content_filter')];
-    });
+    const open = [...candidates.values()].filter((candidate) => !candidate.isFinished());
+    return (candidates.size === 0 ? [candidateOf(writer, 0)] : open).flatMap((candidate) => candidate.block(refusal));
   };
 
   const writeUsage = (writer: ChunkWriter, response: Json): string[] => {
     const counts = readTokenCounts(response);
-    if (counts === null || [...candidates.values()].some(({ finished }) => finished === null)) return [];
+    if (counts === null || [...candidates.values()].some((candidate) => !candidate.isFinished())) return [];
     const written = JSON.stringify(counts);
     if (written === usageWritten) return [];
     usageWritten = written;
@@ -178,14 +199,9 @@ export function openGeminiStream(call: Call): StreamDecoder {
     const blocked = blockedPrompt(response);
     const written = blocked
       ? writeBlocked(writer, blocked.refusal)
-      : toRecords(response['candidates']).flatMap((raw) => {
-          const candidate = candidateOf(writer, asCount(raw['index']));
-          candidate.logprobs.push(...(toLogprobs(raw)?.content ?? []));
-          return [...writeParts(candidate, raw), ...writeFinish(candidate, raw)];
-        });
+      : toRecords(response['candidates']).flatMap((raw) => candidateOf(writer, asCount(raw['index'])).push(raw));
     // A choice that has sent no content yet still counts as unfinished, so that a broken stream is noticed.
-    const started =
-      candidates.size > 1 ? [...candidates.values()].flatMap((candidate) => candidate.writer.start()) : [];
+    const started = candidates.size > 1 ? [...candidates.values()].flatMap((candidate) => candidate.start()) : [];
     return [...written, ...started, ...(candidates.size === 0 ? [] : writeUsage(writer, response))];
   };
 
