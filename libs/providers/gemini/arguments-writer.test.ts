@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Json } from '../chat/json-value.ts';
-import { argumentsMemoryMax, createArgumentsWriter } from './arguments-writer.ts';
+import { argumentsMemoryMax, ArgumentsWriter } from './arguments-writer.ts';
 
 const write = (pieces: readonly Json[], memory = { left: argumentsMemoryMax }): string[] => {
-  const writer = createArgumentsWriter(memory);
+  const writer = new ArgumentsWriter(memory);
   return [...pieces.map((piece) => writer.add(piece)), writer.end()];
 };
 const read = (pieces: readonly Json[]): unknown => JSON.parse(write(pieces).join(''));

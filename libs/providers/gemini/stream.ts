@@ -2,12 +2,7 @@ import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat/chat-chunks.ts';
 import { asCount, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
-import {
-  argumentsMemoryMax,
-  createArgumentsWriter,
-  type ArgumentsMemory,
-  type ArgumentsWriter,
-} from './arguments-writer.ts';
+import { argumentsMemoryMax, ArgumentsWriter, type ArgumentsMemory } from './arguments-writer.ts';
 import {
   blockedPrompt,
   readTokenCounts,
@@ -115,7 +110,7 @@ class Candidate {
     const isWhole = !part.willContinue && part.partialArgs.length === 0;
     const payloads = this.#writer.toolCall(position, isWhole ? called : { ...called, arguments: '' });
     if (isWhole) return payloads;
-    const writer = createArgumentsWriter(memory);
+    const writer = new ArgumentsWriter(memory);
     this.#openCall = { position, id: part.id, writer, args: undefined, hasPieces: false };
     return payloads;
   }
