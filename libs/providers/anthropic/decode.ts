@@ -1,4 +1,10 @@
-import { toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat/chat-chunks.ts';
+import {
+  toCompletion,
+  type AnswerHead,
+  type CalledTool,
+  type FinishReason,
+  type TokenCounts,
+} from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
 import { asCount, asText, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import { readServiceTier, type UsageDetails } from '#libs/prices/usage.ts';
@@ -56,6 +62,13 @@ export function readClaudeDetails(usage: Json): UsageDetails | null {
   };
 }
 
+/** Id and model of a whole message or of the first event of a stream. */
+export const headOf = (message: Json, call: Call, fallbackId: string): AnswerHead => ({
+  id: asText(message['id']) ?? fallbackId,
+  model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
+  usesFunctions: usesFunctions(call.json()),
+});
+
 /** Converts a whole message of Claude to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */
 export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   const message = toRecord(body);
@@ -75,11 +88,7 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   const text = blocks.map((block) => (block['type'] === 'text' ? (asText(block['text']) ?? '') : '')).join('');
   const shown = call.strict ? [] : blocks.filter(({ type }) => shownBlocks.has(type));
   return toCompletion(
-    {
-      id: asText(message['id']) ?? '',
-      model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
-      usesFunctions: usesFunctions(call.json()),
-    },
+    headOf(message, call, ''),
     [
       {
         text,

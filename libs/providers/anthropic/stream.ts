@@ -1,39 +1,23 @@
-import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
-import { usesFunctions } from '../chat/chat-request.ts';
+import {
+  blockPiece,
+  createChunkWriter,
+  newCompletionId,
+  type ChoiceWriter,
+  type ChunkWriter,
+} from '../chat/chat-chunks.ts';
 import { asText, parseJson, toRecord, toRecords, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
-import { readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
+import { headOf, readTokenCounts, readClaudeDetails, toFinishReason, readRefusal } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
-/**
- * Converts one stream of Claude to OpenAI's chunks. Finish reason and usage are written together as soon as Claude sends the
- * stop reason, so that a connection that breaks afterwards loses nothing.
- */
-export function openClaudeStream(call: Call): StreamDecoder {
-  const { strict } = call;
-  let writer: ChunkWriter | undefined;
-  let usage: Json = {};
-  let finished = false;
+/** Writes the blocks of one message, by their index. `choice` is called only for blocks that are written. */
+function createBlockWriter(choice: () => ChoiceWriter, strict: boolean) {
   /** Unfinished tool calls by the index of their block: the input at the start, and whether fragments followed. */
   const openCalls = new Map<number, { input: Json; fragments: number }>();
 
-  const begin = (message: Json): ChunkWriter =>
-    (writer ??= createChunkWriter(
-      {
-        id: asText(message['id']) ?? newCompletionId(),
-        model: asText(message['model']) ?? asText(call.json()['model']) ?? '',
-        usesFunctions: usesFunctions(call.json()),
-      },
-      call,
-    ));
-  const choice = (): ChoiceWriter => begin({}).choice();
-
-  /** Writes the block as `content_blocks`, if they are wanted. */
-  const shown = (index: number, delta: Json): Json => (strict ? {} : { content_blocks: [{ index, delta }] });
-
-  const startBlock = (index: number, block: Json): string[] => {
+  const start = (index: number, block: Json): string[] => {
     switch (block['type']) {
       case 'tool_use':
         openCalls.set(index, { input: toRecord(block['input']), fragments: 0 });
@@ -50,11 +34,13 @@ export function openClaudeStream(call: Call): StreamDecoder {
   };
 
   const writeText = (index: number, text: string): string[] =>
-    text === '' ? [] : choice().delta({ content: text, ...shown(index, { text }) });
+    text === '' ? [] : choice().delta({ content: text, ...blockPiece(strict, index, { text }) });
 
   /** Strict clients get no thinking, and an empty delta would be useless to them. */
   const writeThinking = (index: number, member: string, value: unknown): string[] =>
-    strict || typeof value !== 'string' || value === '' ? [] : choice().delta(shown(index, { [member]: value }));
+    strict || typeof value !== 'string' || value === ''
+      ? []
+      : choice().delta(blockPiece(strict, index, { [member]: value }));
 
   const continueBlock = (index: number, delta: Json): string[] => {
     switch (delta['type']) {
@@ -78,11 +64,29 @@ export function openClaudeStream(call: Call): StreamDecoder {
   /**
    * A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty string.
    */
-  const stopBlock = (index: number): string[] => {
+  const stop = (index: number): string[] => {
     const open = openCalls.get(index);
     openCalls.delete(index);
     return open?.fragments === 0 ? choice().toolArguments(index, JSON.stringify(open.input)) : [];
   };
+
+  return { start, continue: continueBlock, stop };
+}
+
+/**
+ * Converts one stream of Claude to OpenAI's chunks. Finish reason and usage are written together as soon as Claude sends the
+ * stop reason, so that a connection that breaks afterwards loses nothing.
+ */
+export function openClaudeStream(call: Call): StreamDecoder {
+  const { strict } = call;
+  let writer: ChunkWriter | undefined;
+  let usage: Json = {};
+  let finished = false;
+
+  const begin = (message: Json): ChunkWriter =>
+    (writer ??= createChunkWriter(headOf(message, call, newCompletionId()), call));
+  const choice = (): ChoiceWriter => begin({}).choice();
+  const blocks = createBlockWriter(choice, strict);
 
   const finish = (delta: Json): string[] => {
     finished = true;
@@ -106,15 +110,18 @@ export function openClaudeStream(call: Call): StreamDecoder {
         const message = toRecord(event['message']);
         count(message['usage']);
         const started = begin(message).choice().start();
-        const held = toRecords(message['content']).flatMap((block, at) => [...startBlock(at, block), ...stopBlock(at)]);
+        const held = toRecords(message['content']).flatMap((block, at) => [
+          ...blocks.start(at, block),
+          ...blocks.stop(at),
+        ]);
         return { payloads: [...started, ...held] };
       }
       case 'content_block_start':
-        return { payloads: startBlock(index, toRecord(event['content_block'])) };
+        return { payloads: blocks.start(index, toRecord(event['content_block'])) };
       case 'content_block_delta':
-        return { payloads: continueBlock(index, toRecord(event['delta'])) };
+        return { payloads: blocks.continue(index, toRecord(event['delta'])) };
       case 'content_block_stop':
-        return { payloads: stopBlock(index) };
+        return { payloads: blocks.stop(index) };
       case 'message_delta': {
         count(event['usage']);
         const delta = toRecord(event['delta']);

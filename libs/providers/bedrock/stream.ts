@@ -1,5 +1,5 @@
 import type { UsageDetails } from '#libs/prices/usage.ts';
-import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
+import { blockPiece, createChunkWriter, newCompletionId, type TokenCounts } from '../chat/chat-chunks.ts';
 import { usesFunctions } from '../chat/chat-request.ts';
 import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
@@ -29,10 +29,9 @@ export function openConverseStream(call: Call): StreamDecoder {
   let details: UsageDetails | null = null;
 
   const continueBlock = (index: number, delta: Json): string[] => {
-    /** Writes the block as `content_blocks`, if they are wanted. */
-    const shown = (part: Json): Json => (strict ? {} : { content_blocks: [{ index, delta: part }] });
     const text = asText(delta['text']);
-    if (text !== undefined) return text === '' ? [] : choice.delta({ content: text, ...shown({ text }) });
+    if (text !== undefined)
+      return text === '' ? [] : choice.delta({ content: text, ...blockPiece(strict, index, { text }) });
     if (delta['toolUse'] !== undefined) {
       const fragment = asText(toRecord(delta['toolUse'])['input']) ?? '';
       if (fragment !== '') openCalls.set(index, true);
@@ -46,7 +45,7 @@ export function openConverseStream(call: Call): StreamDecoder {
       ...textMember('signature', signature),
       ...textMember('data', redactedContent),
     };
-    return Object.keys(part).length > 0 ? choice.delta(shown(part)) : [];
+    return Object.keys(part).length > 0 ? choice.delta(blockPiece(strict, index, part)) : [];
   };
 
   const startBlock = (index: number, start: Json): string[] => {

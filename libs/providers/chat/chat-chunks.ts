@@ -92,6 +92,10 @@ function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: b
 const reasonOf = (reason: FinishReason, usesFunctions: boolean): string =>
   reason === 'tool_calls' && usesFunctions ? 'function_call' : reason;
 
+/** A piece of a block, as the member `content_blocks` of a delta. Strict answers have no such member. */
+export const blockPiece = (strict: boolean, index: number, delta: Json): Json =>
+  strict ? {} : { content_blocks: [{ index, delta }] };
+
 /** Writes the chunks of one choice, as payload texts in order. The first one always has the role. */
 export type ChoiceWriter = {
   /** Returns the chunk with the role, or no chunk if it was written already. */

@@ -1,4 +1,4 @@
-import { createChunkWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
+import { blockPiece, createChunkWriter, type ChoiceWriter, type ChunkWriter } from '../chat/chat-chunks.ts';
 import { asText, parseJson, toRecord, type Json } from '../chat/json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
 import { readTokenCounts, toFinishReason, headOf } from './decode.ts';
@@ -6,45 +6,56 @@ import { decodeCohereError, toFailure } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
-/** Converts one stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
-export function openChatStream(call: Call): StreamDecoder {
-  const { strict } = call;
-  let writer: ChunkWriter | undefined;
-  /** Whether any arguments of a call were written, by its index. */
+/** Writes the tool calls of one stream, by their index. */
+function createToolCalls(choice: () => ChoiceWriter) {
+  /** Whether any arguments of a call were written. */
   const hasArguments = new Map<number, boolean>();
-
-  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call), call));
-  const extension = (delta: Json): string[] => (strict ? [] : begin().choice().delta(delta));
-
-  const writeContent = (index: number, { text, thinking }: Json): string[] => {
-    if (typeof text === 'string' && text !== '') {
-      const blocks = strict ? {} : { content_blocks: [{ index, delta: { text } }] };
-      return begin()
-        .choice()
-        .delta({ content: text, ...blocks });
-    }
-    // A block gets its index with its first text; an empty block is not written.
-    return typeof thinking === 'string' && thinking !== ''
-      ? extension({ content_blocks: [{ index, delta: { thinking } }] })
-      : [];
-  };
 
   /**
    * For a tool without parameters, Cohere can send `null`: text before the first brace is dropped, and the end adds
    * `{}`.
    */
-  const writeArguments = (index: number, fragment: string): string[] => {
+  const writeArguments = (index: number, called: Json): string[] => {
+    const fragment = asText(toRecord(called['function'])['arguments']) ?? '';
     if (!hasArguments.get(index) && !/^\s*\{/.test(fragment)) return [];
     hasArguments.set(index, true);
-    return begin().choice().toolArguments(index, fragment);
+    return choice().toolArguments(index, fragment);
+  };
+
+  return {
+    start: (index: number, called: Json): string[] => {
+      const name = asText(toRecord(called['function'])['name']) ?? '';
+      hasArguments.set(index, false);
+      const payloads = choice().toolCall(index, { id: asText(called['id']) ?? '', name });
+      return [...payloads, ...writeArguments(index, called)];
+    },
+    continue: writeArguments,
+    end: (index: number): string[] => (hasArguments.get(index) === false ? choice().toolArguments(index, '{}') : []),
+  };
+}
+
+/** Converts one stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
+export function openChatStream(call: Call): StreamDecoder {
+  const { strict } = call;
+  let writer: ChunkWriter | undefined;
+
+  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call), call));
+  const choice = (): ChoiceWriter => begin().choice();
+  const toolCalls = createToolCalls(choice);
+  const extension = (delta: Json): string[] => (strict ? [] : choice().delta(delta));
+
+  const writeContent = (index: number, { text, thinking }: Json): string[] => {
+    if (typeof text === 'string' && text !== '')
+      return choice().delta({ content: text, ...blockPiece(strict, index, { text }) });
+    // A block gets its index with its first text; an empty block is not written.
+    return typeof thinking === 'string' && thinking !== '' ? extension(blockPiece(strict, index, { thinking })) : [];
   };
 
   const finish = (delta: Json): Pushed => {
     const failure = toFailure(delta['finish_reason'], asText(delta['error']));
     if (failure) return { payloads: [], error: failure };
-    const choice = begin().choice();
     const payloads = [
-      ...choice.finish(toFinishReason(delta['finish_reason'], choice.hasToolCalls())),
+      ...choice().finish(toFinishReason(delta['finish_reason'], choice().hasToolCalls())),
       ...(delta['usage'] === undefined ? [] : begin().usage(readTokenCounts(toRecord(delta['usage']), strict))),
     ];
     return { payloads, done: true };
@@ -62,28 +73,12 @@ export function openChatStream(call: Call): StreamDecoder {
         return { payloads: writeContent(index, toRecord(message['content'])) };
       case 'tool-plan-delta':
         return { payloads: asText(message['tool_plan']) ? extension({ tool_plan: message['tool_plan'] }) : [] };
-      case 'tool-call-start': {
-        const called = toRecord(message['tool_calls']);
-        const { name, arguments: written } = toRecord(called['function']);
-        hasArguments.set(index, false);
-        return {
-          payloads: [
-            ...begin()
-              .choice()
-              .toolCall(index, { id: asText(called['id']) ?? '', name: asText(name) ?? '' }),
-            ...writeArguments(index, asText(written) ?? ''),
-          ],
-        };
-      }
+      case 'tool-call-start':
+        return { payloads: toolCalls.start(index, toRecord(message['tool_calls'])) };
       case 'tool-call-delta':
-        return {
-          payloads: writeArguments(
-            index,
-            asText(toRecord(toRecord(message['tool_calls'])['function'])['arguments']) ?? '',
-          ),
-        };
+        return { payloads: toolCalls.continue(index, toRecord(message['tool_calls'])) };
       case 'tool-call-end':
-        return { payloads: hasArguments.get(index) === false ? begin().choice().toolArguments(index, '{}') : [] };
+        return { payloads: toolCalls.end(index) };
       case 'citation-start':
         return { payloads: message['citations'] === undefined ? [] : extension({ citations: [message['citations']] }) };
       case 'message-end':
