@@ -35,7 +35,7 @@ import { batchRoutes, batchTags } from './batches/routes.ts';
 import type { LiveDeps } from './calls/forward-live-call.ts';
 import { relayRoutes, relayTags } from './calls/relay-routes.ts';
 import { callTags, liveRoutes, modelRoutes } from './calls/routes.ts';
-import { runPrompt } from './calls/run-prompt.ts';
+import { completePrompt, renderPrompt } from './calls/run-prompt.ts';
 import { documentText } from './document-texts.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { eventRoutes, eventTags } from './events/routes.ts';
@@ -114,7 +114,7 @@ const readExamples = (): Record<string, object> =>
 /** The whole route table. Requests that match no route get 404. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const shared = shareDeps(deps, () => routes);
-  const calls = [...liveRoutes(shared), ...runPrompt(shared), ...relayRoutes(shared)];
+  const calls = [...liveRoutes(shared), renderPrompt(shared), completePrompt(shared), ...relayRoutes(shared)];
   const ofWorkspaces = [
     ...modelRoutes(shared),
     ...fileRoutes(shared),

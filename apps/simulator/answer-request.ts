@@ -27,6 +27,8 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     calls.resetAttempts();
   };
 
+  const ownRoutes = listOwnRoutes(stats, resetStats);
+
   const answer = (request: IncomingMessage, response: ServerResponse): void => {
     const url = request.url ?? '/';
     const queryAt = url.indexOf('?');
@@ -48,11 +50,12 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     if (refused !== undefined) return refuse(exchange, wire, refused);
     if (route === undefined) return refuse(exchange, wire, unknownUrl(method, path));
     if ('allow' in route) return refuse(exchange, wire, wrongMethod(method, path, route.allow));
+    const { headers: sent } = request;
     const received = (bytes: Uint8Array): Received => ({
       method,
       path,
       query,
-      headers: request.headers,
+      headers: sent,
       bytes,
       text: '',
       json: {},
@@ -65,14 +68,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
       return refuse(exchange, wire, limited(allowance.retryAfterMs, wire));
     }
     const respond = (call: Call): void => {
-      const work = calls.answer({
-        call,
-        wire,
-        exchange,
-        credential: credential ?? '',
-        headers: request.headers,
-        timing,
-      });
+      const work = calls.answer({ call, wire, exchange, credential: credential ?? '', headers: sent, timing });
       work?.catch((error: unknown) => settle(exchange, wire, error));
     };
     return readBody(request, options.bodyMaxBytes, (body) => {
@@ -113,7 +109,12 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     if (own === undefined) return refuse(exchange, openai, unknownUrl(method, path));
     return sendBody(exchange, own());
   };
-  const ownRoutes = new Map<string, () => string>([
+  return { answer, resetStats };
+}
+
+/** The bodies of the simulator's own routes. */
+const listOwnRoutes = (stats: Stats, resetStats: () => void) =>
+  new Map<string, () => string>([
     ['GET /', () => JSON.stringify(describeSimulator(), null, 2)],
     ['GET /health', () => '{"status":"ok"}'],
     ['GET /stats', () => JSON.stringify(stats.snapshot())],
@@ -126,9 +127,6 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     ],
     [redirectedPath, () => '{"redirected":true}'],
   ]);
-
-  return { answer, resetStats };
-}
 
 /** The target of the fault `redirect`: requests that follow it are counted under this route. */
 const redirectedPath = '/redirected';

@@ -52,118 +52,156 @@ const simulatorDrainMs = 2_000;
 const restartWithinMs = 2_000;
 
 /** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
-export function createStandalone(config: StandaloneConfig, terminal: Terminal): Standalone {
-  const { dataDir } = config;
-  const stopping = new AbortController();
-  const cleanups: (() => Promise<boolean | void> | boolean | void)[] = [];
-  let children: Supervised[] = [];
-  let isReady = false;
-  let starting: Promise<unknown> = Promise.resolve();
-  let unwound: Promise<boolean> | undefined;
+export const createStandalone = (config: StandaloneConfig, terminal: Terminal): Standalone =>
+  new LocalPlatform(config, terminal);
 
-  const openLog = (name: string): ChildLog => {
-    const file = openLogFile({
-      file: path.join(dataDir, 'logs', `${name}.log`),
-      sizeBytesMax: logSizeBytesMax,
-      onProblem: terminal.problem,
-    });
-    cleanups.push(() => file.close());
-    return createChildLog({ name, file, onWarning: terminal.problem });
-  };
+class LocalPlatform implements Standalone {
+  readonly #config: StandaloneConfig;
+  readonly #terminal: Terminal;
+  readonly #stopping = new AbortController();
+  /** Aborted when a process cannot be started. */
+  readonly #failing = new AbortController();
+  readonly #cleanups: (() => Promise<boolean | void> | boolean | void)[] = [];
+  #children: Supervised[] = [];
+  #isReady = false;
+  #starting: Promise<unknown> = Promise.resolve();
+  #unwound: Promise<boolean> | undefined;
 
-  const start = async (): Promise<Running> => {
+  constructor(config: StandaloneConfig, terminal: Terminal) {
+    this.#config = config;
+    this.#terminal = terminal;
+  }
+
+  async start(): Promise<Running> {
+    const started = this.#start();
+    this.#starting = started;
+    try {
+      return await started;
+    } catch (error) {
+      await (this.#unwound ??= this.#unwind());
+      throw error;
+    }
+  }
+
+  async stop(): Promise<boolean> {
+    this.#stopping.abort(new StartError('Stopped before the start was complete.'));
+    await this.#starting.catch(() => {});
+    return await (this.#unwound ??= this.#unwind());
+  }
+
+  kill(): void {
+    for (const child of this.#children) child.kill();
+  }
+
+  async #start(): Promise<Running> {
+    const config = this.#config;
+    const { dataDir } = config;
+    const terminal = this.#terminal;
     const lock = await lockDataDirectory(dataDir);
     terminal.say(`  data       ${dataDir}`);
     terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
-    cleanups.push(() => lock.release());
-    if (!(await isConsoleBuilt())) {
-      terminal.say('  console    is built');
-      if (!(await buildConsole()))
-        terminal.problem(
-          'the console is not available because `npm ci --omit=dev` leaves out the packages that build it',
-        );
-    }
+    this.#cleanups.push(() => lock.release());
+    await this.#buildMissingConsole();
     const wasKilled = await hasRuntimeFile(dataDir);
     const ports = await choosePorts(config, wasKilled);
-    const logger = loggerTo(openLog('standalone'), config.SLUICE_LOG_LEVEL);
+    const logger = loggerTo(this.#openLog('standalone'), config.SLUICE_LOG_LEVEL);
     const isEmbedded = config.DATABASE_URL === undefined;
     terminal.say(`  database ${isEmbedded ? 'starting the embedded Postgres' : 'Postgres of DATABASE_URL'}`);
-    const database = await openDatabase(logger);
+    const database = await this.#openDatabase(logger);
     terminal.say(`  database   ${databaseAddress(database.url())}`);
-    assertGoesOn();
-    const installation = await inspect(database.url(), logger);
+    this.#stopping.signal.throwIfAborted();
+    const installation = await this.#inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
     // Otherwise each process would fail on it at every restart.
     if (installation.hasMasterKey) await assertMasterKeyFits(database.url(), keys.masterKey, logger);
-    const logs = { simulator: openLog('simulator'), worker: openLog('worker'), api: openLog('api') };
-    assertGoesOn();
+    const logs = { simulator: this.#openLog('simulator'), worker: this.#openLog('worker'), api: this.#openLog('api') };
+    this.#stopping.signal.throwIfAborted();
     const url = `http://${bracketed(config.HOST)}:${ports.port}`;
     const localUrl = `http://${bracketed(reachable(config.HOST))}:${ports.port}`;
     const rememberWhere = () => writeRuntimeFile(dataDir, { pid: process.pid, url, databaseUrl: database.url() });
     await rememberWhere();
-    cleanups.push(() => removeRuntimeFile(dataDir));
+    this.#cleanups.push(() => removeRuntimeFile(dataDir));
     database.onMoved(rememberWhere);
 
-    await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl, ports);
-    isReady = true;
+    this.#startChildren(logs, ports, () =>
+      childEnvironments(config, {
+        ...ports,
+        databaseUrl: database.url(),
+        masterKey: keys.masterKey.reveal(),
+        adminKey: keys.adminKey?.value.reveal(),
+      }),
+    );
+    await this.#untilReady(localUrl);
+    this.#isReady = true;
     const simulatorUrl = `http://127.0.0.1:${ports.simulatorPort}`;
     return { url, localUrl, simulatorUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
-  };
+  }
 
-  const environmentsNow = (ports: Ports, keys: Keys, databaseUrl: string): ChildEnvironments =>
-    childEnvironments(config, {
-      ...ports,
-      databaseUrl,
-      masterKey: keys.masterKey.reveal(),
-      adminKey: keys.adminKey?.value.reveal(),
+  async #buildMissingConsole(): Promise<void> {
+    if (await isConsoleBuilt()) return;
+    this.#terminal.say('  console    is built');
+    if (await buildConsole()) return;
+    this.#terminal.problem(
+      'the console is not available because `npm ci --omit=dev` leaves out the packages that build it',
+    );
+  }
+
+  #openLog(name: string): ChildLog {
+    const { problem: onProblem } = this.#terminal;
+    const file = openLogFile({
+      file: path.join(this.#config.dataDir, 'logs', `${name}.log`),
+      sizeBytesMax: logSizeBytesMax,
+      onProblem,
     });
+    this.#cleanups.push(() => file.close());
+    return createChildLog({ name, file, onWarning: onProblem });
+  }
 
-  const openDatabase = async (
+  async #openDatabase(
     logger: Logger,
-  ): Promise<{ url: () => string; onMoved: (listener: () => Promise<void>) => void }> => {
-    const { DATABASE_URL: given } = config;
+  ): Promise<{ url: () => string; onMoved: (listener: () => Promise<void>) => void }> {
+    const { DATABASE_URL: given, dataDir } = this.#config;
     if (given !== undefined) return { url: () => given, onMoved: () => {} };
+    const { problem: onProblem } = this.#terminal;
+    const { signal } = this.#stopping;
     let moved = async (): Promise<void> => {};
     const onRestarted = (hasMoved: boolean): void => {
-      terminal.problem('the database is running again');
+      onProblem('the database is running again');
       if (!hasMoved) return; // at the same address, where the processes reconnect automatically
       void moved().catch((error: unknown) => logger.error({ err: error }, 'the runtime file could not be written'));
-      for (const child of children) void child.restart(restartWithinMs);
+      for (const child of this.#children) void child.restart(restartWithinMs);
     };
-    const { problem: onProblem } = terminal;
-    const kept = await superviseEmbeddedPostgres({ dataDir, logger, onProblem, signal: stopping.signal, onRestarted });
-    cleanups.push(() => kept.stop());
+    const kept = await superviseEmbeddedPostgres({ dataDir, logger, onProblem, signal, onRestarted });
+    this.#cleanups.push(() => kept.stop());
     return {
       url: kept.url,
       onMoved: (listener) => {
         moved = listener;
       },
     };
-  };
+  }
 
-  const inspect = async (databaseUrl: string, logger: Logger): Promise<Installation> => {
+  async #inspect(databaseUrl: string, logger: Logger): Promise<Installation> {
     try {
       return await inspectInstallation(databaseUrl, logger);
     } catch (error) {
       const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
       const reason = cause instanceof Error ? cause.message : 'unknown error';
-      const hint = config.DATABASE_URL === undefined ? '' : ' Check DATABASE_URL.';
+      const hint = this.#config.DATABASE_URL === undefined ? '' : ' Check DATABASE_URL.';
       throw new StartError(`The database cannot be used: ${reason}.${hint}`, { cause: error });
     }
-  };
+  }
 
-  /** Returns when the API is ready and a worker is connected. Rejects when one of them cannot be started. */
-  const startChildren = async (
+  #startChildren(
     logs: Record<keyof ChildEnvironments, ChildLog>,
-    environments: () => ChildEnvironments,
-    localUrl: string,
     { port, simulatorPort }: Ports,
-  ): Promise<void> => {
+    environments: () => ChildEnvironments,
+  ): void {
     const addresses = { api: `port ${port}`, worker: '', simulator: `http://127.0.0.1:${simulatorPort}/v1` };
     const sayStarted = (name: keyof ChildEnvironments, pid: number): void => {
-      if (!isReady) terminal.say(`  ${name.padEnd(10)} ${[`pid ${pid}`, addresses[name]].filter(Boolean).join(', ')}`);
+      const place = [`pid ${pid}`, addresses[name]].filter(Boolean).join(', ');
+      if (!this.#isReady) this.#terminal.say(`  ${name.padEnd(10)} ${place}`);
     };
-    const failing = new AbortController();
     const make = (name: keyof ChildEnvironments, drainMs: number): Supervised =>
       supervise({
         name,
@@ -173,66 +211,42 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
         log: logs[name],
         stopDeadlineMs: drainMs + stopGraceMs,
         onStarted: (pid) => sayStarted(name, pid),
-        onProblem: terminal.problem,
-        onGiveUp: (reason) => failing.abort(new StartError(reason.message)),
-        mayGiveUp: () => !isReady,
-        isStopping: () => stopping.signal.aborted,
+        onProblem: this.#terminal.problem,
+        onGiveUp: (reason) => this.#failing.abort(new StartError(reason.message)),
+        mayGiveUp: () => !this.#isReady,
+        isStopping: () => this.#stopping.signal.aborted,
       });
-    children = [
-      make('simulator', simulatorDrainMs),
-      make('worker', config.SLUICE_DRAIN),
-      make('api', config.SLUICE_STOP_DELAY + config.SLUICE_STOP_DEADLINE),
-    ];
-    for (const child of children) {
+    const { SLUICE_DRAIN: drainMs, SLUICE_STOP_DELAY: delayMs, SLUICE_STOP_DEADLINE: deadlineMs } = this.#config;
+    this.#children = [make('simulator', simulatorDrainMs), make('worker', drainMs), make('api', delayMs + deadlineMs)];
+    for (const child of this.#children) {
       child.start();
-      cleanups.push(() => child.stop());
+      this.#cleanups.push(() => child.stop());
     }
-    const signal = AbortSignal.any([stopping.signal, failing.signal]);
+  }
+
+  /** Returns when the API is ready and a worker is connected. Rejects when one of the processes cannot be started. */
+  async #untilReady(localUrl: string): Promise<void> {
+    const signal = AbortSignal.any([this.#stopping.signal, this.#failing.signal]);
     const alsoMissing = (): string | undefined => {
-      const missing = children.find((child) => !child.hasStarted());
+      const missing = this.#children.find((child) => !child.hasStarted());
       return missing === undefined ? undefined : `the ${missing.name} is starting`;
     };
-    const onWaiting = (why: string): void => terminal.say(`  waiting    ${why}`);
+    const onWaiting = (why: string): void => this.#terminal.say(`  waiting    ${why}`);
     await waitUntilReady({ url: localUrl, signal, alsoMissing, onWaiting });
-  };
+  }
 
-  const assertGoesOn = (): void => stopping.signal.throwIfAborted();
-
-  const unwind = async (): Promise<boolean> => {
+  async #unwind(): Promise<boolean> {
     let isClean = true;
-    for (const cleanup of cleanups.splice(0).toReversed()) {
+    for (const cleanup of this.#cleanups.splice(0).toReversed()) {
       try {
         if ((await cleanup()) === false) isClean = false;
       } catch (error) {
         isClean = false;
-        terminal.problem(`stopping: ${error instanceof Error ? error.message : 'unknown error'}`);
+        this.#terminal.problem(`stopping: ${error instanceof Error ? error.message : 'unknown error'}`);
       }
     }
     return isClean;
-  };
-
-  const stop = async (): Promise<boolean> => {
-    stopping.abort(new StartError('Stopped before the start was complete.'));
-    await starting.catch(() => {});
-    return await (unwound ??= unwind());
-  };
-
-  return {
-    async start() {
-      const started = start();
-      starting = started;
-      try {
-        return await started;
-      } catch (error) {
-        await (unwound ??= unwind());
-        throw error;
-      }
-    },
-    stop,
-    kill: () => {
-      for (const child of children) child.kill();
-    },
-  };
+  }
 }
 
 /** This process logs like its children: into a file, and warnings also to the terminal. */

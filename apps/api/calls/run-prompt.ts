@@ -40,46 +40,46 @@ const promptErrors = {
   prompt_too_large: 'with these variables, the prompt exceeds its size limit',
 };
 
-/**
- * POST /v1/prompts/{slug}/render and /completions: a prompt with variables as a request, and the call with that
- * request.
- */
-export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
+type PromptDeps = LiveDeps & { prompts: Prompts };
+
+const shared = { method: 'POST', tag: 'Prompts', scope: 'prompts.read' } as const;
+const input = { body: 'json-bytes', bodySchema: RunPromptRequest, params: z.object({ slug: z.string() }) } as const;
+
+/** POST /v1/prompts/{slug}/render: a prompt with variables as a request. */
+export const renderPrompt = ({ prompts }: PromptDeps): Route => ({
+  ...shared,
+  path: '/v1/prompts/:slug/render',
+  operationId: 'renderPrompt',
+  summary: 'Render a prompt without making the call',
+  description:
+    'Returns the request that a completion would send. `missing_variables` lists the template variables without a ' +
+    'value. Add `@` and a version number or label to the slug to select a version; the default is the published ' +
+    'version.',
+  example: exampleVariables,
+  errors: promptErrors,
+  request: input,
+  responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
+  handler: async (request, response) => {
+    const { body, missing, missingRequired } = await prompts.preview(queryOf(request));
+    // The members of the body are the prompt's parameters.
+    const { parameters } = redactSecrets({ parameters: body });
+    response.json({
+      success: true,
+      data: parameters,
+      missing_variables: missing,
+      missing_required_variables: missingRequired,
+    });
+  },
+});
+
+/** POST /v1/prompts/{slug}/completions: a prompt with variables, and the call with that request. */
+export function completePrompt(deps: PromptDeps): Route {
   const requireGoodBody = {
     chat: createBodyCheck('/v1/chat/completions'),
     completions: createBodyCheck('/v1/completions'),
   };
   const course = liveCourse(deps.routing);
-  const shared = { method: 'POST', tag: 'Prompts', scope: 'prompts.read' } as const;
-  const request = { body: 'json-bytes', bodySchema: RunPromptRequest, params: z.object({ slug: z.string() }) } as const;
-
-  const render: Route = {
-    ...shared,
-    path: '/v1/prompts/:slug/render',
-    operationId: 'renderPrompt',
-    summary: 'Render a prompt without making the call',
-    description:
-      'Returns the request that a completion would send. `missing_variables` lists the template variables without a ' +
-      'value. Add `@` and a version number or label to the slug to select a version; the default is the published ' +
-      'version.',
-    example: exampleVariables,
-    errors: promptErrors,
-    request,
-    responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
-    handler: async (request, response) => {
-      const { body, missing, missingRequired } = await deps.prompts.preview(queryOf(request));
-      // The members of the body are the prompt's parameters.
-      const { parameters } = redactSecrets({ parameters: body });
-      response.json({
-        success: true,
-        data: parameters,
-        missing_variables: missing,
-        missing_required_variables: missingRequired,
-      });
-    },
-  };
-
-  const complete: Route = {
+  return {
     ...shared,
     path: '/v1/prompts/:slug/completions',
     operationId: 'createPromptCompletion',
@@ -94,7 +94,7 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
       missing_variables:
         'the template needs variables that the request does not include; send `null` to leave one empty',
     },
-    request: { ...request, headers: liveHeaders },
+    request: { ...input, headers: liveHeaders },
     responses: {
       200: {
         description: 'The completion, or server-sent events when `stream` is true.',
@@ -143,8 +143,6 @@ export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
       return answerCall(deps, { request, response, controller, call, outcome });
     },
   };
-
-  return [render, complete];
 }
 
 /** The prompt that the path names, with the variables and parameters from the body. */

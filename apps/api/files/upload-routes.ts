@@ -1,3 +1,4 @@
+import type { Request, Response } from 'express';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import {
@@ -28,13 +29,9 @@ const Params = z.object({ upload_id: z.string() });
  * Files in parts, like the Uploads API of OpenAI (https://platform.openai.com/docs/api-reference/uploads), so that an
  * interrupted upload can resume. Errors: those of `Uploads`, and of `receiveUpload` for a part.
  */
-export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: UploadDeps): Route[] {
+export function uploadRoutes(deps: UploadDeps): Route[] {
+  const { uploads, uploadBytesMax } = deps;
   const write = { method: 'POST', tag: 'Uploads', scope: 'files.write' } as const;
-  // Uploads leave disk space for the results of running batches.
-  const store: Pick<BlobStore, 'put' | 'remove'> = {
-    put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
-    remove: (blob) => blobs.remove(blob),
-  };
   const answer = { 200: { description: 'The upload.', schema: UploadObject } };
   return [
     {
@@ -75,21 +72,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       },
       request: { body: 'multipart', bodySchema: UploadPartForm },
       responses: { 200: { description: 'The part.', schema: UploadPartObject } },
-      handler: async (request, response) => {
-        const { workspaceId } = getCaller(request);
-        const id = String(request.params['upload_id']);
-        // No bytes are received for an upload that accepts no more parts.
-        await uploads.admitPart(workspaceId, id);
-        const limits = { fileSizeBytesMax: partBytesMax, rate: uploadRate };
-        const fields = z.record(z.string(), z.string());
-        const { file } = await receiveUpload(request, response, { store, fields, limits, part: 'data' });
-        try {
-          response.json(await uploads.addPart(workspaceId, id, file));
-        } catch (error) {
-          if (error instanceof GatewayError && !mayBeRecorded(error)) await blobs.remove(file.blob);
-          throw error;
-        }
-      },
+      handler: (request, response) => receivePart(deps, request, response),
     },
     {
       ...write,
@@ -138,4 +121,29 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Upl
       }),
     },
   ];
+}
+
+async function receivePart(
+  { uploads, blobs, uploadRate }: UploadDeps,
+  request: Request,
+  response: Response,
+): Promise<void> {
+  // Uploads leave disk space for the results of running batches.
+  const store: Pick<BlobStore, 'put' | 'remove'> = {
+    put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
+    remove: (blob) => blobs.remove(blob),
+  };
+  const { workspaceId } = getCaller(request);
+  const id = String(request.params['upload_id']);
+  // No bytes are received for an upload that accepts no more parts.
+  await uploads.admitPart(workspaceId, id);
+  const limits = { fileSizeBytesMax: partBytesMax, rate: uploadRate };
+  const fields = z.record(z.string(), z.string());
+  const { file } = await receiveUpload(request, response, { store, fields, limits, part: 'data' });
+  try {
+    response.json(await uploads.addPart(workspaceId, id, file));
+  } catch (error) {
+    if (error instanceof GatewayError && !mayBeRecorded(error)) await blobs.remove(file.blob);
+    throw error;
+  }
 }

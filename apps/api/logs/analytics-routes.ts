@@ -59,21 +59,25 @@ const graphRoutes: Readonly<
   'feedbacks/ai-models': { shows: 'feedback by model', answer: 'feedbackModels' },
 };
 
-/** GET /v1/analytics/…. Errors: invalid_request, not_found (workspace), rate_limited. */
-export function analyticsRoutes(deps: Deps): Route[] {
-  const { db, runQuery } = deps;
-
+/**
+ * Runs a query about the requested calls. Queries about all workspaces take turns as those of the key's own
+ * workspace.
+ */
+function createRunFor({ db, runQuery }: Deps) {
   /** The workspace whose calls are requested; null for all of them. Throws not_found. */
   const workspaceOf = async (request: Request, query: AnalyticsQuery): Promise<string | null> => {
     refuseForeignOrganisation(query.organisation_id);
     return await chosenWorkspaces(db, getCaller(request), query.workspace_slug ?? query.workspace_id);
   };
 
-  /**
-   * Runs a query about the requested calls. Queries about all workspaces take turns as those of the key's own
-   * workspace.
-   */
-  const runFor = async <Answer>(
+  const wantedOf = (workspaceId: string | null, query: AnalyticsQuery, kept: Kept): CallsWanted => ({
+    filters: query,
+    workspaceId,
+    range: toQueryRange(query),
+    kept,
+  });
+
+  return async <Answer>(
     request: Request,
     query: AnalyticsQuery,
     read: (tx: Kysely<Database>, wanted: CallsWanted) => Promise<Answer>,
@@ -85,13 +89,12 @@ export function analyticsRoutes(deps: Deps): Route[] {
     );
     return { workspaceId, answer };
   };
+}
 
-  const wantedOf = (workspaceId: string | null, query: AnalyticsQuery, kept: Kept): CallsWanted => ({
-    filters: query,
-    workspaceId,
-    range: toQueryRange(query),
-    kept,
-  });
+/** GET /v1/analytics/…. Errors: invalid_request, not_found (workspace), rate_limited. */
+export function analyticsRoutes(deps: Deps): Route[] {
+  const { db } = deps;
+  const runFor = createRunFor(deps);
 
   const graph = (name: GraphName, path: string): Route => ({
     ...describe(
@@ -109,12 +112,6 @@ export function analyticsRoutes(deps: Deps): Route[] {
     }),
   });
 
-  const groupPage = ({ total, hasMore, data }: GroupPage) => ({
-    object: 'list',
-    total,
-    data: data.map((group) => ({ ...group, object: 'analytics-group' })),
-    has_more: hasMore,
-  });
   const groupResponses = { 200: { description: 'A page of groups.', schema: AnalyticsAnswers.groups } };
 
   const group = (name: GroupingName): Route => ({
@@ -175,6 +172,13 @@ export function analyticsRoutes(deps: Deps): Route[] {
     metadataGroup,
   ];
 }
+
+const groupPage = ({ total, hasMore, data }: GroupPage) => ({
+  object: 'list',
+  total,
+  data: data.map((group) => ({ ...group, object: 'analytics-group' })),
+  has_more: hasMore,
+});
 
 const errors = {
   invalid_value: 'a filter is invalid, or the period is missing or too long; `param` is its name',

@@ -38,20 +38,6 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
     getContext(request).caller = caller;
     return caller;
   };
-  const describe = async (caller: Caller, sessionId: string | null): Promise<SessionObject> => {
-    const { workspace, name } = await describeCaller(db, caller);
-    const { type, id, role, organisationRole } = caller.principal;
-    return {
-      object: 'session',
-      workspace,
-      principal: { type, id, name, role, organisation_role: organisationRole ?? null },
-      key_id: caller.keyId,
-      session_id: sessionId,
-      scopes: caller.scopes === 'all' ? null : [...caller.scopes].sort(),
-      expires_at: Number.isFinite(caller.expiresAtMs) ? new Date(caller.expiresAtMs).toISOString() : null,
-      server: { version, started_at: startedAt },
-    };
-  };
   const signIn = async (request: Request): Promise<Caller> => {
     try {
       return await identify(request);
@@ -90,7 +76,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       responses: { 200: { description: 'The identity of this request.', schema: SessionObject } },
       handler: async (request, response) => {
         const caller = await identify(request);
-        response.json(await describe(caller, browserSessions.sessionOf(request)));
+        response.json(await describeSession(db, caller, browserSessions.sessionOf(request)));
       },
     },
     {
@@ -117,7 +103,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
           const userAgent = request.get('user-agent') ?? null;
           return (sessionId = await beginSession(resources, { caller, metadata, userAgent, expiresAtMs }));
         });
-        response.json(await describe(caller, sessionId));
+        response.json(await describeSession(db, caller, sessionId));
       },
     },
     {
@@ -136,4 +122,19 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       }),
     },
   ];
+}
+
+async function describeSession(db: Kysely<Database>, caller: Caller, sessionId: string | null): Promise<SessionObject> {
+  const { workspace, name } = await describeCaller(db, caller);
+  const { type, id, role, organisationRole } = caller.principal;
+  return {
+    object: 'session',
+    workspace,
+    principal: { type, id, name, role, organisation_role: organisationRole ?? null },
+    key_id: caller.keyId,
+    session_id: sessionId,
+    scopes: caller.scopes === 'all' ? null : [...caller.scopes].sort(),
+    expires_at: Number.isFinite(caller.expiresAtMs) ? new Date(caller.expiresAtMs).toISOString() : null,
+    server: { version, started_at: startedAt },
+  };
 }

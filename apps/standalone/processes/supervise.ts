@@ -71,27 +71,13 @@ export function supervise(options: SuperviseOptions): Supervised {
   const launch = (): void => {
     if (!wanted) return;
     const startedAt = performance.now();
-    const launched = spawn(process.execPath, [...(options.flags ?? []), options.program], {
-      cwd: projectFolder,
-      env: options.environment(),
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    });
+    const { launched, closed, ended } = spawnProgram(options);
     child = launched;
     hasStarted = false;
     launched.on('message', (message) => {
       if (child !== launched || message !== startedMessage) return;
       hasStarted = true;
       options.onStarted?.(launched.pid ?? 0);
-    });
-    log.attach(launched.stdout, launched.stderr);
-    const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
-    const ended = new Promise<ExitStatus>((resolve) => {
-      launched.once('exit', (code, signal) => resolve({ code, signal }));
-      launched.once('error', (error) => {
-        log.line(`${options.program} could not be run: ${error.message}`);
-        if (launched.pid === undefined) resolve({ code: null, signal: null });
-      });
     });
     exited = ended.then(async (status) => {
       if (child === launched) child = undefined;
@@ -110,12 +96,9 @@ export function supervise(options: SuperviseOptions): Supervised {
     const how = describe(status);
     if (mayGiveUp() && failures >= startsMax) {
       wanted = false;
-      const words = log.lastLines().map((line) => `  ${line}`);
-      options.onGiveUp(
-        new Error(
-          [`The ${name} could not be started: it ${how}, ${failures} times. Its last output:`, ...words].join('\n'),
-        ),
-      );
+      const output = log.lastLines().map((line) => `  ${line}`);
+      const message = `The ${name} could not be started: it ${how}, ${failures} times. Its last output:`;
+      options.onGiveUp(new Error([message, ...output].join('\n')));
       return;
     }
     const waitMs = Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(failures - 1, 20));
@@ -168,6 +151,32 @@ export function supervise(options: SuperviseOptions): Supervised {
       start();
     },
   };
+}
+
+type Spawned = {
+  launched: ChildProcess;
+  /** Resolves when all output has been read. */
+  closed: Promise<void>;
+  ended: Promise<ExitStatus>;
+};
+
+function spawnProgram({ program, flags = [], environment, log }: SuperviseOptions): Spawned {
+  const launched = spawn(process.execPath, [...flags, program], {
+    cwd: projectFolder,
+    env: environment(),
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
+  log.attach(launched.stdout, launched.stderr);
+  const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
+  const ended = new Promise<ExitStatus>((resolve) => {
+    launched.once('exit', (code, signal) => resolve({ code, signal }));
+    launched.once('error', (error) => {
+      log.line(`${program} could not be run: ${error.message}`);
+      if (launched.pid === undefined) resolve({ code: null, signal: null });
+    });
+  });
+  return { launched, closed, ended };
 }
 
 type ExitStatus = { code: number | null; signal: NodeJS.Signals | null };

@@ -222,7 +222,7 @@ async function askWithin(egress: Egress, check: WebhookCheck, phase: Phase): Pro
   }
 }
 
-/** Runs `async` guardrails, as many as there is room for. */
+/** Runs `async` guardrails within the limits for their number and memory. */
 function createBackgroundRuns(logger: Logger) {
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
