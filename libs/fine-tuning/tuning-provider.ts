@@ -12,26 +12,6 @@ import { readProviderJob, type ProviderJob } from './read-provider-job.ts';
 /** A file to upload to the provider. `open` yields exactly `sizeBytes` bytes. */
 export type FileToUpload = { filename: string; sizeBytes: number; open: () => Promise<Readable> };
 
-/**
- * The files and fine-tuning API of one target. Each method makes one call without retries, and throws GatewayError. The
- * kind of an error status distinguishes refusals (`invalid_request` and others) from errors worth a retry, see
- * `isRetryable`.
- */
-export type TuningProvider = {
-  /** Resolves with the provider's id of the file. */
-  uploadFile: (file: FileToUpload) => Promise<string>;
-  /** The id of a fine-tune file with this name uploaded after `since`, or null. Also null if the provider lists no files. */
-  findFile: (filename: string, since: Date) => Promise<string | null>;
-  createJob: (body: object, idempotencyKey: string) => Promise<ProviderJob>;
-  findJob: (isOurs: (job: ProviderJob) => boolean, since: Date) => Promise<ProviderJob | null>;
-  retrieveJob: (id: string) => Promise<ProviderJob>;
-  controlJob: (id: string, control: FineTuningControl) => Promise<void>;
-  /** Pages of raw records, newest first. */
-  pagesOf: (id: string, list: 'events' | 'checkpoints') => AsyncGenerator<unknown[]>;
-  /** The content of a result file, at most 16 MiB. */
-  readFile: (id: string) => Promise<Buffer>;
-};
-
 const pageSize = 100;
 /** A list is read up to this many pages: 100,000 records. */
 const pagesMax = 1_000;
@@ -53,50 +33,124 @@ const retryableKinds: ReadonlySet<ErrorKind> = new Set([
   'unavailable',
 ]);
 
-export function connectTuningProvider(
-  calls: Pick<Calls, 'request'>,
-  target: Target,
-  options: { signal: AbortSignal; now: () => number },
-): TuningProvider {
-  const { signal } = options;
+type TuningRequest = Omit<PlainRequest, 'signal'>;
 
-  const call = async (request: Omit<PlainRequest, 'signal'>): Promise<PlainAnswer> => {
-    const answer = await calls.request(target, { timeouts: tuningTimeouts, ...request, signal });
-    if (answer.error) throw readRefusal(answer, options.now());
+/**
+ * The files and fine-tuning API of one target. Each method makes one call without retries, and throws GatewayError. The
+ * kind of an error status distinguishes refusals (`invalid_request` and others) from errors worth a retry, see
+ * `isRetryable`.
+ */
+export class TuningProvider {
+  readonly #calls: Pick<Calls, 'request'>;
+  readonly #target: Target;
+  readonly #options: { signal: AbortSignal; now: () => number };
+
+  constructor(calls: Pick<Calls, 'request'>, target: Target, options: { signal: AbortSignal; now: () => number }) {
+    this.#calls = calls;
+    this.#target = target;
+    this.#options = options;
+  }
+
+  /** Resolves with the provider's id of the file. */
+  async uploadFile(file: FileToUpload): Promise<string> {
+    const source = await file.open();
+    try {
+      const { headers, body } = multipart(file, source);
+      // With the default timeouts instead of `tuningTimeouts`, because files are large.
+      const request = { method: 'POST' as const, path: '/files', headers, body, timeouts: {} };
+      const { id } = ((await this.#json(request)) ?? {}) as { id?: unknown };
+      if (typeof id !== 'string' || id === '') throw this.#unreadable(request, 'that is not a file');
+      return id;
+    } finally {
+      source.destroy();
+    }
+  }
+
+  /** The id of a fine-tune file with this name uploaded after `since`, or null. Also null if the provider lists no files. */
+  async findFile(filename: string, since: Date): Promise<string | null> {
+    try {
+      return await this.#findNewer('/files?purpose=fine-tune&order=desc', since, (item) => {
+        const { id, filename: found } = item as { id?: unknown; filename?: unknown };
+        return found === filename && typeof id === 'string' ? id : null;
+      });
+    } catch (error) {
+      if (error instanceof GatewayError && error.kind === 'not_found') return null;
+      throw error;
+    }
+  }
+
+  createJob(body: object, idempotencyKey: string): Promise<ProviderJob> {
+    return this.#job({
+      method: 'POST',
+      path: '/fine_tuning/jobs',
+      headers: ['content-type', 'application/json', 'idempotency-key', idempotencyKey],
+      body: Buffer.from(JSON.stringify(body)),
+    });
+  }
+
+  findJob(isOurs: (job: ProviderJob) => boolean, since: Date): Promise<ProviderJob | null> {
+    return this.#findNewer('/fine_tuning/jobs', since, (item) => {
+      const found = readProviderJob(item);
+      return found && isOurs(found) ? found : null;
+    });
+  }
+
+  retrieveJob(id: string): Promise<ProviderJob> {
+    return this.#job({ method: 'GET', path: jobPath(id) });
+  }
+
+  async controlJob(id: string, control: FineTuningControl): Promise<void> {
+    await this.#call({ method: 'POST', path: `${jobPath(id)}/${control}`, headers: ['content-length', '0'] });
+  }
+
+  /** Pages of raw records, newest first. */
+  pagesOf(id: string, list: 'events' | 'checkpoints'): AsyncGenerator<unknown[]> {
+    return this.#pages(`${jobPath(id)}/${list}`);
+  }
+
+  /** The content of a result file, at most 16 MiB. */
+  async readFile(id: string): Promise<Buffer> {
+    const path = `/files/${encodeURIComponent(id)}/content`;
+    return (await this.#call({ method: 'GET', path, bytesMax: resultBytesMax })).body;
+  }
+
+  async #call(request: TuningRequest): Promise<PlainAnswer> {
+    const { signal, now } = this.#options;
+    const answer = await this.#calls.request(this.#target, { timeouts: tuningTimeouts, ...request, signal });
+    if (answer.error) throw readRefusal(answer, now());
     return answer;
-  };
-  const json = async (request: Omit<PlainRequest, 'signal'>): Promise<unknown> => {
-    const answer = await call({ ...request, headers: [...(request.headers ?? []), 'accept', 'application/json'] });
+  }
+
+  async #json(request: TuningRequest): Promise<unknown> {
+    const headers = [...(request.headers ?? []), 'accept', 'application/json'];
+    const answer = await this.#call({ ...request, headers });
     try {
       return answer.json();
     } catch (cause) {
-      throw unreadable(request, 'that is not valid JSON', cause);
+      throw this.#unreadable(request, 'that is not valid JSON', cause);
     }
-  };
-  const job = async (request: Omit<PlainRequest, 'signal'>): Promise<ProviderJob> => {
-    const read = readProviderJob(await json(request));
-    if (!read) throw unreadable(request, 'that is not a fine-tuning job');
-    return read;
-  };
-  const unreadable = ({ method, path }: Pick<PlainRequest, 'method' | 'path'>, what: string, cause?: unknown) =>
-    new GatewayError(
-      'provider_failed',
-      'upstream_invalid_response',
-      `${target.label} answered ${method} ${path.split('?', 1)[0]} with a body ${what}.`,
-      { cause },
-    );
+  }
 
-  async function* pages(path: string): AsyncGenerator<Record<string, unknown>[]> {
+  async #job(request: TuningRequest): Promise<ProviderJob> {
+    const read = readProviderJob(await this.#json(request));
+    if (!read) throw this.#unreadable(request, 'that is not a fine-tuning job');
+    return read;
+  }
+
+  #unreadable({ method, path }: TuningRequest, what: string, cause?: unknown): GatewayError {
+    const message = `${this.#target.label} answered ${method} ${path.split('?', 1)[0]} with a body ${what}.`;
+    return new GatewayError('provider_failed', 'upstream_invalid_response', message, { cause });
+  }
+
+  async *#pages(path: string): AsyncGenerator<Record<string, unknown>[]> {
     let after = '';
     for (let page = 0; page < pagesMax; page += 1) {
-      const body = (await json({
-        method: 'GET',
+      const request = {
+        method: 'GET' as const,
         path: `${path}${path.includes('?') ? '&' : '?'}limit=${pageSize}${after}`,
-      })) as {
-        data?: unknown;
-        has_more?: unknown;
-      } | null;
-      if (!Array.isArray(body?.data)) throw unreadable({ method: 'GET', path }, 'that is not a list');
+      };
+      const body = (await this.#json(request)) as { data?: unknown; has_more?: unknown } | null;
+      if (!Array.isArray(body?.data)) throw this.#unreadable(request, 'that is not a list');
       const items = body.data.filter(
         (item): item is Record<string, unknown> => typeof item === 'object' && item !== null,
       );
@@ -108,13 +162,9 @@ export function connectTuningProvider(
   }
 
   /** Reads a list, newest first, until an item is found or the items become too old. */
-  const findNewer = async <Item>(
-    path: string,
-    since: Date,
-    pick: (item: unknown) => Item | null,
-  ): Promise<Item | null> => {
+  async #findNewer<Item>(path: string, since: Date, pick: (item: unknown) => Item | null): Promise<Item | null> {
     const oldest = Math.floor(since.getTime() / 1_000) - slackSeconds;
-    for await (const items of pages(path)) {
+    for await (const items of this.#pages(path)) {
       for (const item of items) {
         const found = pick(item);
         if (found !== null) return found;
@@ -123,57 +173,10 @@ export function connectTuningProvider(
       if (typeof last === 'number' && last < oldest) return null;
     }
     return null;
-  };
-
-  const jobPath = (id: string): string => `/fine_tuning/jobs/${encodeURIComponent(id)}`;
-  return {
-    async uploadFile(file) {
-      const source = await file.open();
-      try {
-        const { headers, body } = multipart(file, source);
-        // With the default timeouts instead of `callTimeouts`, because files are large.
-        const request = { method: 'POST' as const, path: '/files', headers, body, timeouts: {} };
-        const { id } = ((await json(request)) ?? {}) as { id?: unknown };
-        if (typeof id !== 'string' || id === '') throw unreadable(request, 'that is not a file');
-        return id;
-      } finally {
-        source.destroy();
-      }
-    },
-    async findFile(filename, since) {
-      try {
-        return await findNewer('/files?purpose=fine-tune&order=desc', since, (item) => {
-          const { id, filename: found } = item as { id?: unknown; filename?: unknown };
-          return found === filename && typeof id === 'string' ? id : null;
-        });
-      } catch (error) {
-        if (error instanceof GatewayError && error.kind === 'not_found') return null;
-        throw error;
-      }
-    },
-    createJob: (body, idempotencyKey) =>
-      job({
-        method: 'POST',
-        path: '/fine_tuning/jobs',
-        headers: ['content-type', 'application/json', 'idempotency-key', idempotencyKey],
-        body: Buffer.from(JSON.stringify(body)),
-      }),
-    findJob: (isOurs, since) =>
-      findNewer('/fine_tuning/jobs', since, (item) => {
-        const found = readProviderJob(item);
-        return found && isOurs(found) ? found : null;
-      }),
-    retrieveJob: (id) => job({ method: 'GET', path: jobPath(id) }),
-    async controlJob(id, control) {
-      await call({ method: 'POST', path: `${jobPath(id)}/${control}`, headers: ['content-length', '0'] });
-    },
-    pagesOf: (id, list) => pages(`${jobPath(id)}/${list}`),
-    async readFile(id) {
-      const path = `/files/${encodeURIComponent(id)}/content`;
-      return (await call({ method: 'GET', path, bytesMax: resultBytesMax })).body;
-    },
-  };
+  }
 }
+
+const jobPath = (id: string): string => `/fine_tuning/jobs/${encodeURIComponent(id)}`;
 
 /** Purpose first, then the file. The length is known beforehand, so a source that ends early makes the request fail. */
 function multipart(file: FileToUpload, source: Readable): { headers: string[]; body: Readable } {

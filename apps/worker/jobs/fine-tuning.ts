@@ -4,7 +4,7 @@ import type { FineTuningJobRow } from '#libs/fine-tuning/fine-tuning-job-model.t
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { followJob } from '#libs/fine-tuning/follow-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
-import { connectTuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
+import { TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Platform } from '../../platform/platform.ts';
@@ -35,7 +35,7 @@ export async function workOnFineTuning({
     eventLog,
     queue,
     logger,
-    connect: async (job, signal) => connectTuningProvider(calls, await targetOf(job), { signal, now: Date.now }),
+    connect: async (job, signal) => new TuningProvider(calls, await targetOf(job), { signal, now: Date.now }),
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
     nextWaitMs(before, changed) {
       const allowedMs = changed ? minMs : Math.min(maxMs, Math.max(minMs, before * 2));

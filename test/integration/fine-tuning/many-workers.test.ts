@@ -6,7 +6,7 @@ import { followJob } from '#libs/fine-tuning/follow-job.ts';
 import { firstPoll, firstStart } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { readProviderJob } from '#libs/fine-tuning/read-provider-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
-import { connectTuningProvider, type TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
+import { TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
@@ -42,7 +42,7 @@ function workOf({ platform }: TuningRig, connect?: TuningWork['connect']): Tunin
           null,
           false,
         );
-        return connectTuningProvider(calls, target, { signal, now: Date.now });
+        return new TuningProvider(calls, target, { signal, now: Date.now });
       }),
     releaseTarget: async () => {},
     nextWaitMs: () => ({ allowedMs: 10, waitMs: 10 }),
