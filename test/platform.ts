@@ -5,7 +5,7 @@ import path from 'node:path';
 import { composeApi, type ApiProcess } from '#apps/api/compose.ts';
 import { ApiConfig } from '#apps/api/config.ts';
 import { createSimulator, type Simulator } from '#apps/simulator/server.ts';
-import { checkStrictly } from './conformance/strict/strict-requests.ts';
+import { asProviders } from './conformance/as-providers.ts';
 import type { SimulatorOptions } from '#apps/simulator/options.ts';
 import { composeWorker } from '#apps/worker/compose.ts';
 import { WorkerConfig } from '#apps/worker/config.ts';
@@ -63,7 +63,7 @@ export async function startPlatform(
       if (!clock) throw new Error('time passes only for a platform that was started with movableClock');
       await clock.pass(ms);
     };
-    const simulator = createSimulator({ check: checkStrictly, ...options.simulator });
+    const simulator = createSimulator({ ...asProviders(options.simulator?.clock), ...options.simulator });
     const { url } = await simulator.start();
     undo.push(() => simulator.stop());
     const simulatorUrl = `${url}/v1`;

@@ -3,7 +3,7 @@ import OpenAI from 'openai';
 import { afterAll } from 'vitest';
 import type { SimulatorOptions } from '#apps/simulator/options.ts';
 import { createSimulator } from '#apps/simulator/server.ts';
-import { checkStrictly } from './conformance/strict/strict-requests.ts';
+import { asProviders } from './conformance/as-providers.ts';
 
 export type Json = Record<string, unknown>;
 
@@ -16,7 +16,7 @@ export type Json = Record<string, unknown>;
  * real ones. Its other features are covered by the product's tests that use it (test/api, test/conformance).
  */
 export async function startTestSimulator(options: Partial<SimulatorOptions> = {}) {
-  const simulator = createSimulator({ check: checkStrictly, ...options });
+  const simulator = createSimulator({ ...asProviders(options.clock), ...options });
   const { url } = await simulator.start();
   afterAll(() => simulator.stop());
   const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>

@@ -2,7 +2,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Latency } from './faults/latency.ts';
-import type { Received } from './wire/wire-format.ts';
+import type { FindWire, Received } from './wire/wire-format.ts';
 
 export type SimulatorOptions = {
   /** 0 selects any free port. */
@@ -32,6 +32,8 @@ export type SimulatorOptions = {
    * without it, the simulator reads only the members that it needs.
    */
   check?: ((route: string, received: Received) => void | Promise<void>) | undefined;
+  /** Finds the APIs of further providers. Tests of our adapters set it (test/conformance/formats). */
+  findOther?: FindWire | undefined;
   clock: Clock;
   logger: Logger | undefined;
 };

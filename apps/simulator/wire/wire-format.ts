@@ -105,6 +105,9 @@ export type WireFormat = {
   errorHeaders?(failure: Failure): string[];
 };
 
+/** Finds the format that a request is written in. */
+export type FindWire = (path: string, query: string, headers: IncomingHttpHeaders) => WireFormat | undefined;
+
 const credentialHeader = /authorization|cookie|key|token|secret|credential/;
 
 /**

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Sha256 } from '@aws-crypto/sha256-js';
 import { SignatureV4 } from '@smithy/signature-v4';
-import { readAuthorization, type Authorization } from '#apps/simulator/wire/bedrock/bedrock.ts';
+import { readAuthorization, type Authorization } from '#test/conformance/formats/bedrock/bedrock.ts';
 import { Refusal, type Received } from '#apps/simulator/wire/wire-format.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 

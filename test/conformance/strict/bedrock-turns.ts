@@ -1,5 +1,5 @@
 import { signatureOf } from '#apps/simulator/wire/anthropic/turns.ts';
-import { refuse } from '#apps/simulator/wire/bedrock/refuse.ts';
+import { refuse } from '#test/conformance/formats/bedrock/refuse.ts';
 import type { ConverseMessage, ConverseRequest } from './bedrock-schema.ts';
 
 /** The rules that a schema cannot express: turns, blank texts, tool results, thoughts. Throws Refusal (400). */

@@ -1,4 +1,4 @@
-import { refuse } from '#apps/simulator/wire/cohere/decode-chat.ts';
+import { refuse } from '#test/conformance/formats/cohere/decode-chat.ts';
 import type { Message } from './cohere-schema.ts';
 
 /** The results of a turn's tools follow it, each with one of its ids, and all of them. */

@@ -1,5 +1,5 @@
-import { callSignature } from '#apps/simulator/wire/gemini/generate-content.ts';
-import { refuse } from '#apps/simulator/wire/gemini/google-error.ts';
+import { callSignature } from '#test/conformance/formats/gemini/generate-content.ts';
+import { refuse } from '#test/conformance/formats/gemini/google-error.ts';
 import type { Content } from './gemini-schema.ts';
 
 // Google's values for calls that were not made by its models.

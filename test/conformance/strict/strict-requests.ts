@@ -1,11 +1,11 @@
 import { z } from 'zod';
 import { anthropic } from '#apps/simulator/wire/anthropic/anthropic.ts';
 import { mergeTurns, refuse as refuseMessages } from '#apps/simulator/wire/anthropic/turns.ts';
-import { refuseFlaw as refuseConverse } from '#apps/simulator/wire/bedrock/refuse.ts';
+import { refuseFlaw as refuseConverse } from '#test/conformance/formats/bedrock/refuse.ts';
 import { checkShape, type Flaw } from '#apps/simulator/wire/check-shape.ts';
-import { refuseFlaw as refuseChat } from '#apps/simulator/wire/cohere/decode-chat.ts';
-import { camelCase } from '#apps/simulator/wire/gemini/camel-case.ts';
-import { refuseFlaw as refuseGoogle } from '#apps/simulator/wire/gemini/google-error.ts';
+import { refuseFlaw as refuseChat } from '#test/conformance/formats/cohere/decode-chat.ts';
+import { camelCase } from '#test/conformance/formats/gemini/camel-case.ts';
+import { refuseFlaw as refuseGoogle } from '#test/conformance/formats/gemini/google-error.ts';
 import { Refusal, type Received } from '#apps/simulator/wire/wire-format.ts';
 import { messagesRequest, vertexMessagesRequest } from './anthropic-schema.ts';
 import { checkTurns as checkMessages } from './anthropic-turns.ts';

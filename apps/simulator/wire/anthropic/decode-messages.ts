@@ -25,6 +25,9 @@ type MessagesRequest = {
   output_config?: { format?: { schema?: unknown } | null } | null;
 };
 
+/** Members of the body, or for Vertex of the path. */
+export type Addressed = { model: string; stream?: boolean };
+
 /** A decoded request: the question for the model, and the members that only affect the format of the answer. */
 export type Asked = {
   model: string;
@@ -41,18 +44,8 @@ const tokensPerMedia = 85;
 // The tokens that the service adds to a prompt that has tools.
 const tokensForTools = 346;
 
-/** Reads a Messages request of api.anthropic.com; throws Refusal (400) with its wording. */
-export function decodeMessages(received: Received): Asked {
-  const { model, stream } = received.json as { model: string; stream?: boolean };
-  return readRequest(received, model, stream === true);
-}
-
-/** Like `decodeMessages`, for Vertex, where the model and streaming are part of the path. */
-export function decodeVertexMessages(received: Received, model: string, stream: boolean): Asked {
-  return readRequest(received, model, stream);
-}
-
-function readRequest(received: Received, model: string, stream: boolean): Asked {
+/** Reads a Messages request; throws Refusal (400) with the wording of api.anthropic.com. */
+export function decodeMessages(received: Received, { model, stream }: Addressed): Asked {
   const request = received.json as MessagesRequest;
   const turns = mergeTurns(request.messages);
   checkThinking(request);
@@ -62,7 +55,7 @@ function readRequest(received: Received, model: string, stream: boolean): Asked 
   return {
     model,
     user: request.metadata?.user_id ?? undefined,
-    stream,
+    stream: stream === true,
     omitThoughts: request.thinking?.type !== 'disabled' && request.thinking?.display === 'omitted',
     stop,
     ask: {

@@ -11,14 +11,11 @@ import { piecesOf } from '../../model/pieces.ts';
 import { splitTokens } from '../../model/tokens.ts';
 import type { Call, Received } from '../wire-format.ts';
 import { signatureOf } from './turns.ts';
-import { decodeMessages, type Asked } from './decode-messages.ts';
+import { decodeMessages, type Addressed, type Asked } from './decode-messages.ts';
 
 /** POST /v1/messages. */
-export function messagesCall(received: Received): Call {
-  return callOf(decodeMessages(received));
-}
-
-export function callOf(asked: Asked): Call {
+export function messagesCall(received: Received, addressed = received.json as Addressed): Call {
+  const asked = decodeMessages(received, addressed);
   return {
     model: asked.model,
     hash: asked.ask.hash,

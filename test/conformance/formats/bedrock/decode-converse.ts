@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import type { Tool, ToolUse } from '../../model/choose-tools.ts';
-import { asksForJson, type GenerateRequest } from '../../model/generate.ts';
-import { hashText } from '../../model/hash.ts';
-import { countTokens } from '../../model/tokens.ts';
-import { checkShape } from '../check-shape.ts';
-import type { Received } from '../wire-format.ts';
+import type { Tool, ToolUse } from '#apps/simulator/model/choose-tools.ts';
+import { asksForJson, type GenerateRequest } from '#apps/simulator/model/generate.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import { checkShape } from '#apps/simulator/wire/check-shape.ts';
+import type { Received } from '#apps/simulator/wire/wire-format.ts';
 import { refuse, refuseFlaw } from './refuse.ts';
 
 type ConverseBlock = {

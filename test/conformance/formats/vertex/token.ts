@@ -1,8 +1,8 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { hashText } from '../../model/hash.ts';
-import { Refusal, type Received, type WireFormat } from '../wire-format.ts';
-import { openai } from '../openai/openai.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { Refusal, type Received, type WireFormat } from '#apps/simulator/wire/wire-format.ts';
+import { openai } from '#apps/simulator/wire/openai/openai.ts';
 
 // Tokens only prove that this program issued them. They can be forged, which is harmless here.
 const prefix = 'ya29.simulator';

@@ -1,4 +1,4 @@
-import type { StreamForm } from '../wire-format.ts';
+import type { StreamForm } from '#apps/simulator/wire/wire-format.ts';
 import { googleError } from './google-error.ts';
 
 export const googleJson = 'application/json; charset=UTF-8';

@@ -1,13 +1,13 @@
-import { readBearerToken } from '../bearer.ts';
-import { unescapePath } from '../unescape-path.ts';
-import type { Call, Failure, Received, WireFormat } from '../wire-format.ts';
+import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
+import { unescapePath } from '#apps/simulator/wire/unescape-path.ts';
+import type { Call, Failure, Received, WireFormat } from '#apps/simulator/wire/wire-format.ts';
 import { converseCall } from './converse.ts';
 import { eventStreamForm } from './event-stream.ts';
 import { z } from 'zod';
-import { embed } from '../../model/embed.ts';
-import { hashText, hexOf } from '../../model/hash.ts';
-import { countTokens } from '../../model/tokens.ts';
-import { checkShape } from '../check-shape.ts';
+import { embed } from '#apps/simulator/model/embed.ts';
+import { hashText, hexOf } from '#apps/simulator/model/hash.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import { checkShape } from '#apps/simulator/wire/check-shape.ts';
 import { refuse, refuseFlaw } from './refuse.ts';
 
 type Operation = (received: Received, model: string) => Call;

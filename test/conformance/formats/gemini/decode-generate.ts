@@ -1,8 +1,8 @@
-import type { Tool, ToolUse } from '../../model/choose-tools.ts';
-import type { GenerateRequest } from '../../model/generate.ts';
-import { hashText } from '../../model/hash.ts';
-import { countTokens } from '../../model/tokens.ts';
-import type { Received } from '../wire-format.ts';
+import type { Tool, ToolUse } from '#apps/simulator/model/choose-tools.ts';
+import type { GenerateRequest } from '#apps/simulator/model/generate.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import type { Received } from '#apps/simulator/wire/wire-format.ts';
 import { camelCase } from './camel-case.ts';
 import { refuse } from './google-error.ts';
 

@@ -1,5 +1,5 @@
-import type { Flaw } from '../check-shape.ts';
-import { Refusal, type Failure } from '../wire-format.ts';
+import type { Flaw } from '#apps/simulator/wire/check-shape.ts';
+import { Refusal, type Failure } from '#apps/simulator/wire/wire-format.ts';
 
 /** A 400 INVALID_ARGUMENT. */
 export function refuse(message: string): never {

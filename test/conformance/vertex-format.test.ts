@@ -99,7 +99,7 @@ test('a grant that is none is refused as OAuth says', async () => {
     [{ grant_type: grant, assertion: `${good.split('.').slice(0, 2).join('.')}.AAAA` }, 'invalid_grant'],
     [{ grant_type: grant, assertion: await assertion({ lifeSeconds: 7_200 }) }, 'invalid_grant'],
     [{ grant_type: grant, assertion: await assertion({ alg: 'HS256' }) }, 'invalid_grant'],
-    [{ grant_type: grant, assertion: await assertion({ issuer: 'nobody' }) }, 'invalid_grant'],
+    [{ grant_type: grant, assertion: await assertion({ issuer: 'unknown' }) }, 'invalid_grant'],
   ];
   for (const [form, error] of refused) {
     expect(await exchange(form)).toMatchObject({ status: 400, body: { error, error_description: expect.any(String) } });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
-import { describeFaults } from '../faults/faults.ts';
+import { describeFaults } from '#apps/simulator/faults/faults.ts';
 import { startTestSimulator, type Json } from '#test/test-simulator.ts';
 
 const { post, simulator } = await startTestSimulator({ dripIntervalMs: 1 });

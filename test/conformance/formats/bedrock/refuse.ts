@@ -1,5 +1,5 @@
-import type { Flaw } from '../check-shape.ts';
-import { Refusal } from '../wire-format.ts';
+import type { Flaw } from '#apps/simulator/wire/check-shape.ts';
+import { Refusal } from '#apps/simulator/wire/wire-format.ts';
 
 /** A ValidationException. */
 export function refuse(message: string): never {

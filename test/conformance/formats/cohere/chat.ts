@@ -5,12 +5,12 @@ import {
   type Behaviour,
   type FinishReason,
   type Generation,
-} from '../../model/generate.ts';
-import { hashText, hexOf, mixHash } from '../../model/hash.ts';
-import { rateToken } from '../../model/log-probabilities.ts';
-import { piecesOf } from '../../model/pieces.ts';
-import { splitTokens } from '../../model/tokens.ts';
-import type { Call, Received } from '../wire-format.ts';
+} from '#apps/simulator/model/generate.ts';
+import { hashText, hexOf, mixHash } from '#apps/simulator/model/hash.ts';
+import { rateToken } from '#apps/simulator/model/log-probabilities.ts';
+import { piecesOf } from '#apps/simulator/model/pieces.ts';
+import { splitTokens } from '#apps/simulator/model/tokens.ts';
+import type { Call, Received } from '#apps/simulator/wire/wire-format.ts';
 import { decodeChat, type Asked } from './decode-chat.ts';
 
 /** POST /v2/chat. */

@@ -6,12 +6,12 @@ import {
   type FinishReason,
   type Generation,
   type GenerateRequest,
-} from '../../model/generate.ts';
-import { hexOf, mixHash } from '../../model/hash.ts';
-import { piecesOf } from '../../model/pieces.ts';
-import { splitTokens } from '../../model/tokens.ts';
-import { signatureOf } from '../anthropic/turns.ts';
-import type { Call, Received } from '../wire-format.ts';
+} from '#apps/simulator/model/generate.ts';
+import { hexOf, mixHash } from '#apps/simulator/model/hash.ts';
+import { piecesOf } from '#apps/simulator/model/pieces.ts';
+import { splitTokens } from '#apps/simulator/model/tokens.ts';
+import { signatureOf } from '#apps/simulator/wire/anthropic/turns.ts';
+import type { Call, Received } from '#apps/simulator/wire/wire-format.ts';
 import { decodeConverse } from './decode-converse.ts';
 import { eventFrame } from './event-stream.ts';
 

@@ -1,5 +1,5 @@
 import { EventStreamCodec } from '@smithy/eventstream-codec';
-import type { Failure, StreamForm } from '../wire-format.ts';
+import type { Failure, StreamForm } from '#apps/simulator/wire/wire-format.ts';
 
 const codec = new EventStreamCodec(
   (bytes) => (typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString()),

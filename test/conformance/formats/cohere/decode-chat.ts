@@ -1,9 +1,9 @@
-import type { Tool, ToolUse } from '../../model/choose-tools.ts';
-import type { GenerateRequest } from '../../model/generate.ts';
-import { hashText } from '../../model/hash.ts';
-import { countTokens } from '../../model/tokens.ts';
-import type { Flaw } from '../check-shape.ts';
-import { Refusal, type Received } from '../wire-format.ts';
+import type { Tool, ToolUse } from '#apps/simulator/model/choose-tools.ts';
+import type { GenerateRequest } from '#apps/simulator/model/generate.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import type { Flaw } from '#apps/simulator/wire/check-shape.ts';
+import { Refusal, type Received } from '#apps/simulator/wire/wire-format.ts';
 
 type Part = { text: string } | { document: unknown };
 type Message = { role: string; content?: string | Part[] | null; tool_calls?: unknown[] | null };

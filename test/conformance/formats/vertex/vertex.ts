@@ -1,21 +1,20 @@
 import type { Clock } from '#libs/kernel/clock.ts';
-import { anthropic } from '../anthropic/anthropic.ts';
-import { decodeVertexMessages } from '../anthropic/decode-messages.ts';
-import { callOf } from '../anthropic/messages.ts';
-import { readBearerToken } from '../bearer.ts';
+import { anthropic } from '#apps/simulator/wire/anthropic/anthropic.ts';
+import { messagesCall } from '#apps/simulator/wire/anthropic/messages.ts';
+import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
 import { generateCall } from '../gemini/generate-content.ts';
 import { googleError, refuseFlaw } from '../gemini/google-error.ts';
 import { eventForm, googleJson } from '../gemini/streams.ts';
-import { chatCall } from '../openai/chat.ts';
-import { openai } from '../openai/openai.ts';
-import { unescapePath } from '../unescape-path.ts';
-import { Refusal, type Call, type Received, type WireFormat } from '../wire-format.ts';
+import { chatCall } from '#apps/simulator/wire/openai/chat.ts';
+import { openai } from '#apps/simulator/wire/openai/openai.ts';
+import { unescapePath } from '#apps/simulator/wire/unescape-path.ts';
+import { Refusal, type Call, type Received, type WireFormat } from '#apps/simulator/wire/wire-format.ts';
 import { isTokenGood } from './token.ts';
 import { z } from 'zod';
-import { embed } from '../../model/embed.ts';
-import { hashText } from '../../model/hash.ts';
-import { countTokens } from '../../model/tokens.ts';
-import { checkShape } from '../check-shape.ts';
+import { embed } from '#apps/simulator/model/embed.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import { checkShape } from '#apps/simulator/wire/check-shape.ts';
 import { embeddingSizeDefault, embeddingSizes } from '../gemini/embed-content.ts';
 
 type Operation = (received: Received, model: string) => Call;
@@ -81,7 +80,7 @@ function claudeCall(received: Received, model: string, stream: boolean): Call {
       });
     }
     // Here, the versions of Claude models follow an @.
-    return { ...callOf(decodeVertexMessages(received, model, stream)), form: anthropic.form };
+    return { ...messagesCall(received, { model, stream }), form: anthropic.form };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     const body = anthropic.errorBody(error.failure, 'req_vrtx_simulator');

@@ -1,10 +1,16 @@
-import { generate, type Answer, type Behaviour, type FinishReason, type Generation } from '../../model/generate.ts';
-import { hashText, hexOf } from '../../model/hash.ts';
-import { rateToken } from '../../model/log-probabilities.ts';
-import { piecesOf } from '../../model/pieces.ts';
-import { countTokens, splitTokens } from '../../model/tokens.ts';
-import { createdAt, takeTurns } from '../openai/shapes.ts';
-import type { Call, Received } from '../wire-format.ts';
+import {
+  generate,
+  type Answer,
+  type Behaviour,
+  type FinishReason,
+  type Generation,
+} from '#apps/simulator/model/generate.ts';
+import { hashText, hexOf } from '#apps/simulator/model/hash.ts';
+import { rateToken } from '#apps/simulator/model/log-probabilities.ts';
+import { piecesOf } from '#apps/simulator/model/pieces.ts';
+import { countTokens, splitTokens } from '#apps/simulator/model/tokens.ts';
+import { createdAt, takeTurns } from '#apps/simulator/wire/openai/shapes.ts';
+import type { Call, Received } from '#apps/simulator/wire/wire-format.ts';
 import { decodeGenerate, type Asked, type Flavour } from './decode-generate.ts';
 import { arrayForm, googleJson, sseFrame } from './streams.ts';
 

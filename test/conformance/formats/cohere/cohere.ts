@@ -1,13 +1,20 @@
-import { hashText } from '../../model/hash.ts';
-import { readBearerToken } from '../bearer.ts';
-import { Refusal, type Call, type Failure, type Received, type Route, type WireFormat } from '../wire-format.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
+import {
+  Refusal,
+  type Call,
+  type Failure,
+  type Received,
+  type Route,
+  type WireFormat,
+} from '#apps/simulator/wire/wire-format.ts';
 import { chatCall, eventFrame, uuidOf } from './chat.ts';
-import { parseFaultName } from '../../faults/faults.ts';
-import { unescapePath } from '../unescape-path.ts';
+import { parseFaultName } from '#apps/simulator/faults/faults.ts';
+import { unescapePath } from '#apps/simulator/wire/unescape-path.ts';
 import { z } from 'zod';
-import { embed, toBase64 } from '../../model/embed.ts';
-import { countTokens } from '../../model/tokens.ts';
-import { checkShape } from '../check-shape.ts';
+import { embed, toBase64 } from '#apps/simulator/model/embed.ts';
+import { countTokens } from '#apps/simulator/model/tokens.ts';
+import { checkShape } from '#apps/simulator/wire/check-shape.ts';
 import { refuse, refuseFlaw } from './decode-chat.ts';
 
 const operations: Record<string, Route> = {

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { embed } from '../../model/embed.ts';
-import { hashText } from '../../model/hash.ts';
-import { checkShape } from '../check-shape.ts';
-import type { Call, Received } from '../wire-format.ts';
+import { embed } from '#apps/simulator/model/embed.ts';
+import { hashText } from '#apps/simulator/model/hash.ts';
+import { checkShape } from '#apps/simulator/wire/check-shape.ts';
+import type { Call, Received } from '#apps/simulator/wire/wire-format.ts';
 import { camelCase } from './camel-case.ts';
 import { refuse, refuseFlaw } from './google-error.ts';
 import { googleJson } from './streams.ts';

@@ -1,11 +1,11 @@
-import { readBearerToken } from '../bearer.ts';
-import { unescapePath } from '../unescape-path.ts';
-import { Refusal, type Call, type Received, type Route, type WireFormat } from '../wire-format.ts';
+import { readBearerToken } from '#apps/simulator/wire/bearer.ts';
+import { unescapePath } from '#apps/simulator/wire/unescape-path.ts';
+import { Refusal, type Call, type Received, type Route, type WireFormat } from '#apps/simulator/wire/wire-format.ts';
 import { batchEmbedCall, embedCall } from './embed-content.ts';
 import { generateCall } from './generate-content.ts';
 import { googleError } from './google-error.ts';
 import { eventForm } from './streams.ts';
-import { parseFaultName } from '../../faults/faults.ts';
+import { parseFaultName } from '#apps/simulator/faults/faults.ts';
 
 const operations: Record<string, (received: Received, model: string) => Call> = {
   generateContent: (received, model) => generateCall(received, model, 'gemini', false),
