@@ -109,7 +109,8 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
     : await useTheRest(rig, policyId, limit, weigh(largest), live);
 
   const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
-  const { used, assumed, unconfirmed } = counter;
+  const { used, assumed, unconfirmed, leased } = counter;
+  if (leased > 0) violations.push(`${leased} processes still hold a part of the budget`);
   const fixed = (amount: Big): string => amount.toFixed();
   if (spent.least.gt(used)) violations.push(`${fixed(spent.least)} were used, and ${fixed(used)} are counted`);
   if (used.gt(limitNow)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limitNow)}`);
