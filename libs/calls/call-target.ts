@@ -20,7 +20,6 @@ import type { Traffic } from './protect/traffic/traffic.ts';
 import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
 import { createCredentialRenewal, rotatedCredential, type Retries, type RetryPolicy, type RetryRun } from './retry.ts';
 import { toStream } from './upstream/answers/answer-to-stream.ts';
-import type { PreparedCall } from './upstream/prepare-call.ts';
 import type { Sender } from './upstream/sender.ts';
 
 export type CallTargetDeps = {
@@ -189,14 +188,22 @@ class Steps implements CallTarget {
 
   /** Steps 4, 5 and 6. */
   async send(request: ForwardRequest, target: Target, retry?: RetryRun): Promise<Outcome> {
-    const { sender } = this.#deps;
+    const { sender, traffic } = this.#deps;
     const attempts: Attempt[] = [];
     this.#openCalls += 1;
     try {
       let prepared = sender.prepare(request, target, attempts);
       const renew = createCredentialRenewal(target);
       for (;;) {
-        let outcome = await this.#attempt(prepared, { request, target, retry, attempts });
+        const acquired =
+          target.credentialId === undefined ? undefined : traffic?.acquire(request, target, retry?.obeysRetryAfter);
+        const permit = await acquired;
+        let outcome: Outcome | null = null;
+        try {
+          outcome = await sender.attempt(prepared, attempts);
+        } finally {
+          if (permit !== undefined) release(permit, outcome);
+        }
         const renewed = outcome.kind === 'failed' ? null : await renew(outcome.status);
         if (renewed !== null) {
           // The body of a pass-through call can be a stream, which has already been read.
@@ -217,21 +224,6 @@ class Steps implements CallTarget {
       return failed(error, attempts);
     } finally {
       this.#openCalls -= 1;
-    }
-  }
-
-  async #attempt(
-    prepared: PreparedCall,
-    { request, target, retry, attempts }: Omit<Made, 'call'> & { attempts: Attempt[] },
-  ): Promise<Outcome> {
-    const { sender, traffic } = this.#deps;
-    const permit =
-      target.credentialId === undefined ? undefined : await traffic?.acquire(request, target, retry?.obeysRetryAfter);
-    let outcome: Outcome | null = null;
-    try {
-      return (outcome = await sender.attempt(prepared, attempts));
-    } finally {
-      if (permit !== undefined) release(permit, outcome);
     }
   }
 

@@ -134,7 +134,7 @@ export function createTraffic(deps: Deps): Traffic {
         // Other calls may have failed or been rate-limited while this one waited for its permit.
         block = blockOf(lane, call, known, clock.now());
         if (block.ms === 0) {
-          const permit = known ? ticketOf(lane, known, call.request, { clock, lanes }) : lane.permit;
+          const permit = known ? ticketOf(lane, known, call.request, clock, lanes) : lane.permit;
           return block.isProbe ? lanes.probe(lane, permit) : permit;
         }
         queue.release();
@@ -177,12 +177,7 @@ function blockOf(lane: Lane, call: TrafficCall, known: KnownCircuit | undefined,
 }
 
 /** The permit of one call with a breaker. */
-function ticketOf(
-  lane: Lane,
-  known: KnownCircuit,
-  { breaker }: TrafficRequest,
-  { clock, lanes }: { clock: Clock; lanes: Lanes },
-): Permit {
+function ticketOf(lane: Lane, known: KnownCircuit, { breaker }: TrafficRequest, clock: Clock, lanes: Lanes): Permit {
   const { circuit } = known;
   const isProbe = circuit.start();
   let isJudged = false;
