@@ -106,6 +106,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   changes?: false | { immutable?: readonly (keyof Shape & string)[]; fields?: z.ZodRawShape };
   /** false: records are never deleted. */
   removal?: false | Removal<Data, Deps>;
+  /** How `sluice apply` handles records in files. Absent: files cannot describe them. */
+  applied?: Applied;
   portkey?: Portkey;
   history?: History<Data>;
   cached?: CachedKind<Data, Entry>;
@@ -127,6 +129,22 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
    * as stream names. A function returns the locks of one workspace.
    */
   locks?: readonly string[] | ((workspaceId: string) => readonly string[]);
+};
+
+/** How `sluice apply` handles records in files. */
+export type Applied = {
+  /**
+   * The kinds to which the records refer, which are applied before them. The value is the member in which the server
+   * returns the ID of the other record and people write its slug; null if it returns what people wrote.
+   */
+  refersTo: Readonly<Record<string, string | null>>;
+  /**
+   * The paths of members that hold secrets. References are resolved only there: other members are shown to everyone who
+   * can read the record, so a record from another author could publish files of the machine that applies it.
+   */
+  secrets?: RegExp;
+  /** The secrets are credentials, which cannot be written into the file itself. */
+  areCredentials?: boolean;
 };
 
 /** How records of a kind are deleted. */

@@ -1,7 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { readDocument } from '#libs/credentials/configs/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import {
+  guardrailLists,
+  joinSecrets,
+  redactSecrets,
+  splitSecrets,
+  webhookMember,
+} from '#libs/credentials/configs/config-secrets.ts';
 import { compileStoredConfig } from '#libs/credentials/configs/read-config.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
@@ -72,6 +78,12 @@ export const configKind = defineKind<typeof configFields, ConfigData, LiveConfig
     about: 'Where calls go and how they are handled: fallbacks, retries, caching and guardrails.',
   },
   fields: configFields,
+  applied: {
+    refersTo: { virtual_key: null, provider: null, guardrail: null },
+    secrets: new RegExp(
+      `^config(?:/targets/\\d+)*/(?:${guardrailLists.join('|')})/\\d+/(?:checks/\\d+/parameters|[^/]+)/${webhookMember}$`,
+    ),
+  },
   slugs: {},
   creation: { limit: recordsLimit },
   versions: {

@@ -16,7 +16,7 @@ import { versionId } from '#libs/records/traits/versions.ts';
 import type { ResourceRow } from '#libs/records/resource-row.ts';
 import { authorsOf } from '#libs/records/resource-view.ts';
 import { readDocument } from '#libs/credentials/configs/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/credentials/configs/config-secrets.ts';
+import { joinSecrets, redactSecrets, splitSecrets, webhookMember } from '#libs/credentials/configs/config-secrets.ts';
 import { guardrailNamesIn } from '#libs/credentials/configs/guardrail-names.ts';
 import { noSuchGuardrail } from '#libs/credentials/not-found.ts';
 
@@ -65,6 +65,7 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   names: { one: 'guardrail', many: 'guardrails', tag: 'Guardrails', about: 'Checks of requests and answers.' },
   shared: {},
   fields: guardrailFields,
+  applied: { refersTo: {}, secrets: new RegExp(`^checks/\\d+/parameters/${webhookMember}$`) },
   slugs: {},
   creation: { limit: recordsLimit },
   versions: {

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SecretMapping, secretMappings } from '#libs/contracts/secret-references.ts';
-import { portkeySettings } from '#libs/contracts/virtual-keys.ts';
+import { portkeySettings, secretNames } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
@@ -29,6 +29,9 @@ import { checkMappings, refuseOtherHosts } from '#libs/resources/secret-referenc
 
 /** Kinds whose slugs name credentials in calls. Within a workspace, no two of these slugs are equal. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;
+
+/** A pattern of the members of a record that hold a credential. */
+export const credentialMember = `(?:${['key', ...secretNames].join('|')})`;
 
 /**
  * The members of a request that define a credential: `key`, `custom_host`, and the provider's settings under our names and

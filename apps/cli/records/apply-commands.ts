@@ -10,7 +10,8 @@ import { readSession } from '../server/login-commands.ts';
 import { note, print, showsTable } from '../terminal/output.ts';
 import { printable } from '../terminal/table.ts';
 import { isObject } from './read-documents.ts';
-import { appliedKinds, isCredential, mapMembers, nameOf, readRecordFiles, writeSpec } from './record-files.ts';
+import { isCredential, mapMembers, nameOf, readRecordFiles, writeSpec } from './record-files.ts';
+import { appliedKinds } from './record-kinds.ts';
 
 type Options = ClientOptions & {
   file: string;
@@ -113,7 +114,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
     const fields = fieldsOf(document, kind.path).filter((field) => !leftOut.has(field));
     for (const { id, slug } of await client.list<{ id: string; slug?: string }>(kind.path, {}, 10_000)) {
       const at = `${kind.path}/${encodeURIComponent(slug ?? id)}`;
-      const record = await withSlugs(client, await client.json<Record<string, unknown>>('GET', at), slugs);
+      const record = await withSlugs(client, kind, await client.json<Record<string, unknown>>('GET', at), slugs);
       const settings = isObject(record['settings']) ? record['settings'] : {};
       const has = { ...settings, ...record };
       const shown = Object.fromEntries(
@@ -123,7 +124,7 @@ async function exportRecords(client: Client, folder: string): Promise<void> {
       const variableFor = (member: string): string =>
         `\${env:${`${kind.kind}_${name}_${member}`.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}}`;
       const withReferences = (value: unknown, member: string): unknown =>
-        isCredential(kind.kind, member)
+        isCredential(kind, member)
           ? variableFor(member.split('/').at(-1) ?? '')
           : mapMembers(value, member, withReferences);
       const spec = withReferences(writeSpec(shown), '') as Record<string, unknown>;

@@ -7,8 +7,8 @@ import { ApiError, CliError } from '../server/cli-error.ts';
 import { unwritableFile } from '../terminal/file-problem.ts';
 import type { Client } from '../server/http-client.ts';
 import { isObject } from './read-documents.ts';
-import { appliedKinds, hasReference, nameOf, resolveReferences, type WantedRecord } from './record-files.ts';
-import type { RecordKind } from './record-kinds.ts';
+import { hasReference, nameOf, resolveReferences, type WantedRecord } from './record-files.ts';
+import { appliedKinds, recordKinds, type RecordKind } from './record-kinds.ts';
 
 /** `before` and `after` are null for an absent value and `(secret)` for a secret one. */
 export type FieldChange = { field: string; before: unknown; after: unknown };
@@ -58,14 +58,14 @@ export async function planRecords(
   const listed = new Map<string, { id: string; name?: string }[]>();
   const slugs: Slugs = new Map();
   for (const record of wanted) {
-    const current = await findRecord(client, record, listed);
     const { kind, name, spec } = record;
+    const current = await findRecord(client, record, listed);
     if (current === null) {
       const changes = Object.entries(spec).map(([field, after]) => ({ field, before: null, after: shown(after) }));
       steps.push({ action: 'create', kind, name, changes, wanted: record, address: null });
       continue;
     }
-    const bySlug = await withSlugs(client, current, slugs);
+    const bySlug = await withSlugs(client, kind, current, slugs);
     const isAsApplied = made[nameOf(record)]?.sha256 === specHash(spec);
     const changes = Object.entries(spec).flatMap(([field, after]): FieldChange[] => {
       if (hasReference(after)) return options.sendSecrets ? [{ field, before: secret, after: secret }] : [];
@@ -120,7 +120,7 @@ export async function applyStep(client: Client, step: Step, state: State, folder
       const fields = new Set(step.changes.map(({ field }) => field));
       const changed = Object.fromEntries(Object.entries(wanted.spec).filter(([field]) => fields.has(field)));
       await client.json('PUT', at(address ?? ''), { json: await resolved(changed) });
-      if (hasVersionsOnRequest(kind)) await publishNewest(client, at(address ?? ''));
+      if (kind.isPublishedOnRequest) await publishNewest(client, at(address ?? ''));
     }
     made[key] = { address: address ?? '', sha256: specHash(wanted.spec) };
   }
@@ -132,9 +132,6 @@ export async function applyStep(client: Client, step: Step, state: State, folder
     );
   });
 }
-
-/** A change to these kinds creates a version, which is used only after it is published. */
-const hasVersionsOnRequest = ({ kind }: RecordKind): boolean => kind === 'prompt' || kind === 'prompt_partial';
 
 async function publishNewest(client: Client, at: string): Promise<void> {
   type Version = Record<string, unknown>;
@@ -170,24 +167,20 @@ async function get(client: Client, at: string): Promise<Record<string, unknown> 
   }
 }
 
-/** Members that name another record: the server returns its ID, but people write its slug. */
-const references: Readonly<Record<string, string>> = {
-  collection_id: '/v1/collections',
-  parent_collection_id: '/v1/collections',
-  integration_id: '/v1/integrations',
-};
 export type Slugs = Map<string, string>;
 
-/** Replaces the IDs of other records with their slugs. `slugs` caches them. */
+/** Replaces the IDs of other records, which the server returns, with the slugs that people write. `slugs` caches them. */
 export async function withSlugs(
   client: Client,
+  { applied }: RecordKind,
   record: Record<string, unknown>,
   slugs: Slugs,
 ): Promise<Record<string, unknown>> {
   const named = { ...record };
-  for (const [member, at] of Object.entries(references)) {
-    const id = record[member];
-    if (typeof id !== 'string') continue;
+  for (const [kind, member] of Object.entries(applied?.refersTo ?? {})) {
+    const id = member === null ? null : record[member];
+    if (member === null || typeof id !== 'string') continue;
+    const at = recordKinds.find((each) => each.kind === kind)?.path;
     const found = slugs.get(id) ?? (await get(client, `${at}/${encodeURIComponent(id)}`))?.['slug'];
     const slug = typeof found === 'string' ? found : id;
     slugs.set(id, slug);

@@ -6,7 +6,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { authForms } from '#libs/contracts/secret-references.ts';
 import { secretNames } from '#libs/contracts/virtual-keys.ts';
-import { appliedKinds, hasReference, isCredential, readSpec, resolveReferences, writeSpec } from './record-files.ts';
+import { hasReference, readSpec, resolveReferences, writeSpec } from './record-files.ts';
+import { appliedKinds, type RecordKind } from './record-kinds.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -52,7 +53,8 @@ const { json } = fc.letrec((tie) => ({
   ),
 }));
 const specs = fc.dictionary(fc.constantFrom('string', 'key', 'config', 'parameters', 'checks', 'tags', 'name'), json);
-const openKinds = appliedKinds.map(({ kind }) => kind).filter((kind) => !isCredential(kind, 'key'));
+const openKinds = appliedKinds.filter(({ applied }) => applied?.areCredentials !== true);
+const kindNamed = (name: string): RecordKind => appliedKinds.find(({ kind }) => kind === name) as RecordKind;
 
 test('whatever a record contains, its exported file gives it back and refers to no variable or file', () => {
   fc.assert(
@@ -65,14 +67,14 @@ test('whatever a record contains, its exported file gives it back and refers to 
 });
 
 test.each(
-  openKinds.flatMap((kind) =>
+  openKinds.flatMap(({ kind }) =>
     ['description', 'string', 'tags/key', 'parameters/key', 'config/x/headers'].map((at) => ({ kind, at })),
   ),
 )('a file of a $kind cannot refer to a secret in $at, which others can read', ({ kind, at }) => {
   const spec = at
     .split('/')
     .reduceRight<unknown>((value, name) => ({ [name]: value }), '${file:/home/admin/.ssh/id_rsa}');
-  expect(() => readSpec(kind, spec as Record<string, unknown>)).toThrow('is not a secret');
+  expect(() => readSpec(kindNamed(kind), spec as Record<string, unknown>)).toThrow('is not a secret');
 });
 
 test.each([
@@ -88,22 +90,26 @@ test.each([
   for (const place of places) {
     const specWith = (text: string) =>
       place.split('/').reduceRight<unknown>((value, name) => ({ [name]: value }), text) as Record<string, unknown>;
-    expect(() => readSpec(kind, specWith('sk-plain'))).toThrow('must be a reference');
-    expect(hasReference(readSpec(kind, specWith('${env:HOME}')))).toBe(true);
+    expect(() => readSpec(kindNamed(kind), specWith('sk-plain'))).toThrow('must be a reference');
+    expect(hasReference(readSpec(kindNamed(kind), specWith('${env:HOME}')))).toBe(true);
   }
 });
 
 test('webhooks of guardrails and configs can refer to secrets', () => {
   const parameters = { webhookURL: '${env:HOOK}', headers: { authorization: '${env:HOOK_KEY}', 'x-plain': 'a' } };
-  expect(hasReference(readSpec('guardrail', { checks: [{ id: 'default.webhook', parameters }] }))).toBe(true);
+  expect(hasReference(readSpec(kindNamed('guardrail'), { checks: [{ id: 'default.webhook', parameters }] }))).toBe(
+    true,
+  );
   const input_guardrails = [{ 'default.webhook': parameters, deny: true }];
-  expect(hasReference(readSpec('config', { config: { targets: [{ input_guardrails }] } }))).toBe(true);
-  expect(() => readSpec('config', { config: { override_params: { input_guardrails } } })).toThrow('is not a secret');
+  expect(hasReference(readSpec(kindNamed('config'), { config: { targets: [{ input_guardrails }] } }))).toBe(true);
+  expect(() => readSpec(kindNamed('config'), { config: { override_params: { input_guardrails } } })).toThrow(
+    'is not a secret',
+  );
 });
 
 test('a file is read only if it is in an allowed folder, also through a link, and only if it is small', async () => {
   const read = async (name: string, folders: string[]) => {
-    const spec = readSpec('virtual_key', { key: `\${file:${path.join(folder, name)}}` });
+    const spec = readSpec(kindNamed('virtual_key'), { key: `\${file:${path.join(folder, name)}}` });
     return await resolveReferences(spec, folders).catch((error: Error) => error.message);
   };
   const allowed = [path.join(folder, 'allowed')];

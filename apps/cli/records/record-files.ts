@@ -1,11 +1,10 @@
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { settingFields } from '#libs/providers/setting-fields.ts';
 import { CliError } from '../server/cli-error.ts';
 import { variableOf } from '../server/config.ts';
 import { unreadableFile } from '../terminal/file-problem.ts';
 import { isObject, readDocuments } from './read-documents.ts';
-import { recordKinds, type RecordKind } from './record-kinds.ts';
+import { appliedKinds, type RecordKind } from './record-kinds.ts';
 
 /** A record as a file describes it. `name` is its slug, or its name if the kind has no slugs. */
 export type WantedRecord = {
@@ -15,50 +14,20 @@ export type WantedRecord = {
   file: string;
 };
 
-/** The kinds that files can describe, each after the kinds to which its records refer. */
-export const appliedKinds: readonly RecordKind[] = [
-  'secret_reference',
-  'integration',
-  'provider',
-  'virtual_key',
-  'guardrail',
-  'config',
-  'collection',
-  'label',
-  'prompt_partial',
-  'prompt',
-  'usage_limit_policy',
-  'rate_limit_policy',
-].flatMap((wanted) => recordKinds.filter(({ kind }) => kind === wanted));
-
 const filesMax = 2_000;
 const secretBytesMax = 65_536;
 
 /** A reference to a secret on the machine that applies the file. */
 const reference = /^\$\{(env|file):([^}]+)\}$/;
 
-const secretSettings = Object.entries(settingFields).flatMap(([name, form]) => ('secret' in form ? [name] : []));
-const credential = `(?:key|${secretSettings.join('|')})`;
-const webhook = '(?:webhookURL|headers|headers/[^/]+)';
-const guardrailLists = '(?:input_guardrails|output_guardrails|before_request_hooks|after_request_hooks)';
+/** The paths of members that hold secrets, by kind (`Applied` in libs/records/define-resource.ts). */
+const secretPaths = new Map(
+  appliedKinds.flatMap(({ kind, applied }) => (applied?.secrets ? [[kind, new RegExp(applied.secrets)] as const] : [])),
+);
 
-/**
- * The paths of members that hold secrets, by kind. References are resolved only there: other members are shown to everyone
- * who can read the record, so a record from another author could publish files of the machine that applies it.
- */
-const secretPaths: Readonly<Record<string, RegExp>> = {
-  virtual_key: new RegExp(`^${credential}$`),
-  integration: new RegExp(`^(?:key|configurations/${credential})$`),
-  secret_reference: /^auth_config\/\w*(?:token|secret|secret_id|access_key)$/,
-  guardrail: new RegExp(`^checks/\\d+/parameters/${webhook}$`),
-  config: new RegExp(`^config(?:/targets/\\d+)*/${guardrailLists}/\\d+/(?:checks/\\d+/parameters|[^/]+)/${webhook}$`),
-};
-/** Kinds whose secrets cannot be written into the file itself. */
-const credentialKinds: ReadonlySet<string> = new Set(['virtual_key', 'integration', 'secret_reference']);
-
-/** Whether the member at a path of a record is a credential. */
-export const isCredential = (kind: string, path: string): boolean =>
-  credentialKinds.has(kind) && secretPaths[kind]?.test(path) === true;
+/** Whether the member at a path of a record is a secret that cannot be written into its file. */
+export const isCredential = ({ kind, applied }: RecordKind, path: string): boolean =>
+  applied?.areCredentials === true && secretPaths.get(kind)?.test(path) === true;
 
 /** A secret that is read when its record is applied. */
 class SecretSource {
@@ -119,7 +88,7 @@ function toRecord(document: unknown, file: string): WantedRecord {
   if (typeof given !== 'string' || given === '') throw wrong(`a ${kind.kind} needs a ${label}.`);
   if (!isObject(spec)) throw wrong('spec must be an object.');
   const full = kind.address === 'slug' && typeof name === 'string' ? { name, ...spec } : spec;
-  return { kind, name: given, spec: readSpec(kind.kind, full, wrong), file };
+  return { kind, name: given, spec: readSpec(kind, full, wrong), file };
 }
 
 /**
@@ -128,12 +97,12 @@ function toRecord(document: unknown, file: string): WantedRecord {
  * @testOnly
  */
 export function readSpec(
-  kind: string,
+  kind: RecordKind,
   spec: Record<string, unknown>,
   wrong: (text: string) => CliError = (text) => new CliError(text),
 ): Record<string, unknown> {
   const read = (value: unknown, at: string): unknown => {
-    const isSecret = secretPaths[kind]?.test(at) === true;
+    const isSecret = secretPaths.get(kind.kind)?.test(at) === true;
     const [, from, name = ''] = (typeof value === 'string' && reference.exec(value)) || [];
     if (isSecret && from !== undefined) return new SecretSource(from as SecretSource['from'], name);
     if (from !== undefined) {

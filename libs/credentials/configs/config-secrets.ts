@@ -12,7 +12,9 @@ type Found = { path: Path; value: unknown; shown: unknown; isCredential: boolean
 const redacted = '[redacted]';
 
 const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
-const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
+export const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
+/** A pattern of the members of a webhook's parameters that hold secrets. */
+export const webhookMember = '(?:webhookURL|headers|headers/[^/]+)';
 // The lists of parameters of configs and prompts.
 const paramLists = ['default_params', 'override_params', 'parameters', 'tools'];
 /**

@@ -26,6 +26,7 @@ import {
   checkChangedCredential,
   checkNewCredential,
   credentialKinds,
+  credentialMember,
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
 import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
@@ -68,6 +69,11 @@ export const integrationKind = defineKind<typeof integrationFields, IntegrationD
   shared: { isDefault: true, with: isSharedWith },
   locks: [sharingLock],
   fields: integrationFields,
+  applied: {
+    refersTo: { secret_reference: null },
+    secrets: new RegExp(`^(?:key|configurations/${credentialMember})$`),
+    areCredentials: true,
+  },
   changes: { immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'] },
   slugs: { areGlobal: true },
   creation: {

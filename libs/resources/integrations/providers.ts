@@ -80,6 +80,7 @@ export const providerKind = defineKind<typeof providerFields, ProviderData, Live
     about: 'The integrations that a workspace uses, with their budgets and rates.',
   },
   fields: providerFields,
+  applied: { refersTo: { integration: 'integration_id' } },
   changes: { immutable: ['integration_id'], fields: providerUpdateFields },
   slugs: { kinds: credentialKinds },
   creation: { limit: recordsLimit },

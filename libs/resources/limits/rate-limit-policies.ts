@@ -33,6 +33,7 @@ export const rateLimitPolicyKind = defineKind<typeof rateLimitPolicyFields, Rate
   path: '/v1/policies/rate-limits',
   names: { one: 'rate-limit policy', many: 'rate-limit policies', tag: 'Policies' },
   fields: rateLimitPolicyFields,
+  applied: { refersTo: { virtual_key: null, provider: null, config: null, prompt: null } },
   changes: { immutable: ['conditions', 'group_by', 'type', 'organisation_id'] },
   removal: { verb: 'archived', archives: true },
   filters: {

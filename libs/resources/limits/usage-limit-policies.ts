@@ -66,6 +66,7 @@ export const usageLimitPolicyKind = defineKind<typeof usageLimitPolicyFields, Us
     about: 'Budgets and rates for calls with common properties.',
   },
   fields: usageLimitPolicyFields,
+  applied: { refersTo: { virtual_key: null, provider: null, config: null, prompt: null } },
   changes: {
     immutable: ['conditions', 'group_by', 'type', 'organisation_id'],
     fields: { reset_usage_for_value: text({ min: 1, max: 4_000 }).optional() },

@@ -48,6 +48,7 @@ export const collectionKind = defineKind<typeof collectionFields, CollectionData
   path: '/v1/collections',
   names: { one: 'collection', many: 'collections', tag: 'Collections', about: 'Folders of prompts and partials.' },
   fields: collectionFields,
+  applied: { refersTo: { collection: 'parent_collection_id' } },
   changes: { immutable: ['parent_collection_id'] },
   slugs: {},
   creation: { limit: promptsLimit },

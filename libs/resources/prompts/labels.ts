@@ -38,6 +38,7 @@ export const labelKind = defineKind<typeof labelFields, LabelData, LiveLabel>({
   names: { one: 'label', many: 'labels', tag: 'Labels', about: 'Names for versions of prompts.' },
   shared: {},
   fields: labelFields,
+  applied: { refersTo: {} },
   creation: { limit: promptsLimit },
   filters: { search: { schema: z.string().max(200), field: 'name', match: 'contains' } },
   locks: (workspaceId) => [`label_names:${workspaceId}`],

@@ -58,6 +58,7 @@ export const partialKind = defineKind<typeof partialFields, PartialData, LivePar
   path: '/v1/prompts/partials',
   names: { one: 'partial', many: 'partials', tag: 'Prompts', object: 'partial' },
   fields: partialFields,
+  applied: { refersTo: { collection: 'collection_id' } },
   changes: { fields: partialUpdateFields },
   slugs: {},
   creation: { limit: promptsLimit },

@@ -123,6 +123,9 @@ export const promptKind = defineKind<typeof promptFields, PromptData, LivePrompt
     about: 'Templates in numbered versions, their partials, and calls that use them.',
   },
   fields: promptFields,
+  applied: {
+    refersTo: { collection: 'collection_id', label: null, prompt_partial: null, virtual_key: null, config: null },
+  },
   changes: { fields: promptUpdateFields },
   slugs: { reserved: ['partials'] },
   creation: { limit: promptsLimit },

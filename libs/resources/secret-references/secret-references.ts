@@ -25,6 +25,10 @@ import { isReferenceFor, type SecretReferenceData } from './secret-reference-dat
 type Input = Partial<z.output<z.ZodObject<typeof secretReferenceFields>>>;
 type Context = CheckContext<SecretReferenceData>;
 
+const secretNames = Object.values(authForms).flatMap((known) =>
+  Object.values(known?.forms ?? {}).flatMap(({ secrets }) => secrets),
+);
+const secretMembers = new RegExp(`^auth_config/(?:${secretNames.join('|')})$`);
 /** Shown in answers instead of the secrets of `auth_config`. */
 const mask = '********';
 
@@ -71,6 +75,7 @@ export const secretReferenceKind = defineKind<typeof secretReferenceFields, Secr
   },
   shared: { isDefault: true, with: isReferenceFor },
   fields: secretReferenceFields,
+  applied: { refersTo: {}, secrets: secretMembers, areCredentials: true },
   changes: { immutable: ['manager_type'] },
   slugs: { areGlobal: true },
   // Locked while the number of references is checked.

@@ -16,6 +16,7 @@ import {
   checkChangedCredential,
   checkNewCredential,
   credentialKinds,
+  credentialMember,
   shownSettings,
 } from '#libs/resources/stored-credential.ts';
 import { exampleProvider, mappingErrors } from '#libs/resources/kind-texts.ts';
@@ -64,6 +65,11 @@ export const virtualKeyKind = defineKind<typeof virtualKeyFields, VirtualKeyData
   path: '/v1/virtual-keys',
   names: { one: 'virtual key', many: 'virtual keys', tag: 'Virtual keys', about: 'Stored credentials of providers.' },
   fields: virtualKeyFields,
+  applied: {
+    refersTo: { secret_reference: null },
+    secrets: new RegExp(`^${credentialMember}$`),
+    areCredentials: true,
+  },
   changes: { immutable: ['provider'], fields: virtualKeyUpdateFields },
   slugs: { kinds: credentialKinds },
   creation: { limit: recordsLimit },
