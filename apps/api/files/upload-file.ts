@@ -38,11 +38,6 @@ export type UploadFileDeps = {
  * bytes are then left to the sweeper, which removes them if no file refers to them.
  */
 export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUpload }: UploadFileDeps): Route {
-  // Uploads leave disk space for the results of running batches.
-  const store: Pick<BlobStore, 'put' | 'remove'> = {
-    put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
-    remove: (blob) => blobs.remove(blob),
-  };
   return {
     method: 'POST',
     path: '/v1/files',
@@ -68,8 +63,8 @@ export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUplo
       const identity = getCallIdentity(request);
       const limits = { fileSizeBytesMax: uploadBytesMax, rate: uploadRate };
       await admitUpload(identity.workspaceId);
-      const upload = await receiveUpload(request, response, { store, fields: UploadForm, limits });
-      try {
+      const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
+      await removeUnlessRecorded(blobs, upload.file.blob, async () => {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
         if (purpose === 'batch') refuseForeignExtension(upload.file.filename, 'file');
         const { file, replayed } = await files.upload(identity, toEventMetadata(request), {
@@ -80,10 +75,7 @@ export function uploadFile({ files, blobs, uploadBytesMax, uploadRate, admitUplo
         });
         if (replayed) response.setHeader('idempotent-replayed', 'true');
         response.json(file);
-      } catch (error) {
-        if (error instanceof GatewayError && !mayBeRecorded(error)) await blobs.remove(upload.file.blob);
-        throw error;
-      }
+      });
     },
   };
 }
@@ -98,6 +90,20 @@ export function refuseForeignExtension(filename: string, param: string): void {
   throw new GatewayError('invalid_request', null, message, { param });
 }
 
-/** Its COMMIT, or that of a concurrent repeat, can still succeed. The sweeper removes a blob that no file refers to. */
-export const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
-  kind === 'unavailable' || code === 'request_in_progress';
+/**
+ * Removes the blob if `record` rejects the call. It remains after an error that leaves open whether the COMMIT, or that of
+ * a concurrent repeat, succeeds. The sweeper removes a blob that no file refers to.
+ */
+export async function removeUnlessRecorded(
+  blobs: Pick<BlobStore, 'remove'>,
+  blob: string,
+  record: () => Promise<void>,
+): Promise<void> {
+  try {
+    await record();
+  } catch (error) {
+    const isOpen = !(error instanceof GatewayError) || error.kind === 'unavailable';
+    if (!isOpen && error.code !== 'request_in_progress') await blobs.remove(blob);
+    throw error;
+  }
+}

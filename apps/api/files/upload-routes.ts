@@ -13,11 +13,10 @@ import { receiveUpload } from '#libs/http/bodies/multipart-upload.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import type { Uploads } from '#libs/files/uploads.ts';
 import { storageErrors } from '../document-texts.ts';
-import { mayBeRecorded, refuseForeignExtension } from './upload-file.ts';
+import { refuseForeignExtension, removeUnlessRecorded } from './upload-file.ts';
 
 export type UploadDeps = { uploads: Uploads; blobs: BlobStore; uploadBytesMax: number; uploadRate: UploadRate };
 
@@ -128,22 +127,14 @@ async function receivePart(
   request: Request,
   response: Response,
 ): Promise<void> {
-  // Uploads leave disk space for the results of running batches.
-  const store: Pick<BlobStore, 'put' | 'remove'> = {
-    put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
-    remove: (blob) => blobs.remove(blob),
-  };
   const { workspaceId } = getCaller(request);
   const id = String(request.params['upload_id']);
   // No bytes are received for an upload that accepts no more parts.
   await uploads.admitPart(workspaceId, id);
   const limits = { fileSizeBytesMax: partBytesMax, rate: uploadRate };
   const fields = z.record(z.string(), z.string());
-  const { file } = await receiveUpload(request, response, { store, fields, limits, part: 'data' });
-  try {
+  const { file } = await receiveUpload(request, response, { store: blobs, fields, limits, part: 'data' });
+  await removeUnlessRecorded(blobs, file.blob, async () => {
     response.json(await uploads.addPart(workspaceId, id, file));
-  } catch (error) {
-    if (error instanceof GatewayError && !mayBeRecorded(error)) await blobs.remove(file.blob);
-    throw error;
-  }
+  });
 }

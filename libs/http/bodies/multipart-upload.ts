@@ -139,7 +139,8 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       // Browsers and SDKs percent-encode only the quotation mark in a name (WHATWG HTML, multipart/form-data), so only
       // that is decoded.
       filename = name.replaceAll('%22', '"');
-      storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
+      // Leaves disk space for the results of running batches.
+      storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax, leavesReserve: true });
       storing.catch(fail);
     }),
   );
