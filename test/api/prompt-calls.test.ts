@@ -379,3 +379,10 @@ test('a prompt of a config that is not there, or is a text, is refused without a
     sent: [],
   });
 });
+
+test("a caller's trace is continued to the provider of a prompt", async () => {
+  const slug = await makePrompt('Traced', { virtual_key: 'scripted' });
+  const traceId = '0af7651916cd43dd8448eb211c80319c';
+  await complete(slug, { variables: { name: 'Ada' } }, { traceparent: `00-${traceId}-b7ad6b7169203331-01` });
+  expect(upstream.requests[0]?.headers['traceparent']).toMatch(new RegExp(`^00-${traceId}-[0-9a-f]{16}-01$`));
+});

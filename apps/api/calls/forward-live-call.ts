@@ -23,7 +23,7 @@ export type LiveDeps = AnswerDeps & {
 };
 
 /** The members of a body that determine how it is forwarded. All others pass untouched. */
-type LiveBody = {
+export type LiveBody = {
   model: string;
   stream?: boolean | null | undefined;
   stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
@@ -80,7 +80,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       // Without a config, the value of a large body is parsed when an adapter needs it. Most adapters send the bytes.
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
-      const sent = toForward(operation, request, body, controller.signal, parsed);
+      const sent = toForward(operation, request, body, json.bytes, controller.signal, parsed);
       sent.traceparent = makeCallTraceparent(deps, request);
       const call = createLiveCall(request, found, { credentials, pathname: route.path, sent, isRouted });
       const outcome = await deps.calls.run(call, course);
@@ -89,16 +89,17 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
   };
 }
 
-function toForward(
+export function toForward(
   operation: LiveOperation['operation'],
   request: Request,
   body: LiveBody,
+  bytes: Buffer,
   signal: AbortSignal,
   parsed: unknown,
 ): ForwardRequest {
   return {
     operation,
-    body: getJsonBody(request).bytes,
+    body: bytes,
     parsed: parsed as Record<string, unknown> | undefined,
     model: body.model,
     stream: body.stream === true,

@@ -25,8 +25,8 @@ import { z } from 'zod';
 import { callErrors } from '../document-texts.ts';
 import { createLiveCall, liveCourse } from './live-call.ts';
 import { answerCall } from './answer-call.ts';
-import { liveHeaders, type LiveDeps } from './forward-live-call.ts';
-import { refuseWhenUnlogged } from './record-call.ts';
+import { liveHeaders, toForward, type LiveBody, type LiveDeps } from './forward-live-call.ts';
+import { makeCallTraceparent, refuseWhenUnlogged } from './record-call.ts';
 
 const endpoints = {
   chat: { path: '/v1/chat/completions', scope: 'chat.write' },
@@ -116,21 +116,10 @@ export function completePrompt(deps: PromptDeps): Route {
       checkCacheFlags(request.headers);
       const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
       const controller = abortWhenClientLeaves(response);
-      const memory = getContext(request).memory ?? undefined;
-      const body = Buffer.from(JSON.stringify(parsed));
-      memory?.charge(body.length);
-      const options = parsed['stream_options'] as { include_usage?: boolean } | null | undefined;
-      const sent = {
-        operation,
-        body,
-        parsed,
-        model: parsed['model'] as string,
-        stream: parsed['stream'] === true,
-        includeUsage: options?.include_usage === true,
-        headers: request.headers as Record<string, string>,
-        signal: controller.signal,
-        memory,
-      };
+      const bytes = Buffer.from(JSON.stringify(parsed));
+      getContext(request).memory?.charge(bytes.length);
+      const sent = toForward(operation, request, parsed as LiveBody, bytes, controller.signal, parsed);
+      sent.traceparent = makeCallTraceparent(deps, request);
       const isRouted = found !== withoutConfig;
       const call = createLiveCall(request, found, {
         credentials,
