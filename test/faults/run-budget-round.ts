@@ -110,7 +110,8 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
 
   const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
   const { used, assumed, unconfirmed, leased } = counter;
-  if (leased > 0) violations.push(`${leased} processes still hold a part of the budget`);
+  // Without a raise, the last calls were refused just now, and what is left was leased for them.
+  if (isRaised && leased > 0) violations.push(`${leased} processes still hold a part of the budget`);
   const fixed = (amount: Big): string => amount.toFixed();
   if (spent.least.gt(used)) violations.push(`${fixed(spent.least)} were used, and ${fixed(used)} are counted`);
   if (used.gt(limitNow)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limitNow)}`);
