@@ -174,16 +174,26 @@ describe('a flood', () => {
     expect(Math.max(...spent)).toBeLessThan(1.5);
   });
 
-  test('of headers is read in small pieces from its first byte until the head is complete', async () => {
+  test('whose socket is closed is not read any further', () => {
+    const socket = new Readable({ read: () => {} });
+    socket.on('error', () => {});
+    socket.push(Buffer.alloc(pieceBytes));
+    paces.pace(socket as Socket).startCall('ws');
+    expect(socket.read()).toHaveLength(4_096);
+    socket.destroy(new Error('too many headers'));
+    expect(socket.read()).toBe(null);
+  });
+
+  test('of headers is read in small pieces until the head is complete, and in the smallest when it is too long', async () => {
     const sizes: number[] = [];
     const onPiece = (pace: ReadPace, bytes: number): void => {
       sizes.push(bytes);
-      if (sizes.length === 3) pace.headRead();
+      if (sizes.length === 6) pace.headRead();
     };
     startReading('ws', 1e-6, { isHead: true, onPiece });
     await someTurns(1);
-    expect(sizes.slice(0, 3)).toEqual([4_096, 256, 256]);
-    expect(sizes[3]).toBeGreaterThanOrEqual(4_096);
+    expect(sizes.slice(0, 6)).toEqual([4_096, 4_096, 4_096, 4_096, 256, 256]);
+    expect(sizes[6]).toBeGreaterThanOrEqual(4_096);
   });
 
   test('delays nobody else: not the ordinary answers of its workspace, and not the next call on its socket', async () => {

@@ -12,12 +12,14 @@ const turnMsMax = 2;
  * KiB.
  */
 const sliceBytes = 4_096;
-/** The same for the beginning of an answer, which contains the whole head of an ordinary one. */
+/** The maximum size of a head. */
+export const headBytesMax = 16_384;
+/** How much of a head is read in one step. One step contains the whole head of an ordinary answer. */
 const headSliceBytes = 4_096;
 /**
- * The same for a head that is longer. When there are too many headers, undici makes an error, with its stack, for each
- * further header in the same piece, which takes some 50 µs. With the shortest headers, a piece of 4 KiB would take 60
- * ms; this one takes four.
+ * The same for a head that can be too long. When there are too many headers, undici makes an error, with its stack, for
+ * each further header in the same piece, which takes some 50 µs. With the shortest headers, a piece of 4 KiB would take
+ * 60 ms; this one takes four. Before that, larger pieces are better: undici copies a long header once per piece.
  */
 const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
@@ -83,7 +85,7 @@ export class ReadPace {
   #answerBytes = 0;
   #turnMs = 0;
   #isHeadRead = false;
-  #isHeadLong = false;
+  #headBytes = 0;
   /** The cost of the current piece so far. */
   #freeMs = readMs;
   /** An answer ended within a piece, and not because its socket closed. */
@@ -106,7 +108,7 @@ export class ReadPace {
     this.#turnMs = 0;
     this.#answerBytes = 0;
     this.#isHeadRead = false;
-    this.#isHeadLong = false;
+    this.#headBytes = 0;
     if (!this.#isHeld) return;
     clearTimeout(this.#timer);
     this.#release();
@@ -137,7 +139,8 @@ export class ReadPace {
   }
 
   #read(size: number | undefined): Buffer | null {
-    if (this.#isHeld) return null;
+    // undici reads on when it has closed the socket, and parses all that has arrived.
+    if (this.#isHeld || this.#socket.destroyed) return null;
     const at = this.#paces.now();
     if (this.#since !== 0) this.#settle(at);
     if (this.#isHeld) return null;
@@ -154,15 +157,15 @@ export class ReadPace {
     if (piece !== null) {
       this.#since = at;
       // Only the beginning of an answer gets free time for arriving in small pieces.
-      const isLater = this.#isHeadRead ? isCut : this.#isHeadLong;
+      const isLater = this.#isHeadRead ? isCut : this.#headBytes > 0;
       this.#freeMs = isLater ? 0 : readMs;
-      this.#isHeadLong = true;
+      if (!this.#isHeadRead) this.#headBytes += piece.length;
     }
     return piece;
   }
 
   #pieceBytesMax(isInExcess: boolean): number {
-    if (!this.#isHeadRead) return this.#isHeadLong ? longHeadSliceBytes : headSliceBytes;
+    if (!this.#isHeadRead) return this.#headBytes + headSliceBytes > headBytesMax ? longHeadSliceBytes : headSliceBytes;
     return isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
   }
 

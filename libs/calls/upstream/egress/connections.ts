@@ -3,7 +3,7 @@ import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createFairPool, type FairPool } from '#libs/kernel/fair-pool.ts';
 import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
-import { ReadPaces, type ReadPace } from '../answers/read-pace.ts';
+import { headBytesMax, ReadPaces, type ReadPace } from '../answers/read-pace.ts';
 
 type Options = {
   /** Makes the function that opens the sockets of one origin. It is given the workspace. */
@@ -40,7 +40,6 @@ type Connection = {
 };
 
 const noController = null as unknown as Dispatcher.DispatchController;
-const maxHeaderBytes = 16_384;
 
 /**
  * The sockets to all providers. Each socket has one call at a time (HTTP/1.1 without pipelining) and there is no
@@ -167,7 +166,7 @@ export class Connections {
         });
       },
       keepAliveTimeout: this.#options.keepAliveMs,
-      maxHeaderSize: maxHeaderBytes,
+      maxHeaderSize: headBytesMax,
       allowH2: false,
     });
     const made: Connection = {
