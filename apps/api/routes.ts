@@ -23,7 +23,7 @@ import type { Route } from '#libs/http/route.ts';
 import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { createBodiesReader } from '#libs/request-log/bodies/recorded-bodies.ts';
 import type { KindDeps } from '#libs/resources/define-kind.ts';

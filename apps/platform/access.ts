@@ -17,7 +17,7 @@ import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { exitImmediately } from '#libs/kernel/lifecycle.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createPlanCache } from '#libs/credentials/configs/plan-cache.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 

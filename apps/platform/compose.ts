@@ -16,7 +16,7 @@ import { steadyClock, systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { createCallMetrics } from '#libs/request-log/record/call-metrics.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/write/request-log.ts';

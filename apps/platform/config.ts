@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
-import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
+import { defaultMemoryBytesMax } from '#libs/kernel/sharing/memory-budget.ts';
 import { byteSize, ConfigurationError, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';

@@ -10,7 +10,7 @@ import type { Admission } from '#libs/calls/admission.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { CallMetrics } from '#libs/request-log/record/call-metrics.ts';

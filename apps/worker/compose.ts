@@ -26,7 +26,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { logExportQueue, runLogExport, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';

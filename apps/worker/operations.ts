@@ -4,7 +4,7 @@ import type { PermitPool } from '#libs/batches/lines/permit-pool.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createReadinessCheck, type Phase } from '../platform/operations/check-readiness.ts';
 import type { Platform } from '../platform/platform.ts';
 import { registerPlatformMetrics } from '../platform/operations/metrics.ts';

@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import { getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import type { Kept } from './choose-buckets.ts';
 import { logKeptFrom, readRollupState } from './rollups/roll-up.ts';
 import { readRollupKeys, rollupKeysMax } from './rollups/rollup-keys.ts';

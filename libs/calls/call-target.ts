@@ -19,7 +19,7 @@ import type { Permit } from './protect/traffic/lanes.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
 import type { StoredObjects } from './protect/stored-objects/stored-objects.ts';
 import { createCredentialRenewal, rotatedCredential, type Retries, type RetryPolicy, type RetryRun } from './retry.ts';
-import { toStream } from './upstream/answers/answer-to-stream.ts';
+import { toStream } from './upstream/answers/streams/answer-to-stream.ts';
 import type { Sender } from './upstream/sender.ts';
 
 export type CallTargetDeps = {

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';

@@ -5,7 +5,7 @@ import express, {
   type RequestHandler,
   type Response,
 } from 'express';
-import { createBytePace } from '#libs/kernel/byte-pace.ts';
+import { createBytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Caller } from './caller.ts';

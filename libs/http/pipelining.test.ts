@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: test\r\n\r\n`;

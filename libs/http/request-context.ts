@@ -3,8 +3,8 @@ import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { metadataText, withoutReserved } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BytePace } from '#libs/kernel/byte-pace.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { BytePace } from '#libs/kernel/sharing/byte-pace.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Caller } from './caller.ts';
 
 /**

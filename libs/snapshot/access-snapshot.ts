@@ -33,7 +33,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
 import { usageLimitPolicyKind } from '#libs/resources/limits/usage-limit-policies.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import { findIntegration, joinProviders, type ProviderCredentials } from './provider-credentials.ts';
 

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { Piscina } from 'piscina';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createFairPool } from '#libs/kernel/fair-pool.ts';
+import { createFairPool } from '#libs/kernel/sharing/fair-pool.ts';
 
 export type ThreadLaneOptions = {
   /** The module whose default export runs the tasks. */

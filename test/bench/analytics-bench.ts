@@ -8,7 +8,7 @@ import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
-import { createTurns } from '#libs/kernel/turns.ts';
+import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { calls, dayMs, days, hourMs, minuteMs, workspaceId, writeMonth } from './analytics-data.ts';
 import { ExplainingDriver, type Explained } from './explain-queries.ts';
 import { percentile } from './statistics.ts';

@@ -1,7 +1,7 @@
 import { defaultLimits } from '#libs/calls/call.ts';
-import { EventStream } from '#libs/calls/upstream/answers/event-stream.ts';
+import { EventStream } from '#libs/calls/upstream/answers/streams/event-stream.ts';
 import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
-import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
+import { openSseFraming } from '#libs/calls/upstream/answers/streams/sse-framing.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call, StreamEvent, Translation } from '#libs/providers/provider.ts';
 

@@ -6,7 +6,7 @@ import { compileQuery } from '#libs/calls/plan/compile-query.ts';
 import { editParams } from '#libs/calls/plan/edit-params.ts';
 import type { PlanCall } from '#libs/calls/plan/plan.ts';
 import { compilePattern } from '#libs/calls/protect/guardrails/checks/text-checks.ts';
-import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
+import { openSseFraming } from '#libs/calls/upstream/answers/streams/sse-framing.ts';
 import { ConfigInput } from '#libs/contracts/configs/config.ts';
 import { QueryInput } from '#libs/contracts/configs/config-query.ts';
 import { tryParse } from '#libs/contracts/parse.ts';

@@ -19,7 +19,7 @@ import { getCaller } from '#libs/http/request-context.ts';
 import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { findLineLog } from '#libs/request-log/read/read-log.ts';
 import type { RecordedTexts } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';

@@ -16,7 +16,7 @@ import { withoutReserved } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
 import { batchLimitErrors, storageErrors } from '../document-texts.ts';
 

@@ -34,7 +34,7 @@ import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { requireScope } from '#libs/http/rights.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { batchLimitErrors, targetErrors } from '../document-texts.ts';
 
 export const batchTags = { Batches: 'Many calls in one file, run in the background.' };

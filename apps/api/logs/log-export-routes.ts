@@ -14,7 +14,7 @@ import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.t
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { chosenWorkspace, workspaceOfRecord } from '#libs/records/choose-workspace.ts';
 import type { RecordName } from '#libs/records/kit.ts';

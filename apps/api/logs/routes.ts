@@ -10,7 +10,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { getCaller, getContext } from '#libs/http/request-context.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { namesOfKeys } from '#libs/resources/api-keys/key-names.ts';
 import { chosenWorkspace } from '#libs/records/choose-workspace.ts';
 import { isSearch, selectLogs } from '#libs/request-log/read/read-log.ts';

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import { getJsonBody } from '#libs/http/bodies/json-body.ts';
 import { serveForTest, testRoute, type TestServer } from '#libs/http/http-test-kit.ts';
-import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createBodyCheck } from '#libs/validation/lines/check-body.ts';
 import { createLargeBodies } from './large-bodies.ts';
 

@@ -6,7 +6,7 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
-import { smallBytesMax, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { smallBytesMax, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob } from '#libs/queue/queue-definition.ts';

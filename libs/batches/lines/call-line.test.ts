@@ -3,7 +3,7 @@ import type { Answer, JsonAnswer, Outcome, Wait } from '#libs/calls/call.ts';
 import { runCall, type Calls } from '#libs/calls/calls.ts';
 import { plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import { createRetries } from '#libs/calls/retry.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { BatchRow } from '../batch-model.ts';

@@ -19,7 +19,7 @@ import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';

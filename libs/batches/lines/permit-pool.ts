@@ -1,4 +1,4 @@
-import { WaitingGroups } from '#libs/kernel/waiting-groups.ts';
+import { WaitingGroups } from '#libs/kernel/sharing/waiting-groups.ts';
 import { createCallShares } from './call-shares.ts';
 
 /**

@@ -2,7 +2,7 @@ import { steadyClock } from '#libs/kernel/clock.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
-import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from './answer-sizes.ts';

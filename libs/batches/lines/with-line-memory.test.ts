@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { withLineMemory } from './with-line-memory.ts';
 import { createPermitPool } from './permit-pool.ts';
 

@@ -1,4 +1,4 @@
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Permits } from './permit-pool.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';

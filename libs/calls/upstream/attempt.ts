@@ -8,7 +8,7 @@ import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { BodyCollector } from './answers/collect-body.ts';
 import type { Egress } from './egress/egress.ts';
 import { errorBody } from './error-body.ts';
-import { EventStream } from './answers/event-stream.ts';
+import { EventStream } from './answers/streams/event-stream.ts';
 import { startExchange, type Flow, type SendWatch, type Sink } from './egress/exchange.ts';
 import { plausibleUsage, type UsedBy } from './answers/plausible-usage.ts';
 import type { AnswerParts } from './answers/read-answer.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createPlanCache } from './plan-cache.ts';
 import { compileStoredConfig } from './read-config.ts';
 

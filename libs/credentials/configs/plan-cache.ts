@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 
 export type PlanCache = {
   /** Returns the plan that is cached under the key, if any. null: this release cannot read the config. */

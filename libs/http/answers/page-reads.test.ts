@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createTurns } from '#libs/kernel/turns.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { createPageReads } from './page-reads.ts';
 
 test('each byte of a page is counted once for its workspace, whose next page waits for its pace', async () => {

@@ -1,8 +1,8 @@
 import type { Request, Response } from 'express';
-import type { BytePace } from '#libs/kernel/byte-pace.ts';
-import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { BytePace } from '#libs/kernel/sharing/byte-pace.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { Turns } from '#libs/kernel/turns.ts';
+import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { abortWhenClientLeaves } from '../client-signal.ts';
 import { clientDisconnected } from '../bodies/json-body.ts';
 import { getCaller, getContext } from '../request-context.ts';

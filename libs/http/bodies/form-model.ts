@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createFormScan } from './form-scan.ts';
 import { clientDisconnected } from './json-body.ts';
 import { getContext } from '../request-context.ts';

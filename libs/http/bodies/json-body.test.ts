@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { HttpAppDeps } from '../create-http-app.ts';
-import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { getJsonBody } from './json-body.ts';
 import { authenticateForTest, serveForTest, testRoute, type TestServer } from '../http-test-kit.ts';
 

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { unpacedBytesMax } from '#libs/kernel/byte-pace.ts';
+import { unpacedBytesMax } from '#libs/kernel/sharing/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { abortWhenClientLeaves } from '../client-signal.ts';
 import { hasBody } from './drain-request.ts';
 import {

@@ -4,7 +4,7 @@ import { describeBreach } from '#libs/contracts/calls/describe-issue.ts';
 import { countMembers, findDuplicateMember } from '#libs/kernel/json/duplicate-members.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { jsonErrorOffset } from './json-error-offset.ts';
 
 /** Limits for the text of any body. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { bootstrap } from '#libs/people/bootstrap.ts';
 import { configKind } from '#libs/resources/configs.ts';

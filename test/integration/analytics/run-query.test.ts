@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
-import { createTurns } from '#libs/kernel/turns.ts';
+import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();

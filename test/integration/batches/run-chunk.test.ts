@@ -10,7 +10,7 @@ import type { LinePermit } from '#libs/batches/lines/line-permit.ts';
 import { createChunkRunner, type ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createPermitPool, type PermitPool } from '#libs/batches/lines/permit-pool.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Wait } from '#libs/calls/call.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';

@@ -7,8 +7,8 @@ import { isClosed, logStart, readClosed, readStream } from '#libs/event-log/read
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createPageReads } from '#libs/http/answers/page-reads.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { createTurns } from '#libs/kernel/turns.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { listVersions } from '#libs/records/lists/list-resources.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';

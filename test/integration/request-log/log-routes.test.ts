@@ -3,7 +3,7 @@ import { listLogs } from '#apps/api/logs/routes.ts';
 import { retrieveLog } from '#apps/api/logs/retrieve-log.ts';
 import { LogDetails, LogList } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
-import { createTurns } from '#libs/kernel/turns.ts';
+import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';

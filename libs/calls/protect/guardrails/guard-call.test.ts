@@ -13,7 +13,7 @@ import { createEgress } from '#libs/calls/upstream/egress/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress/egress-allow.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
-import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
 import { createRetryBudget } from '#libs/calls/retry.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';

@@ -12,7 +12,7 @@ import type {
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { annotateStream, mustHoldStream, holdStream, type HeldStream } from './guard-stream.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './texts/subject.ts';

@@ -1,6 +1,6 @@
 import type { CachedAnswerHead } from '#libs/database/schema.ts';
 import type { Answer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
-import { jsonToPayloads } from '#libs/calls/upstream/answers/json-to-stream.ts';
+import { jsonToPayloads } from '#libs/calls/upstream/answers/streams/json-to-stream.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 

@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream';
 import type { Attempt, ForwardRequest, Outcome, RelayedAnswer, Target } from '#libs/calls/call.ts';
-import { openSseFraming } from '#libs/calls/upstream/answers/sse-framing.ts';
+import { openSseFraming } from '#libs/calls/upstream/answers/streams/sse-framing.ts';
 import { asRecord } from '#libs/calls/upstream/answers/usage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { namedObjects } from './named-objects.ts';
 import type { Holder, ObjectKind, ObjectOwners } from './object-owners.ts';
 import { createdObjects, findObjectRoute, type ObjectRoute } from './object-route.ts';

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { Secret } from '#libs/kernel/logging/secret.ts';
 import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import type { UpstreamScript } from '#test/upstream.ts';

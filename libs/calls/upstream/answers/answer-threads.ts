@@ -1,4 +1,4 @@
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { Call, Provider } from '#libs/providers/provider.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';

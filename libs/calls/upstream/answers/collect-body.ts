@@ -1,6 +1,6 @@
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Flow } from '../egress/exchange.ts';
 import type { Faults } from '../provider-faults.ts';
 import { largeBytesMin } from './read-body.ts';

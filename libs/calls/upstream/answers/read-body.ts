@@ -3,7 +3,7 @@ import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { Call, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { withBase64Vectors } from './embedding-format.ts';
-import { jsonToPayloads } from './json-to-stream.ts';
+import { jsonToPayloads } from './streams/json-to-stream.ts';
 import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
 import { asRecord } from './usage.ts';
 

@@ -1,5 +1,5 @@
 import type { Limits } from '#libs/calls/call.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
 import type { AnswerThreads } from './answer-threads.ts';
 import type { BodyCollector } from './collect-body.ts';

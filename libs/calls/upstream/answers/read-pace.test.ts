@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Call } from '../egress/connection-call.ts';
-import { createBytePace } from '#libs/kernel/byte-pace.ts';
+import { createBytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import { ReadPaces, type ReadPace } from './read-pace.ts';
 
 const pieceBytes = 65_536;

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { unpacedBytesMax, type BytePace } from '#libs/kernel/byte-pace.ts';
+import { unpacedBytesMax, type BytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import { ExcessLane } from './excess-lane.ts';
 
 /** The maximum cost of reading a piece of an ordinary answer: a fixed time, and a time for each byte of a body. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { estimateStreamed } from './estimate-usage.ts';
 import { openRelayMeter } from '../relay/relay-meter.ts';
-import { createStreamMeter } from './stream-meter.ts';
+import { createStreamMeter } from './streams/stream-meter.ts';
 import { addUsage, readAnswerUsage } from './usage.ts';
 
 const none = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };

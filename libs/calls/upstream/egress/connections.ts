@@ -1,7 +1,7 @@
 import { Client, errors, type buildConnector, type Dispatcher } from 'undici';
-import { createBytePace } from '#libs/kernel/byte-pace.ts';
+import { createBytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createFairPool, type FairPool } from '#libs/kernel/fair-pool.ts';
+import { createFairPool, type FairPool } from '#libs/kernel/sharing/fair-pool.ts';
 import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
 import { headBytesMax, ReadPaces, type ReadPace } from '../answers/read-pace.ts';
 

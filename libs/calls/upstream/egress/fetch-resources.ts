@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Resource } from '#libs/providers/provider.ts';
 import { quickTimeouts as timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';

@@ -3,7 +3,7 @@ import { Resolver } from 'node:dns/promises';
 import { promisify } from 'node:util';
 import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createFairPool } from '#libs/kernel/fair-pool.ts';
+import { createFairPool } from '#libs/kernel/sharing/fair-pool.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createNameFiles, type NameFiles } from '../name-files.ts';
 

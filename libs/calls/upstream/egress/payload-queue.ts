@@ -1,4 +1,4 @@
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 
 type Options = {
   /** The lease to which waiting payloads are charged. Without memory for more, the queue is full. */

@@ -1,9 +1,9 @@
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { RelayedSummary } from '#libs/calls/call.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Framing } from '#libs/providers/provider.ts';
 import { plausibleUnits, plausibleUsage, type UsedBy } from '../answers/plausible-usage.ts';
-import { openSseFraming } from '../answers/sse-framing.ts';
+import { openSseFraming } from '../answers/streams/sse-framing.ts';
 import { asRecord, readAnswerUsage } from '../answers/usage.ts';
 
 /**

@@ -1,6 +1,6 @@
 import { costToRead, largeBytesMin, quickWorkMax, tooDeep } from '#libs/calls/upstream/answers/read-body.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import { answerTexts, type TextsFound, type TextsWork } from './answer-texts-worker.ts';

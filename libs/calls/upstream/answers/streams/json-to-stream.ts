@@ -1,5 +1,5 @@
 import type { CallOperation } from '#libs/calls/call.ts';
-import { asRecord } from './usage.ts';
+import { asRecord } from '../usage.ts';
 
 /**
  * Returns the chunks of a stream, for a provider that answers a stream request with one JSON body, which official SDKs

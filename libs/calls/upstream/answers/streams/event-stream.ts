@@ -1,5 +1,5 @@
 import type { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type {
   Call,
   Framing,
@@ -9,12 +9,12 @@ import type {
   Translation,
 } from '#libs/providers/provider.ts';
 import type { Limits, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
-import type { Flow } from '../egress/exchange.ts';
-import { createPayloadQueue, type PayloadQueue } from '../egress/payload-queue.ts';
-import { estimateStreamed } from './estimate-usage.ts';
+import type { Flow } from '../../egress/exchange.ts';
+import { createPayloadQueue, type PayloadQueue } from '../../egress/payload-queue.ts';
+import { estimateStreamed } from '../estimate-usage.ts';
 import { EventMemory } from './event-memory.ts';
-import { plausibleUsage, type UsedBy } from './plausible-usage.ts';
-import type { Faults } from '../provider-faults.ts';
+import { plausibleUsage, type UsedBy } from '../plausible-usage.ts';
+import type { Faults } from '../../provider-faults.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { createStreamMeter } from './stream-meter.ts';
 

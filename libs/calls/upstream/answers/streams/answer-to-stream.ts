@@ -1,8 +1,8 @@
 import type { ForwardRequest, Outcome, StreamSummary } from '#libs/calls/call.ts';
-import { tooManyValues } from '../provider-faults.ts';
-import { costToRead, eventWorkMax } from './read-body.ts';
+import { tooManyValues } from '../../provider-faults.ts';
+import { costToRead, eventWorkMax } from '../read-body.ts';
 import { jsonToPayloads } from './json-to-stream.ts';
-import { asRecord } from './usage.ts';
+import { asRecord } from '../usage.ts';
 
 /**
  * Returns a whole answer as the stream that was requested. Errors and failures are not changed. An answer with very

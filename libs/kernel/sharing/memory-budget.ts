@@ -1,5 +1,5 @@
 import { getHeapStatistics } from 'node:v8';
-import { GatewayError } from './errors.ts';
+import { GatewayError } from '../errors.ts';
 import { WaitingGroups, type Waiter } from './waiting-groups.ts';
 
 /**

@@ -1,4 +1,4 @@
-import { GatewayError } from './errors.ts';
+import { GatewayError } from '../errors.ts';
 import { createFairPool } from './fair-pool.ts';
 
 /** Limits how much heavy work runs at the same time, so that no workspace keeps the others waiting. */

@@ -1,5 +1,5 @@
 import type { Usage } from '#libs/prices/usage.ts';
-import { asRecord, readUsage } from './usage.ts';
+import { asRecord, readUsage } from '../usage.ts';
 
 /** The kind of one payload. `usage` is the chunk that contains nothing else. */
 export type PayloadView = 'chunk' | 'usage' | 'error' | 'unreadable';

@@ -1,7 +1,7 @@
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Faults } from '../provider-faults.ts';
-import { eventWorkMax } from './read-body.ts';
+import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
+import type { Faults } from '../../provider-faults.ts';
+import { eventWorkMax } from '../read-body.ts';
 
 /** Smaller events are not counted, because their memory is freed immediately. */
 const countedBytesMin = 65_536;

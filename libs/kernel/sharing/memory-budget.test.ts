@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { GatewayError } from './errors.ts';
+import { GatewayError } from '../errors.ts';
 import { createMemoryBudget, type MemoryBudget } from './memory-budget.ts';
 
 const mebibyte = 1_048_576;
