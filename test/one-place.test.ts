@@ -90,7 +90,11 @@ export const cases: readonly ConformanceCase[] = [nearCase({ provider: 'acme', m
   );
 }
 
+// The files of the project are those that git tracks.
+const isClone = existsSync(path.join(root, '.git'));
+
 beforeAll(async () => {
+  if (!isClone) return;
   const files = git(root, 'ls-files', '--cached', '--others', '--exclude-standard').split('\n');
   for (const file of files)
     if (file !== '' && existsSync(path.join(root, file))) cpSync(path.join(root, file), path.join(copy, file));
@@ -105,16 +109,16 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => rmSync(copy, { recursive: true }));
 
-test('every file compiles with the column and the provider', { timeout: 240_000 }, async () => {
+test.skipIf(!isClone)('every file compiles with the column and the provider', { timeout: 240_000 }, async () => {
   await runInCopy('node_modules/typescript/bin/tsc', '--noEmit');
   await runInCopy('node_modules/typescript/bin/tsc', '--noEmit', '-p', 'apps/console');
 });
 
-test('a column is its entry in columns.ts', { timeout: 240_000 }, async () => {
+test.skipIf(!isClone)('a column is its entry in columns.ts', { timeout: 240_000 }, async () => {
   await testCopy('libs/request-log', 'libs/contracts', 'libs/analytics');
 });
 
-test(
+test.skipIf(!isClone)(
   'a provider is its folder, its entry in provider-list.ts and its conformance case',
   { timeout: 240_000 },
   async () => {

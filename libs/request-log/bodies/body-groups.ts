@@ -37,7 +37,7 @@ export class BodyGroups {
     this.#onReady = onReady;
   }
 
-  /** Returns the name of the bodies in the row of their call; null if there is no room. */
+  /** Returns the reference that the call's row stores (`bodies_blob`), or null when the memory limit is reached. */
   add(workspaceId: string, recording: Recording, bodies: CallBodies): string | null {
     const bytes = placeBytes + (bodies.request?.length ?? 0) + (bodies.response?.length ?? 0);
     const ofWorkspaceBytes = this.#bytesOfWorkspace.get(workspaceId) ?? 0;

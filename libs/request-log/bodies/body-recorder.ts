@@ -18,8 +18,9 @@ import type { BodiesToSeal, SealedBodies } from './seal-bodies-worker.ts';
 
 export type BodyRecorder = Part & {
   /**
-   * Accepts bodies to be stored soon, and returns their name in the row of the call (`bodies_blob`); null if there are
-   * no bodies or there is no room. Returns immediately and never throws. The caller must not change the bodies afterwards.
+   * Queues bodies to be stored, and returns the reference that the call's row stores (`bodies_blob`). Returns null if
+   * both bodies are missing or the memory limit is reached. Never waits or throws. The caller must not change the bodies
+   * afterwards.
    */
   record(workspaceId: string, recording: Recording, bodies: CallBodies): string | null;
   stats(): { waitingBytes: number; recorded: number; dropped: number };
