@@ -294,7 +294,50 @@ create index batch_workspace_open on batch (workspace_id)
 create index batch_deadline on batch (expires_at) where status in ('validating', 'in_progress', 'cancelling');
 create index batch_cancelling on batch (cancelling_at) where status = 'cancelling';
 
--- Byte ranges of the input file, not copies of its lines. A chunk costs one update at a time, never one per line.
+-- The processes that hold batch work. Each counts its beat up; whoever sees one stand still takes its work over
+-- (libs/queue/process-lease.ts).
+create table worker_process (
+  id text primary key,
+  beat bigint not null default 0,
+  started_at timestamptz not null default clock_timestamp()
+);
+
+-- The part of the work that a workspace has had, per kind of work (libs/batches/chunks/turns.ts). `active`: it can have
+-- turns that are ready. Only what is active is in the index, in the order in which workspaces come next.
+create table batch_share (
+  lane text not null check (lane in ('lines', 'small_files', 'large_files')),
+  workspace_id text not null,
+  weight double precision not null default 1 check (weight > 0),
+  virtual_time double precision not null default 0,
+  active boolean not null default false,
+  primary key (lane, workspace_id)
+) with (fillfactor = 70);
+create index batch_share_next on batch_share (lane, virtual_time) where active;
+
+-- What comes next for each batch that has not ended. Its work is held by one process (validating, finalizing) or, chunk
+-- by chunk, by several.
+create table batch_turn (
+  batch_id text primary key,
+  workspace_id text not null,
+  work text not null check (work in ('validate', 'lines', 'close', 'finalise')),
+  lane text not null check (lane in ('lines', 'small_files', 'large_files')),
+  priority smallint not null,
+  order_at timestamptz not null,
+  paused boolean not null default false,
+  -- How much of it can be claimed: its chunks that are ready, or 1 for other work that nobody holds.
+  ready integer not null check (ready >= 0),
+  -- For work other than lines: who holds it, how often it failed in a row, and when it is ready again.
+  holder text,
+  failures integer not null default 0,
+  due_at timestamptz
+) with (fillfactor = 70);
+create index batch_turn_next on batch_turn (lane, workspace_id, priority desc, order_at, batch_id)
+  where ready > 0 and not paused;
+create index batch_turn_held on batch_turn (holder) where holder is not null;
+create index batch_turn_due on batch_turn (due_at) where due_at is not null;
+
+-- Byte ranges of the input file, not copies of its lines. A chunk costs one update at a time, never one per line. Its
+-- states and what changes them: libs/batches/chunks/chunk.ts.
 create table batch_chunk (
   batch_id text not null,
   chunk integer not null,
@@ -304,19 +347,25 @@ create table batch_chunk (
   range_first_line integer not null,
   first_line integer not null,
   line_count integer not null,
-  state text not null default 'pending' check (state in ('pending', 'enqueued', 'done')),
-  generation integer not null default 0,
-  -- Distinguishes a chunk that kills its worker from one that was handed back (libs/batches/chunks/redelivery.ts).
-  handed_back boolean not null default false,
-  settled_lines integer not null default 0,
-  redeliveries_without_progress integer not null default 0,
-  -- The order in which chunks of different batches are enqueued (libs/batches/chunks/dispatch-chunks.ts).
-  enqueue_order timestamptz not null default '-infinity',
-  primary key (batch_id, chunk)
-) with (fillfactor = 80);
-create index batch_chunk_open on batch_chunk (batch_id, chunk) where state <> 'done';
-create index batch_chunk_pending on batch_chunk (enqueue_order, batch_id, chunk) where state = 'pending';
-create index batch_chunk_enqueued on batch_chunk (batch_id, chunk) where state = 'enqueued';
+  state text not null default 'ready' check (state in ('ready', 'held', 'waiting', 'done')),
+  holder text,
+  -- How often it was claimed. With the holder it identifies a claim.
+  claim integer not null default 0,
+  due_at timestamptz,
+  -- One bit for each line from first_line on, from the highest bit of the first byte: 1 if it has a result.
+  settled bytea not null,
+  -- How the last claim ended: with its process (null), by handing back lines that were running (stopped), or without any
+  -- (clean). Tells a chunk that kills its worker from others (libs/batches/chunks/resume-chunk.ts).
+  claim_end text check (claim_end in ('stopped', 'clean')),
+  settled_before integer not null default 0,
+  claims_without_progress integer not null default 0,
+  put_offs integer not null default 0,
+  primary key (batch_id, chunk),
+  check ((state = 'held') = (holder is not null) and (state = 'waiting') = (due_at is not null))
+) with (fillfactor = 70);
+create index batch_chunk_open on batch_chunk (batch_id, state, chunk) where state <> 'done';
+create index batch_chunk_held on batch_chunk (holder) where holder is not null;
+create index batch_chunk_due on batch_chunk (due_at) where due_at is not null;
 
 -- One row per line, inserted once, with the exact bytes of its output or error line. There is one partition per
 -- creation day of the batch (bucket), which is dropped when all its batches are past retention.

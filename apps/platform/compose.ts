@@ -62,6 +62,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     reservedBytes: config.SLUICE_DISK_RESERVE,
   });
   const telemetry = await createTelemetry(config, { app: app.name, logger });
+  const onJobEnded = telemetry === null ? undefined : createJobSpans({ db, telemetry, logger });
   const queue = createJobQueue({
     connectionString,
     role: app.role,
@@ -69,7 +70,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     logger,
     poolSizeMax: app.role === 'worker' ? 4 : 2,
     stopDeadlineMs: app.queueStopMs,
-    onJobEnded: telemetry === null ? undefined : createJobSpans({ db, telemetry, logger }),
+    onJobEnded,
   });
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const { egress, traffic } = composeNetwork(config, app.role);
@@ -108,6 +109,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     db,
     databaseClock,
     eventLog,
+    onJobEnded,
     queue,
     blobs,
     access,

@@ -12,6 +12,7 @@ import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
+import type { OnJobEnded } from '#libs/queue/ended-job.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { CallMetrics } from '#libs/request-log/record/call-metrics.ts';
 import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
@@ -37,6 +38,8 @@ export type Platform = {
   db: Kysely<Database>;
   databaseClock: DatabaseClock;
   eventLog: EventLog;
+  /** Makes spans of ended jobs; undefined without telemetry. */
+  onJobEnded: OnJobEnded | undefined;
   queue: JobQueue;
   blobs: BlobStore;
   access: Access;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { filesTickets, linesTickets } from '#libs/batches/chunks/tickets.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { alertQueue } from '#libs/policies/deliver-alert.ts';
 import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';
@@ -46,10 +46,8 @@ export const modelCheckQueue: QueueDefinition<object> = {
 
 /** All queues. Each process creates missing ones, so that it does not matter which one starts first. */
 export const allQueues = [
-  validateQueue,
-  chunkQueue,
-  finaliseQueue,
-  closeQueue,
+  linesTickets,
+  filesTickets,
   startQueue,
   followQueue,
   logExportQueue,

@@ -3,13 +3,16 @@ import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createCallLine, type CallLine, type RenderLine } from '#libs/batches/lines/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
-import { chunkQueue, closeQueue } from '#libs/batches/chunks/batch-queues.ts';
-import { closeBatch } from '#libs/batches/results/close-batch.ts';
-import { createDispatcher } from '#libs/batches/chunks/dispatch-chunks.ts';
-import { createFinishSmallBatch } from '#libs/batches/results/finish-small-batch.ts';
-import { createChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
+import { claimChunk, takeOverWork, wakeChunks } from '#libs/batches/chunks/chunk.ts';
+import { Lane, type Held } from '#libs/batches/chunks/lane.ts';
+import { ChunkRunner, type ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
+import { chunkKey, createStrayWork } from '#libs/batches/chunks/stray-work.ts';
+import { filesTickets, linesTickets } from '#libs/batches/chunks/tickets.ts';
+import { claimFileTurn } from '#libs/batches/chunks/turns.ts';
+import { createProcessLease, type ProcessLease } from '#libs/queue/process-lease.ts';
+import { createLostJobRepair } from '#libs/queue/replace-lost-jobs.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
-import { wakeWorkspaceChunks } from '#libs/batches/chunks/snooze-chunk.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
 import { createWaitReporter } from '#libs/batches/lines/report-waits.ts';
 import { createPermitPool } from '#libs/batches/lines/permit-pool.ts';
@@ -17,7 +20,6 @@ import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
@@ -35,7 +37,7 @@ import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
 import { subscribers } from '#apps/platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
-import { createBatchFileJobs } from './jobs/batch-files.ts';
+import { createBatchFileJobs, type ClaimedFiles } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { checkReadModels } from './jobs/check-read-models.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
@@ -54,13 +56,13 @@ export async function composeWorker(
 ): Promise<{ parts: Part[] }> {
   const platform = await composePlatform(config, options, logger);
   const { db, queue, databaseClock: clock } = platform;
-  const engine = composeBatchEngine(config, platform, logger);
-  const maintenance = createMaintenance(maintenanceTasks(config, platform, logger), { db, queue, clock, logger });
   const stopping = new AbortController();
+  const engine = composeBatchEngine(config, platform, stopping.signal, logger);
+  const maintenance = createMaintenance(maintenanceTasks(config, platform, logger), { db, queue, clock, logger });
   const jobs: Part = {
     name: 'jobs',
     async start() {
-      await engine.work(stopping.signal);
+      await engine.workOnTickets();
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
       await workOnReports(config, platform, { stopping: stopping.signal, logger });
       await maintenance.work(stopping.signal);
@@ -71,15 +73,14 @@ export async function composeWorker(
       stopping.abort();
     },
   };
-  const otherWork = [workedOnFineTuningJobs, workedOnExports];
   return {
     parts: [
       engine.operations.listener,
       ...platform.parts,
       ...engine.parts,
       platform.queuePart,
-      engine.dispatcher,
-      ...createHousekeeping({ db, queue, clock, otherWork, logger }),
+      createLostJobRepair({ db, queue, work: [workedOnFineTuningJobs, workedOnExports], logger }),
+      ...engine.workParts,
       ...projectionParts(config, platform, logger),
       jobs,
       maintenance,
@@ -103,8 +104,8 @@ async function composePlatform(
       queueStopMs,
       ...options,
       onCredentialsChanged(changed) {
-        wakeWorkspaceChunks(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch(
-          (error: unknown) => logger.warn({ err: error }, 'snoozed chunks will only be retried when they are due'),
+        wakeChunks(platform.db, [...new Set(changed.map(({ workspaceId }) => workspaceId))]).catch((error: unknown) =>
+          logger.warn({ err: error }, 'chunks that wait will only be retried when they are due'),
         );
       },
     },
@@ -113,29 +114,17 @@ async function composePlatform(
   return platform;
 }
 
-/** Composes what validates batches, runs their chunks and ends them. */
-function composeBatchEngine(config: WorkerConfig, platform: Platform, logger: Logger) {
+/** Composes what validates batches, runs their chunks and ends them. `stopping` ends validations and finalises. */
+function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: AbortSignal, logger: Logger) {
   const { db, databaseClock, eventLog, queue, blobs, access, files, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
-  const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
-  const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
-  let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
   const waits = createLineWaits({ logger, now: () => steadyClock.now() });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
-  const dispatcher = createDispatcher({
-    db,
-    queue,
-    logger,
-    readyJobs: { ofBatch: chunksOfBatch, ofAll: 2 * chunksTotal },
-    intervalMs: 250,
-    onReady: () => chunkWorker?.wake(),
-  });
-
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = async (batch: BatchRow): Promise<string> => {
     const file = await files.find(batch.workspace_id, batch.input_file_id);
@@ -145,29 +134,43 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, logger: Lo
     }
     return file.blob;
   };
-  const { SLUICE_WORKER_PORT: port, HOST: host } = config;
+  const wake = (): void => {
+    for (const lane of Object.values(lanes)) void lane.wake();
+  };
+  const leasePool = createPool(
+    { connectionString: config.DATABASE_URL, applicationName: 'sluice-lease', max: 2 },
+    logger,
+  );
+  const lease = createProcessLease({
+    db: createDatabase(leasePool),
+    takeOver: takeOverWork,
+    onTakenOver: wake,
+    logger,
+  });
+  const runFiles = createBatchFileJobs(
+    {
+      config,
+      platform,
+      validator,
+      watch,
+      inputBlob,
+      releaseTarget,
+      onValidated: () => void lanes.lines.wake(),
+      logger,
+    },
+    stopping,
+  );
   const operations = createWorkerOperations({
     platform,
     permits,
     ranges,
-    chunksActive: () => runner.active(),
+    chunksActive: () => runner.active,
     waits,
     logger,
-    port,
-    host,
+    port: config.SLUICE_WORKER_PORT,
+    host: config.HOST,
   });
-  const callLine = composeCallLine(config, platform, operations);
-  const batchFiles = createBatchFileJobs({
-    config,
-    platform,
-    validator,
-    watch,
-    inputBlob,
-    releaseTarget,
-    onValidated: () => dispatcher.wake(),
-    logger,
-  });
-  const runner = createChunkRunner({
+  const runner = new ChunkRunner({
     db,
     eventLog,
     queue,
@@ -178,39 +181,130 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, logger: Lo
     memoryWaitMsMax: config.SLUICE_TOTAL_TIMEOUT,
     answerSizes: createAnswerSizes(),
     ranges,
-    callLine,
+    callLine: composeCallLine(config, platform, operations),
     waits,
-    isCrowded: () => chunkWorker?.isCrowded() === true || ranges.stats().waiting > 0,
+    isCrowded: () => lanes.lines.isCrowded() || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
-    finishSmallBatch: createFinishSmallBatch({
-      finalise: async (batch, signal) => void (await batchFiles.finalise(batch, signal)),
-      logger,
-    }),
-    onSlotFree: () => dispatcher.wake(),
+    releaseTarget,
+    holder: () => lease.holder(),
+    finishSmallBatch: async ({ id, workspace_id: workspaceId }, holder) =>
+      await lanes.small_files.adopt(
+        { key: id, batchId: id, workspaceId, work: 'finalise', failures: 0, isAdopted: true },
+        holder,
+      ),
     onRedelivery: () => operations.countRedelivery(),
     onSettled: (results) => operations.countSettle(results),
+    onJobEnded: platform.onJobEnded,
     logger,
   });
+  const lanes = composeLanes(config, { db, lease, runner, runFiles, logger });
+  const stray = createStrayWork({
+    db,
+    lease,
+    running: () => Object.values(lanes).flatMap((lane) => [...lane.keys()]),
+    onReleased: wake,
+    logger,
+  });
+  const slots: Part = {
+    name: 'batch work',
+    start() {
+      for (const lane of Object.values(lanes)) lane.start();
+    },
+    async stop() {
+      await Promise.all(Object.values(lanes).map((lane) => lane.stop(config.SLUICE_DRAIN + 5_000)));
+    },
+  };
   return {
     operations,
-    dispatcher,
     parts: [
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
       waits,
       createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
     ],
+    workParts: [
+      { name: 'connections of the process lease', stop: () => leasePool.end() },
+      lease,
+      stray,
+      ...createHousekeeping({ db, eventLog, queue, clock: databaseClock, releaseTarget, onReady: wake, logger }),
+      slots,
+    ],
     /** Stops taking chunks; calls have some time to end. */
     drain: () => runner.drain(config.SLUICE_DRAIN),
-    async work(stopping: AbortSignal): Promise<void> {
-      await batchFiles.work(stopping);
-      await queue.work(closeQueue, { concurrency: 1, retryOutages: true }, async (job) => {
-        await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
+    /** Looks for work when a ticket says so. While all slots are taken, tickets wait. */
+    async workOnTickets(): Promise<void> {
+      await queue.work(linesTickets, { concurrency: 1, claimedAtOnce: 8 }, async ({ signal }) => {
+        await lanes.lines.wake();
+        await lanes.lines.whenFree(AbortSignal.any([signal, stopping]));
       });
-      const limits = { concurrency: chunksTotal, concurrencyOfGroup: chunksOfBatch };
-      chunkWorker = queue.workInGroups(chunkQueue, limits, (job) => runner.run(job));
+      await queue.work(filesTickets, { concurrency: 1, claimedAtOnce: 8 }, async () => {
+        await Promise.all([lanes.small_files.wake(), lanes.large_files.wake()]);
+      });
     },
+  };
+}
+
+/** Small files mostly wait for the database. Large ones take minutes, and have their own slots. */
+const fileSlots = { small: 12, large: 2 };
+
+function composeLanes(
+  config: WorkerConfig,
+  {
+    db,
+    lease,
+    runner,
+    runFiles,
+    logger,
+  }: {
+    db: Platform['db'];
+    lease: ProcessLease;
+    runner: ChunkRunner;
+    runFiles: (held: Held<ClaimedFiles>) => Promise<void>;
+    logger: Logger;
+  },
+) {
+  const ofBatch = config.SLUICE_CHUNKS_MAX;
+  const lines = new Lane<ClaimedChunk>({
+    name: 'lines',
+    slots: { ofAll: Math.max(ofBatch, config.SLUICE_CHUNKS_TOTAL), ofBatch },
+    lease,
+    async claim(holder, limits) {
+      const { claimed: chunk, ...found } = await claimChunk(db, holder, limits);
+      if (chunk === null) return { ...found, claimed: null };
+      const { batch_id: batchId, workspace_id: workspaceId } = chunk;
+      return { ...found, claimed: { key: chunkKey(chunk), batchId, workspaceId, chunk } };
+    },
+    run: (held) => runner.run(held),
+    logger,
+  });
+  const filesLane = (name: 'small_files' | 'large_files', atOnce: number): Lane<ClaimedFiles> => {
+    // Small batches are also finished by the process that settled their last line. They need no slot.
+    const adopted = createPermitPool({ callsMax: atOnce, bytesMax: Number.POSITIVE_INFINITY });
+    return new Lane<ClaimedFiles>({
+      name,
+      slots: { ofAll: atOnce, ofBatch: 1 },
+      lease,
+      async claim(holder, limits) {
+        const { claimed: turn, ...found } = await claimFileTurn(db, name, holder, limits);
+        return { ...found, claimed: turn && { ...turn, key: turn.batchId } };
+      },
+      async run(held) {
+        if (held.work.isAdopted !== true) return await runFiles(held);
+        await adopted.acquire(0);
+        try {
+          await runFiles(held);
+        } finally {
+          adopted.release(1, 0);
+        }
+      },
+      logger,
+    });
+  };
+  return {
+    lines,
+    small_files: filesLane('small_files', fileSlots.small),
+    large_files: filesLane('large_files', fileSlots.large),
   };
 }
 

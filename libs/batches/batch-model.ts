@@ -40,7 +40,6 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
       return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
     }
     case 'batch.chunk_redelivered':
-    case 'batch.chunk_snoozed':
       return row;
     case 'batch.paused':
       return { ...row, paused_at: at };

@@ -99,7 +99,6 @@ const commands = {
   'settle the last': { type: 'settle', settled: settled(9, 1), openChunks: 1 },
   'settle nothing new': { type: 'settle', settled: null, openChunks: 1 },
   'record redelivery': { type: 'record_redelivery', chunk: 1, attempt: 2, unsettled: 5 },
-  'snooze chunk': { type: 'snooze_chunk', chunk: 1, unsettled: 5, resumeAt: new Date(0) },
   cancel: { type: 'cancel' },
   'close with open chunks': { type: 'close', openChunks: 1 },
   'close drained': { type: 'close', openChunks: 0 },
@@ -115,7 +114,6 @@ const nothing: Record<CommandName, Expected> = {
   'settle the last': [],
   'settle nothing new': [],
   'record redelivery': [],
-  'snooze chunk': [],
   cancel: [],
   'close with open chunks': [],
   'close drained': [],
@@ -141,7 +139,6 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
     'settle some': ['batch.lines_settled'],
     'settle the last': ['batch.lines_settled', 'batch.finalizing completed'],
     'record redelivery': ['batch.chunk_redelivered'],
-    'snooze chunk': ['batch.chunk_snoozed'],
     cancel: ['batch.cancel_requested'],
   },
   'cancelling after validation': {

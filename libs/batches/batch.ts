@@ -71,8 +71,6 @@ export type BatchEvent =
     }
   /** A claim was lost because a worker crashed or stopped. Lines without a result can be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
-  /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
-  | { type: 'batch.chunk_snoozed'; data: { chunk: number; unsettled: number; resume_at: string } }
   /** No line is started after this event, until `batch.resumed`. The deadline does not change. */
   | { type: 'batch.paused'; data: Record<string, never> }
   | { type: 'batch.resumed'; data: Record<string, never> }
@@ -107,7 +105,6 @@ export type BatchCommand =
   | { type: 'fail_validation'; errors: BatchError[] }
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
-  | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
   | { type: 'pause' }
   | { type: 'resume' }
   | { type: 'cancel' }
@@ -156,11 +153,6 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
     case 'record_redelivery': {
       const { type: _type, ...data } = command;
       return acceptsResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
-    }
-    case 'snooze_chunk': {
-      const { chunk, unsettled, resumeAt } = command;
-      const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
-      return batch.status === 'in_progress' ? [{ type: 'batch.chunk_snoozed', data }] : [];
     }
     case 'pause':
     case 'resume':

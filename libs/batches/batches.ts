@@ -6,12 +6,12 @@ import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts'
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { decideBatch, isTerminal } from './batch.ts';
+import { decideBatch } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { closeQueue, smallInputBytes, smallBatchPriority, validateQueue } from './chunks/batch-queues.ts';
-import { dropPendingChunks } from './results/close-batch.ts';
-import { wakeSnoozedChunks } from './chunks/snooze-chunk.ts';
+import { appendAndFollow, closeIfOver } from './chunks/follow-status.ts';
+import { sendTickets } from './chunks/tickets.ts';
+import { openTurn, pauseTurn } from './chunks/turns.ts';
 import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 import { findBatchWaits } from './find-batch-waits.ts';
@@ -98,9 +98,7 @@ export function createBatches(deps: {
             },
           },
         ]);
-        const isSmall = batch.inputBytes === null || batch.inputBytes <= smallInputBytes;
-        const small = isSmall ? { priority: smallBatchPriority } : {};
-        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, { group: id, ...small });
+        await sendTickets(queue, unit.tx, await openTurn(unit.tx, row, batch.inputBytes), 1);
         return { status: 200, body: toOpenAiBatch(row) };
       });
       return { batch: result.body, replayed: result.replayed };
@@ -133,7 +131,13 @@ export function createBatches(deps: {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const before = await unit.load(batchModel, id);
         if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
-        return await unit.append(batchModel, id, decideBatch(before, { type }, unit.now));
+        const events = decideBatch(before, { type }, unit.now);
+        const after = await unit.append(batchModel, id, events);
+        if (events.length === 0) return after;
+        await pauseTurn(unit.tx, after, type === 'pause');
+        if (type === 'resume' && after.status === 'in_progress')
+          await sendTickets(queue, unit.tx, 'lines', after.chunk_count);
+        return after;
       });
     },
     async cancel(workspaceId, id, metadata) {
@@ -141,14 +145,9 @@ export function createBatches(deps: {
         const before = await unit.load(batchModel, id);
         if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
         const events = decideBatch(before, { type: 'cancel' }, unit.now);
-        const after = await unit.append(batchModel, id, events);
-        if (events.length === 0) return after;
-        await dropPendingChunks(unit.tx, id);
-        await wakeSnoozedChunks(unit.tx, id);
-        // Ends the batch if nothing is running. Otherwise its last chunk does, or housekeeping after the grace period.
-        await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
-        if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
-        return after;
+        if (events.length === 0) return before;
+        // It ends at once if none of its lines is running. Otherwise its last chunk ends it, or the end of the grace period.
+        return await closeIfOver(deps, unit, await appendAndFollow(deps, unit, before, events));
       });
     },
   };

@@ -1,11 +1,8 @@
 import { sql, type Kysely } from 'kysely';
 import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import type { Database, LineWait } from '#libs/database/schema.ts';
-import { asSystem } from '#libs/database/workspace-binding.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
-import { chunkQueue, validateQueue } from './chunks/batch-queues.ts';
-import { chunkJobId } from './chunks/dispatch-chunks.ts';
 
 /** Reports are written every two seconds. Older ones belong to a process that has ended or has lost its database. */
 const reportAge = sql`interval '15 seconds'`;
@@ -28,9 +25,9 @@ export async function findBatchWaits(db: Kysely<Database>, batch: BatchRow): Pro
   if (batch.status !== 'in_progress') return [];
   const ofLines = await lineWaits(db, batch);
   if (ofLines.length > 0) return ofLines;
-  const { active, ready, snoozed, due } = await chunkJobs(db, batch.id);
-  if (active > 0) return [];
-  if (ready === 0 && snoozed > 0 && due !== null) {
+  const { held, ready, due } = await chunkStates(db, batch.id);
+  if (held) return [];
+  if (!ready && due !== null) {
     const message =
       'All lines that have started are waiting for a rate limit, a circuit breaker, a budget or a secret. They made room ' +
       'for other batches.';
@@ -94,34 +91,17 @@ const causes = {
 } as const;
 
 async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<boolean> {
-  const query = sql`
-    select from pgboss.job
-    where name = ${validateQueue.name} and state = 'active' and group_id = ${batchId} limit 1`;
-  return (await asSystem(() => query.execute(db))).rows.length > 0;
+  const turn = await db.selectFrom('batch_turn').select('holder').where('batch_id', '=', batchId).executeTakeFirst();
+  return turn === undefined || turn.holder !== null;
 }
 
-type ChunkJobs = { active: number; ready: number; snoozed: number; due: Date | null };
+type ChunkStates = { held: boolean; ready: boolean; due: Date | null };
 
-/** The maximum of enqueued chunks that are examined: more than a batch has, unless hundreds of workers run it. */
-const chunksMax = 1_000;
-
-/** The jobs of the batch's chunks, found by their ids, so that those of other batches are not read. */
-async function chunkJobs(db: Kysely<Database>, batchId: string): Promise<ChunkJobs> {
-  const chunks = await db
-    .selectFrom('batch_chunk')
-    .select(['chunk', 'generation'])
-    .where('batch_id', '=', batchId)
-    .where('state', '=', 'enqueued')
-    .orderBy('chunk')
-    .limit(chunksMax)
-    .execute();
-  const ids = chunks.map(({ chunk, generation }) => chunkJobId(batchId, chunk, generation));
-  const query = sql<ChunkJobs>`
-    select count(*) filter (where state = 'active')::int as active,
-      count(*) filter (where state < 'active' and start_after <= now())::int as ready,
-      count(*) filter (where state < 'active' and start_after > now())::int as snoozed,
-      min(start_after) filter (where state < 'active' and start_after > now()) as due
-    from pgboss.job where name = ${chunkQueue.name} and id = any(${ids}::uuid[])`;
-  const { rows } = await asSystem(() => query.execute(db));
-  return rows[0] as ChunkJobs;
+/** Which states the chunks of a batch have. One step through an index for each, however many chunks there are. */
+async function chunkStates(db: Kysely<Database>, batchId: string): Promise<ChunkStates> {
+  const { rows } = await sql<ChunkStates>`
+    select exists (select from batch_chunk where batch_id = ${batchId} and state = 'held') as held,
+      exists (select from batch_chunk where batch_id = ${batchId} and state = 'ready') as ready,
+      (select min(due_at) from batch_chunk where batch_id = ${batchId} and state = 'waiting') as due`.execute(db);
+  return rows[0] as ChunkStates;
 }

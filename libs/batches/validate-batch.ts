@@ -1,24 +1,26 @@
 import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, Database } from '#libs/database/schema.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import type { ValidationResult } from '#libs/validation/validation.ts';
-import type { Chunk } from '#libs/validation/chunk-table.ts';
-import { decideBatch, isTerminal, type PinnedPrompts } from './batch.ts';
+import { decideBatch, type PinnedPrompts } from './batch.ts';
 import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
-import { dispatchOrder } from './chunks/dispatch-chunks.ts';
+import { insertChunks } from './chunks/chunk.ts';
+import { appendAndFollow, type FollowDeps } from './chunks/follow-status.ts';
+import { sendTickets } from './chunks/tickets.ts';
+import { turnToLines } from './chunks/turns.ts';
 import { makeLineRules, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;
 
-type Deps = {
+type Deps = FollowDeps & {
   db: Kysely<Database>;
   eventLog: EventLog;
   blobs: BlobStore;
@@ -34,7 +36,6 @@ type Deps = {
   configPrompts: (batch: BatchRow) => Promise<readonly string[]>;
   /** The versions that these names refer to now. Throws GatewayError, with `param`, for one that does not exist. */
   pinPrompts: (workspaceId: string, names: readonly string[], param: string) => Promise<PinnedPrompts>;
-  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   /** The limits of the batch's workspace. */
   workspaceLimits: BatchLimits;
@@ -42,8 +43,7 @@ type Deps = {
 };
 
 /**
- * The job of queue `batch-validate`: checks every line of the input file and cuts the file into chunks, or fails the batch
- * with the errors found. Running it twice is harmless: the transaction checks the batch's status again.
+ * Checks every line of a batch's input file and cuts the file into chunks, or fails the batch with the errors found. Running it twice is harmless: the transaction checks the batch's status again.
  */
 export async function validateBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
   const { db, logger } = deps;
@@ -67,7 +67,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       signal: AbortSignal.any([signal, cancelled]),
     });
   } catch (error) {
-    // If the batch was cancelled meanwhile, `fail` ends it as cancelled. The queue retries after any other error.
+    // If the batch was cancelled meanwhile, `fail` ends it as cancelled. It is tried again after any other error.
     if (!cancelled.aborted || signal.aborted) throw error;
     return await fail(deps, batch, []);
   } finally {
@@ -139,13 +139,8 @@ async function startRunning(
     const { lineCount, chunks } = result;
     if (!(await canQueueLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
       const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
-      const failed = await unit.append(
-        batchModel,
-        batch.id,
-        decideBatch(state, { type: 'fail_validation', errors }, unit.now),
-      );
-      if (isTerminal(failed.status)) await deps.releaseTarget(unit, failed);
-      return failed;
+      const failure = decideBatch(state, { type: 'fail_validation', errors }, unit.now);
+      return await appendAndFollow(deps, unit, state, failure);
     }
     // A model name that Postgres cannot store is ignored. It is read from each line instead.
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
@@ -154,41 +149,20 @@ async function startRunning(
       { type: 'finish_validation', lineCount, chunkCount: chunks.length, model, pinnedPrompts },
       unit.now,
     );
-    const after = await unit.append(batchModel, batch.id, events);
-    if (after.status === 'in_progress' && events.length > 0) await insertChunks(unit, after, chunks);
-    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+    const after = await appendAndFollow(deps, unit, state, events);
+    if (after.status !== 'in_progress' || events.length === 0) return after;
+    await insertChunks(unit.tx, batch.id, chunks);
+    await turnToLines(unit.tx, after, chunks.length);
+    await sendTickets(deps.queue, unit.tx, 'lines', chunks.length);
     return after;
   });
-}
-
-async function insertChunks(unit: UnitOfWork, batch: BatchRow, chunks: readonly Chunk[]): Promise<void> {
-  const enqueue_order = dispatchOrder(batch);
-  const rowsPerStatement = 1_000;
-  for (let from = 0; from < chunks.length; from += rowsPerStatement) {
-    const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({
-      batch_id: batch.id,
-      chunk: from + index,
-      byte_offset: range.offset,
-      byte_length: range.length,
-      range_first_line: range.firstLine,
-      first_line: range.firstLine,
-      line_count: range.lines,
-      enqueue_order,
-    }));
-    await unit.tx.insertInto('batch_chunk').values(rows).execute();
-  }
 }
 
 async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const after = await unit.append(
-      batchModel,
-      batch.id,
-      decideBatch(state, { type: 'fail_validation', errors: errors.map(toStorable) }, unit.now),
-    );
-    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
-    return after;
+    const failure = { type: 'fail_validation' as const, errors: errors.map(toStorable) };
+    return await appendAndFollow(deps, unit, state, decideBatch(state, failure, unit.now));
   });
 }
 

@@ -160,6 +160,33 @@ export type BatchTable = StreamFold & {
   cancelled_at: Date | null;
 };
 
+type WorkerProcessTable = { id: string; beat: Generated<number>; started_at: Generated<Date> };
+
+/** The slots of a worker for one kind of work: chunks of lines, and input and result files by their size. */
+export type Lane = 'lines' | 'small_files' | 'large_files';
+
+type BatchShareTable = {
+  lane: Lane;
+  workspace_id: string;
+  weight: Generated<number>;
+  virtual_time: Generated<number>;
+  active: Generated<boolean>;
+};
+
+export type BatchTurnTable = {
+  batch_id: string;
+  workspace_id: string;
+  work: 'validate' | 'lines' | 'close' | 'finalise';
+  lane: Lane;
+  priority: number;
+  order_at: Date;
+  paused: Generated<boolean>;
+  ready: number;
+  holder: string | null;
+  failures: Generated<number>;
+  due_at: Date | null;
+};
+
 export type BatchChunkTable = {
   batch_id: string;
   chunk: number;
@@ -168,12 +195,15 @@ export type BatchChunkTable = {
   range_first_line: number;
   first_line: number;
   line_count: number;
-  state: ColumnType<'pending' | 'enqueued' | 'done', 'pending' | undefined, 'pending' | 'enqueued' | 'done'>;
-  generation: ColumnType<number, number | undefined, number>;
-  handed_back: ColumnType<boolean, boolean | undefined, boolean>;
-  settled_lines: ColumnType<number, number | undefined, number>;
-  redeliveries_without_progress: ColumnType<number, number | undefined, number>;
-  enqueue_order: ColumnType<Date, Date | undefined, never>;
+  state: Generated<'ready' | 'held' | 'waiting' | 'done'>;
+  holder: string | null;
+  claim: Generated<number>;
+  due_at: Date | null;
+  settled: Buffer;
+  claim_end: 'stopped' | 'clean' | null;
+  settled_before: Generated<number>;
+  claims_without_progress: Generated<number>;
+  put_offs: Generated<number>;
 };
 
 /** Lines of one batch in one worker that wait for the same reason. Times in epoch milliseconds. */
@@ -490,6 +520,9 @@ export type Database = {
   file: FileTable;
   batch: BatchTable;
   batch_chunk: BatchChunkTable;
+  batch_share: BatchShareTable;
+  batch_turn: BatchTurnTable;
+  worker_process: WorkerProcessTable;
   batch_result: BatchResultTable;
   batch_line_wait: BatchLineWaitTable;
   fine_tuning_job: FineTuningJobTable;

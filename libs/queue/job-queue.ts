@@ -6,7 +6,6 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { OnJobEnded } from './ended-job.ts';
-import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 import { startWorkers, type WorkOptions } from './start-workers.ts';
 
@@ -14,8 +13,8 @@ import { startWorkers, type WorkOptions } from './start-workers.ts';
 type QueueName = { name: string };
 
 /**
- * `group`: `workInGroups` limits the jobs of one group together. `singletonSeconds`: does nothing if a job with the same
- * `singletonKey` was enqueued in the current interval of this length.
+ * `singletonSeconds`: does nothing if a job with the same `singletonKey` was enqueued in the current interval of this
+ * length.
  */
 type EnqueueOptions = {
   id?: string;
@@ -23,8 +22,10 @@ type EnqueueOptions = {
   singletonKey?: string;
   singletonSeconds?: number;
   priority?: number;
-  group?: string;
 };
+
+// Jobs belong to no workspace, but requests can only access rows of a workspace (libs/database/workspace-database.ts), so
+// that jobs are enqueued as the system.
 
 export type JobQueue = Part & {
   /** Enqueues inside the caller's transaction: the job exists if and only if the transaction commits. */
@@ -37,7 +38,7 @@ export type JobQueue = Part & {
   enqueueMany<Payload extends object>(
     tx: Kysely<Database>,
     queue: QueueDefinition<Payload>,
-    jobs: readonly { id: string; payload: Payload; priority?: number; group?: string }[],
+    jobs: readonly { payload: Payload; singletonKey: string }[],
   ): Promise<void>;
   /**
    * Runs a handler for each job, `concurrency` in parallel in this process. A job whose handler throws is retried.
@@ -52,27 +53,12 @@ export type JobQueue = Part & {
     options: WorkOptions,
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
-  /**
-   * Like `work`, for a queue whose jobs are enqueued with a `group`: `concurrency` jobs in parallel in this process,
-   * and at most `concurrencyOfGroup` of one group. Jobs without a group count only towards `concurrency`. The queue's
-   * heartbeat must be 10 s. The handler completes its job, or hands it back, itself. If it throws, the job is retried.
-   */
-  workInGroups<Payload extends object>(
-    queue: QueueDefinition<Payload>,
-    limits: { concurrency: number; concurrencyOfGroup: number },
-    handler: (job: ClaimedJob<Payload>) => Promise<void>,
-  ): Pick<GroupWorker, 'wake' | 'isCrowded'>;
   /** Completes a job inside the caller's transaction. false when its claim was lost. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Sends a heartbeat inside the caller's transaction. false when the claim was lost. */
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  /** Hands a job back for immediate redelivery, because the worker stops. false when the claim was lost. */
-  handBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
-
-const toAddressGroup = (group: string | undefined): { group?: { id: string } } =>
-  group === undefined ? {} : { group: { id: group } };
 
 // pg-boss returns the count, but its public type does not include it.
 const Affected = z.object({ affected: z.number() });
@@ -99,7 +85,6 @@ export function createJobQueue(deps: {
   const logError = createErrorLog(logger);
   boss.on('error', logError);
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
-  const groupWorkers: GroupWorker[] = [];
   const stopping = new AbortController();
 
   return {
@@ -118,38 +103,20 @@ export function createJobQueue(deps: {
       if (stopping.signal.aborted) return;
       stopping.abort();
       const endMs = performance.now() + stopDeadlineMs;
-      // pg-boss would close its connections before the group workers have handed their jobs back. The group workers are
-      // therefore stopped first, and pg-boss's own workers claim no jobs in the meantime.
       for (const { name } of queues) await boss.offWork(name, { wait: false });
-      await Promise.all(groupWorkers.map((worker) => worker.stop(stopDeadlineMs)));
       await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
     },
-    async enqueue(tx, queue, payload, { group, ...options } = {}) {
-      // Jobs belong to no workspace, but requests can only access rows of a workspace
-      // (libs/database/workspace-database.ts).
-      await asSystem(() =>
-        boss.send(queue.name, payload, { ...options, ...toAddressGroup(group), db: fromKysely(tx) }),
-      );
+    async enqueue(tx, queue, payload, options = {}) {
+      await asSystem(() => boss.send(queue.name, payload, { ...options, db: fromKysely(tx) }));
     },
     async enqueueMany(tx, queue, jobs) {
-      const inserts = jobs.map(({ id, payload, priority, group }) => ({
-        id,
-        data: payload,
-        ...toAddressGroup(group),
-        ...(priority === undefined ? {} : { priority }),
-      }));
-      await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
+      const inserts = jobs.map(({ payload, singletonKey }) => ({ data: payload, singletonKey }));
+      await asSystem(() => boss.insert(queue.name, inserts, { db: fromKysely(tx) }));
     },
     work: (queue, options, handler) =>
       startWorkers({ boss, logger, stopping: stopping.signal, onJobEnded }, queue, options, handler),
-    workInGroups(queue, limits, handler) {
-      const worker = startGroupWorker({ boss, logger, onError: logError, onJobEnded }, queue, limits, handler);
-      groupWorkers.push(worker);
-      return worker;
-    },
     complete: async (tx, queue, job) => isDone(await boss.complete(queue.name, job, null, { db: fromKysely(tx) })),
     holds: async (tx, queue, job) => isDone(await boss.touch(queue.name, job, { db: fromKysely(tx) })),
-    handBack: async (queue, job, reason) => isDone(await boss.fail(queue.name, job, { reason })),
     depths: () => boss.getQueues(queues.map((queue) => queue.name)),
   };
 }

@@ -18,12 +18,6 @@ export type ClaimedJob<Payload> = {
   signal: AbortSignal;
   retryCount: number;
   /**
-   * Releases the slot of this job to another one while it continues, because only little of it is left. Only jobs in
-   * groups have it; beyond a number of such jobs it has no effect. Returns true if a slot is free now that was not
-   * before.
-   */
-  freeSlot?: () => boolean;
-  /**
    * Reports the outcome of the handler in a word, for listeners of ended jobs. Only present if there is a listener; the
    * last word counts.
    */

@@ -1,5 +1,6 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { JobQueue } from './job-queue.ts';
 
@@ -64,4 +65,18 @@ async function replacePage(
     logger.warn({ [idField]: id }, `${what} lost its job and got a new one`);
   }
   return lost.length;
+}
+
+/** Lost jobs are rare. */
+const repairEveryMs = 60_000;
+
+/** Replaces lost jobs from time to time. Every worker runs it; rows that one repairs are skipped by the others. */
+export function createLostJobRepair(deps: {
+  db: Kysely<Database>;
+  queue: JobQueue;
+  work: readonly WorkedOn[];
+  logger: Logger;
+}): BackgroundLoop {
+  const run = (): Promise<number> => replaceLostJobs(deps, deps.work);
+  return createBackgroundLoop({ name: 'repair of lost jobs', periodMs: repairEveryMs, run, logger: deps.logger });
 }

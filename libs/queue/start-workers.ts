@@ -80,7 +80,12 @@ async function startWorker<Payload extends object>(
             const { id, data, signal, retryCount } = fetched;
             const job = { id, payload: queue.payload.parse(data), signal, retryCount };
             if (onJobEnded === undefined) await handler(job);
-            else await runAndReport(onJobEnded, queue.name, fetched as JobWithMetadata<Payload>, job, handler);
+            else {
+              const { startAfter, startedOn } = fetched as JobWithMetadata<Payload>;
+              const waitedMs = Math.max(0, startedOn.getTime() - startAfter.getTime());
+              const facts = { queue: queue.name, id, retryCount, payload: job.payload, waitedMs };
+              await runAndReport(onJobEnded, facts, (note) => handler({ ...job, note }));
+            }
           }),
         );
       } finally {

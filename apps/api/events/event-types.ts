@@ -11,7 +11,6 @@ import { eventTypesOf } from '#libs/records/resource-model.ts';
 const otherTypes: Record<(BatchEvent | FileEvent | FineTuningEvent)['type'], true> = {
   'batch.cancel_requested': true,
   'batch.cancelled': true,
-  'batch.chunk_snoozed': true,
   'batch.chunk_redelivered': true,
   'batch.completed': true,
   'batch.created': true,

@@ -45,8 +45,6 @@ function describeDone({ migrations, epoch, jobs, blobs, checks }: RestoreReport)
   ];
   if (migrations.length > 0) lines.push(`applied the migrations ${migrations.join(', ')}`);
   const replaced = [
-    [jobs.batches, 'batches'],
-    [jobs.chunks, 'chunks of batches'],
     [jobs.fineTuningJobs, 'fine-tuning jobs'],
     [jobs.logExports, 'exports of the request log'],
   ] as const;
@@ -56,7 +54,7 @@ function describeDone({ migrations, epoch, jobs, blobs, checks }: RestoreReport)
       ? 'no job was missing from the queue'
       : `created jobs that were missing from the queue: ${made.join(', ')}`,
   );
-  if (jobs.surplus > 0) lines.push(`deleted jobs of batches that have ended or do not exist: ${jobs.surplus}`);
+  if (jobs.turns > 0) lines.push(`batches whose place in the order was corrected: ${jobs.turns}`);
   lines.push(`compared ${blobs.checked} rows and blobs in ${blobs.folder}`);
   for (const { check, counts } of checks) lines.push(`checked ${check}: ${describeCounts(counts)}`);
   return lines;
@@ -70,7 +68,7 @@ function describeNext({ jobs, open, blobs }: RestoreReport): string[] {
       : `open batches that continue: ${open.batches}. Their ${open.lines} lines without a result are called, possibly a second time if ` +
         'they were called after the backup',
   ];
-  if (jobs.claimed > 0) lines.push(`jobs that other workers take over within seconds: ${jobs.claimed}`);
+  if (jobs.held > 0) lines.push(`batch work that was freed because no worker holds it any more: ${jobs.held}`);
   if (open.overdue > 0) lines.push(`batches past their deadline, which expire: ${open.overdue}`);
   if (open.fineTuningJobs > 0)
     lines.push(`fine-tuning jobs that are looked up at their providers: ${open.fineTuningJobs}`);

@@ -21,7 +21,7 @@ import { readMasterKeys } from '../operate/keys.ts';
 import { assertAlone, listRunning } from '../operate/running-processes.ts';
 import { withMigratedPool } from '../operate/migrated-pool.ts';
 import { inspectBlobs, openBlobStore, type BlobReport } from './inspect-blobs.ts';
-import { deleteSurplusJobs, resetLostChunks, workedOnBatches } from '#libs/batches/chunks/lost-jobs.ts';
+import { rebuildTurns } from '#libs/batches/chunks/rebuild-turns.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
 import { allQueues } from '#apps/platform/queues.ts';
@@ -150,28 +150,16 @@ async function findMasterKeyProblem(db: Kysely<Database>): Promise<string | null
 }
 
 export type ReconciledJobs = {
-  /** The number of jobs that a worker had claimed when the backup was made. Other workers take them over. */
-  claimed: number;
-  /** The number of jobs that were deleted because their batch has ended or does not exist. */
-  surplus: number;
-  chunks: number;
-  batches: number;
+  /** Chunks and files of batches that workers held when the backup was made. */
+  held: number;
+  /** Batches whose place in the order was wrong or missing. */
+  turns: number;
   fineTuningJobs: number;
   logExports: number;
 };
 
 /**
- * Expires the claims of earlier workers now, instead of 10 s after the last heartbeat in the backup. The first worker that
- * starts treats them as lost, as after a crash.
- */
-async function endClaims(db: Kysely<Database>): Promise<number> {
-  const { numAffectedRows = 0n } = await sql`
-    update pgboss.job set heartbeat_on = to_timestamp(0) where state = 'active'`.execute(db);
-  return Number(numAffectedRows);
-}
-
-/**
- * Makes the queue match the open work: deletes surplus jobs, enqueues missing ones or resets their chunks, and ends claims.
+ * Makes open work available to the workers that start next: frees what earlier ones held, and enqueues missing jobs.
  * Creates the queue if the backup has none. No worker must be running.
  * @testOnly
  */
@@ -181,19 +169,17 @@ export async function reconcileJobs(deps: {
   logger: Logger;
 }): Promise<ReconciledJobs> {
   const { db, connectionString, logger } = deps;
-  // Otherwise each reset chunk and replaced job would log a line. The report contains their number.
+  // Otherwise each replaced job would log a line. The report contains their number.
   const quiet = logger.child({}, { level: 'error' });
   const queue = createJobQueue({ connectionString, role: 'sender', queues: allQueues, logger, poolSizeMax: 1 });
   await queue.start?.();
   try {
-    const surplus = await deleteSurplusJobs(db);
-    const chunks = await resetLostChunks(db, queue, quiet);
+    const { held, turns } = await rebuildTurns(db);
     const replaceIn = (kinds: readonly WorkedOn[]) => replaceLostJobs({ db, queue, logger: quiet }, kinds, '0 s');
-    const batches = await replaceIn(workedOnBatches);
     await recheckPendingStarts(db);
     const fineTuningJobs = await replaceIn([workedOnFineTuningJobs]);
     const logExports = await replaceIn([workedOnExports]);
-    return { claimed: await endClaims(db), surplus, chunks, batches, fineTuningJobs, logExports };
+    return { held, turns, fineTuningJobs, logExports };
   } finally {
     await queue.stop?.();
   }

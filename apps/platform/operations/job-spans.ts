@@ -91,9 +91,9 @@ function toJobSpan(job: EndedJob, trace: JobTrace | null): EndedSpan {
     'sluice.queue': queue,
     'sluice.job.id': id,
     'sluice.job.retries': retryCount,
-    'sluice.job.wait_ms': waitedMs,
     'sluice.job.outcome': outcome,
   };
+  if (waitedMs !== null) attributes['sluice.job.wait_ms'] = waitedMs;
   if (trace !== null) attributes['sluice.workspace_id'] = trace.workspaceId;
   for (const [field, value] of Object.entries(job.payload)) {
     const name = recordIds[field];

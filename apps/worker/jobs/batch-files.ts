@@ -1,31 +1,19 @@
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
-import {
-  finaliseQueue,
-  smallBatchPriority,
-  validateQueue,
-  type BatchPayload,
-} from '#libs/batches/chunks/batch-queues.ts';
+import type { Held } from '#libs/batches/chunks/lane.ts';
+import { endTurn, releaseTurn, type FileTurn } from '#libs/batches/chunks/turns.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
+import { runAndReport } from '#libs/queue/ended-job.ts';
 import type { BatchWatch } from '#libs/batches/batch-watch.ts';
 import { finaliseBatch } from '#libs/batches/results/finalise-batch.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
-import type { BatchStatus } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
-
-// How many input files are validated, and how many batches are finalised, in parallel. Those with millions of lines
-// take minutes, so small ones have separate slots. Small ones mostly wait for the database, so several of them share
-// the statements that claim and complete their jobs.
-const lanes = [
-  { concurrency: 2, priorities: { maxPriority: smallBatchPriority - 1 } },
-  { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallBatchPriority } },
-];
 
 type Deps = {
   config: WorkerConfig;
@@ -34,27 +22,23 @@ type Deps = {
   watch: BatchWatch;
   inputBlob: (batch: BatchRow) => Promise<string>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
-  /** Called when a batch has chunks to enqueue. */
+  /** Called when a batch has chunks that are ready. */
   onValidated: () => void;
   logger: Logger;
 };
 
-export type BatchFileJobs = {
-  /**
-   * Writes the files of a `finalizing` batch and ends it. Has no effect on a batch in any other status. Returns its
-   * status.
-   */
-  finalise(batch: BatchRow, signal: AbortSignal, retries?: number): Promise<BatchStatus>;
-  /** Starts to work on the queues. `stopping` aborts the running jobs. */
-  work(stopping: AbortSignal): Promise<void>;
-};
+/** A claimed turn; its key is the ID of the batch. `isAdopted`: this process held it when it came up. */
+export type ClaimedFiles = FileTurn & { key: string; isAdopted?: true };
 
-/** The jobs that validate a batch's input file and write its output and error files. */
-export function createBatchFileJobs(deps: Deps): BatchFileJobs {
+/** Runs claimed validations and finalises. What fails is released and tried again after a pause. Never rejects. */
+export function createBatchFileJobs(
+  deps: Deps,
+  stopping: AbortSignal,
+): (held: Pick<Held<ClaimedFiles>, 'work' | 'holder'>) => Promise<void> {
   const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
-  const { db, eventLog, queue, blobs, files, access } = deps.platform;
+  const { db, eventLog, queue, blobs, files, access, onJobEnded } = deps.platform;
 
-  async function validate(batchId: string, signal: AbortSignal): Promise<BatchStatus | undefined> {
+  async function validate({ id }: BatchRow, signal: AbortSignal): Promise<BatchRow | undefined> {
     const batch = await validateBatch(
       {
         db,
@@ -62,6 +46,7 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
         blobs,
         validator,
         watch,
+        queue,
         releaseTarget,
         prompts: (workspaceId) => access.prompts.known(workspaceId),
         async configPrompts({ workspace_id: workspaceId, target }) {
@@ -90,20 +75,21 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
           queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX,
         },
       },
-      batchId,
+      id,
       signal,
     );
     if (batch?.status === 'in_progress') deps.onValidated();
-    return batch?.status;
+    return batch;
   }
 
-  async function finalise(batch: BatchRow, signal: AbortSignal, retries = 0): Promise<BatchStatus> {
+  async function finalise(batch: BatchRow, signal: AbortSignal, failures: number): Promise<BatchRow> {
     const after = await finaliseBatch(
       {
         db,
         eventLog,
         blobs,
         inputBlob,
+        queue,
         releaseTarget,
         logger,
         recordFile: async (unit, { id, ...file }) => {
@@ -112,32 +98,60 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
       },
       batch,
       signal,
-      retries,
+      failures,
     );
     const { id, status, completed, failed } = after;
     if (isTerminal(status)) logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
-    return status;
+    return after;
   }
 
-  return {
-    finalise,
-    async work(stopping) {
-      const workOn = async (
-        jobs: QueueDefinition<BatchPayload>,
-        handler: (batchId: string, signal: AbortSignal, retries: number) => Promise<BatchStatus | undefined>,
-      ): Promise<void> => {
-        for (const lane of lanes) {
-          await queue.work(jobs, { ...lane, retryOutages: true }, async (job) => {
-            const status = await handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping]), job.retryCount);
-            if (status !== undefined) job.note?.(status);
-          });
-        }
-      };
-      await workOn(validateQueue, validate);
-      await workOn(finaliseQueue, async (batchId, signal, retries) => {
-        const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-        return batch && (await finalise(batch, signal, retries));
-      });
-    },
+  async function work(turn: ClaimedFiles, signal: AbortSignal, note: (outcome: string) => void): Promise<void> {
+    const { batchId } = turn;
+    const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
+    const after =
+      batch &&
+      (turn.work === 'validate' ? await validate(batch, signal) : await finalise(batch, signal, turn.failures));
+    if (after !== undefined) note(after.status);
+    // A turn whose batch has ended or does not exist: the two were restored from different moments.
+    if (after === undefined || isTerminal(after.status)) await endTurn(db, batchId);
+  }
+
+  async function workOrRelease(
+    { work: turn, holder }: Pick<Held<ClaimedFiles>, 'work' | 'holder'>,
+    note: (outcome: string) => void,
+  ) {
+    const signal = AbortSignal.any([stopping, holder.lost]);
+    const retrying = {
+      delayMs: outageRetryMs,
+      signal,
+      onRetry: (error: unknown) => logger.warn({ err: error }, 'batch is waiting for the database'),
+    };
+    try {
+      await retryDuringOutage(() => work(turn, signal, note), retrying);
+    } catch (error) {
+      const { batchId: batch_id, work: what, failures } = turn;
+      if (!signal.aborted) logger.warn({ err: error, batch_id, failures }, `${what} failed and will be retried`);
+      await releaseTurn(db, turn, holder.id, !signal.aborted);
+      throw error;
+    }
+  }
+
+  return async (held) => {
+    const { batchId, work: what, failures } = held.work;
+    const job = {
+      queue: `batch-${what}`,
+      id: batchId,
+      retryCount: failures,
+      payload: { batch_id: batchId },
+      waitedMs: null,
+    };
+    try {
+      if (onJobEnded === undefined) await workOrRelease(held, () => {});
+      else await runAndReport(onJobEnded, job, (note) => workOrRelease(held, note));
+    } catch {
+      // It has been logged. What could not be released is found by stray-work.ts.
+    }
   };
 }
+
+const outageRetryMs = 500;

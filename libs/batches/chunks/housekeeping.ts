@@ -1,94 +1,78 @@
 import { sql, type Kysely } from 'kysely';
 import { readClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { replaceLostJobs, type WorkedOn } from '#libs/queue/replace-lost-jobs.ts';
-import { resetLostChunks, workedOnBatches } from './lost-jobs.ts';
-import { v5 as uuidv5 } from 'uuid';
 import { cancelGraceMs } from '../batch.ts';
-import { closeQueue } from './batch-queues.ts';
+import { batchModel, type BatchRow } from '../batch-model.ts';
+import { wakeDue } from './chunk.ts';
+import { closeIfOver, type FollowDeps } from './follow-status.ts';
+import { deactivateIdle } from './turns.ts';
 
-// The maximum delay of a deadline, or of the ten minutes after a cancel.
-const overdueEveryMs = 1_000;
-// Lost jobs are rare.
-const repairEveryMs = 60_000;
+/** The maximum delay of a deadline, of the ten minutes after a cancel, and of work that is due. */
+const everyMs = 1_000;
 
-type Deps = {
+type Deps = FollowDeps & {
   db: Kysely<Database>;
-  queue: JobQueue;
+  eventLog: EventLog;
   clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>;
-  /** The work other than batches that gets a new job when its own is lost. */
-  otherWork: readonly WorkedOn[];
+  /** Called when work has become ready. */
+  onReady: () => void;
   logger: Logger;
 };
 
-/**
- * Closes overdue batches, and repairs chunks, batches and other work that have lost their job. Runs in separate loops,
- * so that no chunk waits for it, however long it takes. Every worker runs it.
- */
+/** Closes overdue batches, and makes work ready that is due. Every worker runs it; what two of them do is done once. */
 export function createHousekeeping(deps: Deps): BackgroundLoop[] {
-  const { db, queue, clock, logger } = deps;
-  const close = (): Promise<unknown> => enqueueCloseJobs(db, queue, clock);
-  const repair = (): Promise<void> => repairExclusively(deps);
+  const { db, logger } = deps;
+  const order = async (): Promise<void> => {
+    await deactivateIdle(db);
+    if (await wakeDue(db)) deps.onReady();
+  };
   return [
-    createBackgroundLoop({ name: 'closing of overdue batches', periodMs: overdueEveryMs, run: close, logger }),
-    createBackgroundLoop({ name: 'repair of lost jobs', periodMs: repairEveryMs, run: repair, logger }),
+    createBackgroundLoop({
+      name: 'closing of overdue batches',
+      periodMs: everyMs,
+      run: () => closeOverdue(deps),
+      logger,
+    }),
+    createBackgroundLoop({ name: 'work that is due', periodMs: everyMs, run: order, logger }),
   ];
 }
 
-/** Only one worker repairs at a time. The session that holds the lock does nothing else. */
-async function repairExclusively({ db, queue, otherWork, logger }: Deps): Promise<void> {
-  await db.connection().execute(async (session) => {
-    const { rows } = await sql<{ held: boolean }>`
-      select pg_try_advisory_lock(hashtextextended('batch housekeeping', 0)) as held`.execute(session);
-    if (rows[0]?.held !== true) return;
-    try {
-      await resetLostChunks(session, queue, logger);
-      await replaceLostJobs({ db: session, queue, logger }, [...workedOnBatches, ...otherWork]);
-    } finally {
-      await sql`select pg_advisory_unlock(hashtextextended('batch housekeeping', 0))`.execute(session);
-    }
-  });
-}
-
-const jobNamespace = '5ab04a4b-6d8a-5a7c-9d52-8f0c6d1f3a6e';
-const minuteMs = 60_000;
-/** The maximum of batches of each kind found in one check. The next check follows soon. */
-const foundMax = 1_000;
+/** The maximum of batches of each kind found in one pass. */
+const foundMax = 100;
 
 /**
- * Enqueues a close job for each batch whose deadline has passed, or whose grace period after a cancel is over, by the
- * database's clock. Indexes find them. (A delayed job for each deadline would slow down every claim, long after its batch
- * has ended.) A batch is found again until it is closed, so the minute is part of the job ID: it gets at most one job per
- * minute. Does nothing while the database's clock could be wrong. Returns how many batches were found.
- * @testOnly
+ * Closes batches whose deadline has passed, whose grace period after a cancel is over, or that were cancelled and have
+ * lost their last chunk with its process, by the database's clock. Does nothing while that clock could be wrong. Returns
+ * how many batches were found.
  */
-export async function enqueueCloseJobs(
-  db: Kysely<Database>,
-  queue: JobQueue,
-  clock: Pick<DatabaseClock, 'set' | 'jumpedAhead'>,
+export async function closeOverdue(
+  deps: Pick<Deps, 'db' | 'eventLog' | 'clock' | 'queue' | 'releaseTarget'>,
 ): Promise<number> {
+  const { db, clock, eventLog } = deps;
   await readClock(db, clock);
   if (clock.jumpedAhead()) return 0;
-  return await db.transaction().execute(async (tx) => {
-    // Without the subquery, the clock would be read for each row and no index could be used.
-    const { rows } = await sql<{ id: string; now: Date }>`
-      with clock as materialized (select clock_timestamp() as now)
-      (select id, (select now from clock) as now from batch
-       where status in ('validating', 'in_progress', 'cancelling') and expires_at <= (select now from clock)
-         and (status <> 'cancelling' or in_progress_at is null)
-       order by expires_at limit ${foundMax})
-      union all
-      (select id, (select now from clock) from batch
-       where status = 'cancelling' and cancelling_at <= (select now from clock) - ${`${cancelGraceMs} ms`}::interval
-       order by cancelling_at limit ${foundMax})`.execute(tx);
-    const jobs = rows.map(({ id, now }) => ({
-      id: uuidv5(`${id}/${Math.floor(now.getTime() / minuteMs)}`, jobNamespace),
-      payload: { batch_id: id },
-    }));
-    if (jobs.length > 0) await queue.enqueueMany(tx, closeQueue, jobs);
-    return jobs.length;
-  });
+  // Without the subquery, the clock would be read for each row and no index could be used.
+  const { rows } = await sql<{ id: string; workspace_id: string }>`
+    with clock as materialized (select clock_timestamp() as now)
+    (select id, workspace_id from batch
+     where status in ('validating', 'in_progress', 'cancelling') and expires_at <= (select now from clock)
+       and (status <> 'cancelling' or in_progress_at is null)
+     order by expires_at limit ${foundMax})
+    union all
+    (select id, workspace_id from batch
+     where status = 'cancelling' and (cancelling_at <= (select now from clock) - ${`${cancelGraceMs} ms`}::interval
+       or in_progress_at is not null and not exists (
+         select from batch_chunk where batch_id = batch.id and state <> 'done'))
+     order by cancelling_at limit ${foundMax})`.execute(db);
+  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  for (const { id, workspace_id: workspaceId } of rows) {
+    await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+      const batch = (await unit.load(batchModel, id)) as BatchRow;
+      await closeIfOver(deps, unit, batch);
+    });
+  }
+  return rows.length;
 }

@@ -1,48 +1,33 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import { isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { smallBytesMax, type MemoryBudget, type MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
-import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
+import { runAndReport, type OnJobEnded } from '#libs/queue/ended-job.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from '../lines/answer-sizes.ts';
 import { canStartLines } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
-import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from '../batch-watch.ts';
 import type { CallLine } from '../lines/call-line.ts';
-import { putBackChunk } from './put-back-chunk.ts';
-import { snoozeChunk } from './snooze-chunk.ts';
-import { isRedelivered, resumeRedelivered, type ChunkRow } from './redelivery.ts';
-import type { FinishSmallBatch } from '../results/finish-small-batch.ts';
+import { putOffChunk, releaseChunk, type ChunkClaim, type ChunkRow, type ClaimEnd } from './chunk.ts';
+import type { Held } from './lane.ts';
+import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from './resume-chunk.ts';
+import { linesTickets } from './tickets.ts';
 import type { LineWaits } from '../lines/line-waits.ts';
 import { runLines } from '../lines/run-lines.ts';
 import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '../results/results-bucket.ts';
+import type { SettleDeps } from '../results/settle-group.ts';
 import { createSettler, type Settler } from '../results/settle-results.ts';
 import { createPermitPool, type Permits, type PermitPool } from '../lines/permit-pool.ts';
 
-export type ChunkRunner = {
-  /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be retried. */
-  run(job: ClaimedJob<ChunkPayload>): Promise<void>;
-  /**
-   * Starts no more lines and abandons those that wait. Running lines have `graceMs` to finish. Their results are settled,
-   * and unfinished chunks are handed back for immediate redelivery.
-   */
-  drain(graceMs: number): void;
-  /** Chunks that are running, without those that wait for memory. */
-  active(): number;
-};
+/** A chunk that a lane has claimed. */
+export type ClaimedChunk = { key: string; batchId: string; workspaceId: string; chunk: ChunkRow };
 
-type Deps = {
+type Deps = Omit<SettleDeps, 'signal'> & {
   db: Kysely<Database>;
-  eventLog: EventLog;
-  queue: JobQueue;
   blobs: BlobStore;
   watch: BatchWatch;
   permits: PermitPool;
@@ -60,150 +45,237 @@ type Deps = {
   isLogFull: () => boolean;
   /** The blob of the input file, even if the file was deleted: it stays until the batch has ended. */
   inputBlob: (batch: BatchRow) => Promise<string>;
-  finishSmallBatch: FinishSmallBatch;
-  /** Called when another chunk can run, so that the dispatcher can enqueue one. */
-  onSlotFree: () => void;
   /** Called for each chunk that was claimed before, by a process that died or handed it back. */
   onRedelivery?: (() => void) | undefined;
-  /** Called for each settle that was committed. */
-  onSettled?: ((results: number) => void) | undefined;
-  logger: Logger;
+  onJobEnded?: OnJobEnded | undefined;
 };
 
 /** Runs the chunks of batches: calls their lines and settles the results, limited by the process's permits and memory. */
-export function createChunkRunner(deps: Deps): ChunkRunner {
-  const { db, logger } = deps;
-  const draining = new AbortController();
-  const abandoned = new AbortController();
-  let active = 0;
-  const settlers = new Map<string, { settler: Settler; users: number }>();
-  // Only one suspected poison line is called at a time, so that it is clear which one ended the process (redelivery.ts).
-  const suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
+export class ChunkRunner {
+  readonly #deps: Deps;
+  readonly #draining = new AbortController();
+  readonly #abandoned = new AbortController();
+  readonly #settlers = new Map<string, { settler: Settler; users: number }>();
+  // Only one suspected poison line is called at a time, so that it is clear which one ended the process (resume-chunk.ts).
+  readonly #suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
+  #active = 0;
 
-  // One settler per batch, so that its chunks share transactions.
-  async function useSettler(batch: BatchRow, work: (settler: Settler) => Promise<void>): Promise<void> {
-    let entry = settlers.get(batch.id);
+  constructor(deps: Deps) {
+    this.#deps = deps;
+  }
+
+  /** Chunks that are running, without those that wait for memory. */
+  get active(): number {
+    return this.#active;
+  }
+
+  /**
+   * Starts no more lines and abandons those that wait. Running lines have `graceMs` to finish. Their results are settled,
+   * and unfinished chunks are ready for others at once.
+   */
+  drain(graceMs: number): void {
+    this.#draining.abort();
+    setTimeout(() => this.#abandoned.abort(), graceMs).unref();
+  }
+
+  /** Runs a claimed chunk. A chunk that fails is released after a pause. Never rejects. */
+  async run(held: Held<ClaimedChunk>): Promise<void> {
+    const { onJobEnded } = this.#deps;
+    const { batch_id, chunk, claim } = held.work.chunk;
+    const id = `${batch_id}/${chunk}`;
+    const job = { queue: linesTickets.name, id, retryCount: claim - 1, payload: { batch_id, chunk }, waitedMs: null };
+    const work = (note: (outcome: string) => void): Promise<void> => this.#runOrRelease({ ...held, note });
+    try {
+      if (onJobEnded === undefined) await work(() => {});
+      else await runAndReport(onJobEnded, job, work);
+    } catch {
+      // It has been logged. What could not be released is found by stray-work.ts.
+    }
+  }
+
+  async #runOrRelease(noted: Noted): Promise<void> {
+    const { db, logger } = this.#deps;
+    const { chunk: row } = noted.work;
+    const claim: Claim = { ...noted, id: { ...row, holder: noted.holder.id }, isResumed: false, isCalling: false };
+    const stop = AbortSignal.any([this.#draining.signal, noted.holder.lost]);
+    try {
+      await this.#runClaimed(claim, stop);
+    } catch (error) {
+      const { batch_id, chunk, claim: number } = row;
+      logger.error({ err: error, batch_id, chunk, claim: number }, 'chunk failed and will be retried');
+      await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(number - 1, 10)), stop);
+      // If no line has been called yet, none of them caused the failure, and it must not count against them.
+      await releaseChunk(db, claim.id, claim.isCalling ? null : quietEnd(claim));
+      throw error;
+    }
+  }
+
+  async #runClaimed(claim: Claim, stop: AbortSignal): Promise<void> {
+    const { db, logger, ranges } = this.#deps;
+    // Holds the claim while the database is unavailable. No line has been called yet.
+    const retrying = {
+      delayMs: 500,
+      signal: stop,
+      onRetry: (error: unknown) => logger.warn({ err: error }, 'chunk is waiting for the database'),
+    };
+    const again: Again = (step) => retryDuringOutage(step, retrying);
+    const { batchId, chunk } = claim.work;
+    const batch = await again(() => db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
+    if (batch === undefined) throw new Error(`batch ${batchId} does not exist`);
+    await this.#useSettler(batch, async (settler) => {
+      const run: Run = { claim, batch, settler, again };
+      const memory = memoryForRange(ranges.open(batch.workspace_id));
+      await this.#withPermit(run, { permits: memory, bytes: chunk.byte_length }, async () => {
+        this.#active += 1;
+        try {
+          await this.#prepareAndRun(run);
+        } finally {
+          this.#active -= 1;
+        }
+      });
+    });
+  }
+
+  async #prepareAndRun(run: Run): Promise<void> {
+    const { db, eventLog } = this.#deps;
+    const { claim, batch, again } = run;
+    await again(() => ensureResultsPartition(db, resultsBucket(batch)));
+    let resumed: Resumed = { action: 'run', chunk: claim.work.chunk, isSuspect: false };
+    if (isClaimedAgain(resumed.chunk)) {
+      this.#deps.onRedelivery?.();
+      resumed = await again(() => resumeChunk(eventLog, batch, claim.id));
+      claim.isResumed = true;
+    }
+    if (resumed.action === 'drop') return claim.note('dropped');
+    if (resumed.action === 'stop') return await this.#close(run);
+    const { chunk } = resumed;
+    const lines = await again(() => this.#readLines(batch, chunk));
+    const call = async (): Promise<void> => {
+      claim.isCalling = true;
+      await this.#callLines(run, chunk, lines, resumed.action === 'poison' ? resumed.line : null);
+    };
+    if (resumed.action === 'poison' || !resumed.isSuspect) return await call();
+    await this.#withPermit(run, { permits: this.#suspects, bytes: 0 }, async () => {
+      await again(() => callSuspect(db, claim.id));
+      await call();
+    });
+  }
+
+  async #callLines(run: Run, chunk: ChunkRow, lines: readonly RequestLine[], poison: number | null): Promise<void> {
+    const { claim, batch, settler } = run;
+    const { lost } = claim.holder;
+    const end = await runLines(this.#deps, {
+      batch,
+      chunk,
+      lines,
+      poison,
+      settler,
+      job: { id: `${batch.id}/${chunk.chunk}`, retryCount: chunk.claim - 1 },
+      stop: AbortSignal.any([lost, this.#draining.signal]),
+      abandon: AbortSignal.any([lost, this.#abandoned.signal]),
+      onTail: () => void claim.freeSlot(),
+    });
+    if (lost.aborted) {
+      claim.note('claim_lost');
+      await settler.flush();
+    } else if (end.kind === 'stopped') await this.#release(run, 'stopped', 'handed_back');
+    else if (end.kind === 'paused') await this.#release(run, 'clean', 'put_back');
+    else if (end.kind === 'snoozed') await this.#putOff(run, Math.max(0, end.resumeAtMs - steadyClock.now()));
+    else await this.#close(run);
+  }
+
+  /**
+   * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The
+   * claim is held during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for
+   * another one of the same kind, so there is no deadlock.
+   */
+  async #withPermit(
+    run: Run,
+    { permits, bytes }: { permits: Permits; bytes: number },
+    work: () => Promise<void>,
+  ): Promise<void> {
+    const { claim, batch } = run;
+    if (!canStartLines(batch)) return await this.#release(run, quietEnd(claim), 'put_back');
+    const { signal: startsNoLines, unwatch } = this.#deps.watch.watch(batch.id, 'starts_lines');
+    const stop = AbortSignal.any([startsNoLines, this.#draining.signal, claim.holder.lost]);
+    let isAcquired: boolean;
+    try {
+      isAcquired = await permits.acquire(bytes, { signal: stop });
+    } finally {
+      unwatch();
+    }
+    if (isAcquired) {
+      try {
+        return await work();
+      } finally {
+        permits.release(1, bytes);
+      }
+    }
+    if (claim.holder.lost.aborted) return claim.note('claim_lost');
+    await this.#release(run, quietEnd(claim), startsNoLines.aborted ? 'put_back' : 'handed_back');
+  }
+
+  /** Settles the finished lines, and makes the rest ready for others. */
+  async #release(run: Run, end: ClaimEnd, outcome: string): Promise<void> {
+    await run.settler.flush();
+    if (await releaseChunk(this.#deps.db, run.claim.id, end)) run.claim.note(outcome);
+    else await this.#close(run);
+  }
+
+  async #putOff(run: Run, delayMs: number): Promise<void> {
+    await run.settler.flush();
+    if (!(await putOffChunk(this.#deps.db, run.claim.id, delayMs))) return await this.#close(run);
+    run.claim.note('put_off');
+    const { batch_id, chunk } = run.claim.id;
+    this.#deps.logger.info({ batch_id, chunk, delay_ms: delayMs }, 'chunk was put off because all of its lines wait');
+  }
+
+  async #close({ claim, settler }: Run): Promise<void> {
+    const outcome = await settler.close(claim.id);
+    const { batch_id, chunk } = claim.id;
+    if (outcome === 'incomplete') throw new Error(`chunk ${chunk} of ${batch_id} has lines without a result`);
+  }
+
+  async #readLines(batch: BatchRow, chunk: ChunkRow): Promise<RequestLine[]> {
+    const blob = await this.#deps.inputBlob(batch);
+    const range = await this.#deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
+    const end = chunk.first_line + chunk.line_count;
+    return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
+  }
+
+  /** One settler per batch, so that its chunks share transactions. */
+  async #useSettler(batch: BatchRow, work: (settler: Settler) => Promise<void>): Promise<void> {
+    let entry = this.#settlers.get(batch.id);
     if (!entry) {
-      entry = {
-        settler: createSettler(
-          {
-            ...deps,
-            signal: abandoned.signal,
-            remakePartition: () => remakeResultsPartition(db, resultsBucket(batch)),
-          },
-          { id: batch.id, workspaceId: batch.workspace_id },
-        ),
-        users: 0,
-      };
-      settlers.set(batch.id, entry);
+      const remakePartition = (): Promise<void> => remakeResultsPartition(this.#deps.db, resultsBucket(batch));
+      const deps = { ...this.#deps, signal: this.#abandoned.signal, remakePartition };
+      entry = { settler: createSettler(deps, { id: batch.id, workspaceId: batch.workspace_id }), users: 0 };
+      this.#settlers.set(batch.id, entry);
     }
     entry.users += 1;
     try {
       await work(entry.settler);
     } finally {
       entry.users -= 1;
-      if (entry.users === 0) settlers.delete(batch.id);
+      if (entry.users === 0) this.#settlers.delete(batch.id);
     }
   }
-
-  async function countActive(work: () => Promise<void>): Promise<void> {
-    active += 1;
-    try {
-      await work();
-    } finally {
-      active -= 1;
-    }
-  }
-
-  return {
-    active: () => active,
-    drain(graceMs) {
-      draining.abort();
-      setTimeout(() => abandoned.abort(), graceMs).unref();
-    },
-    async run(job) {
-      const stop = AbortSignal.any([draining.signal, job.signal]);
-      // Holds the claim and its heartbeat while the database is unavailable. No line has been called yet.
-      const retrying = {
-        delayMs: 500,
-        signal: stop,
-        onRetry: (error: unknown) => logger.warn({ err: error }, 'chunk is waiting for the database'),
-      };
-      let isCalling = false;
-      try {
-        const found = await retryDuringOutage(() => find(deps, job), retrying);
-        if (found === null) return;
-        const { batch } = found;
-        await useSettler(batch, async (settler) => {
-          const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
-          const memory = memoryForRange(deps.ranges.open(batch.workspace_id));
-          const work = async (): Promise<void> => {
-            const ready = await prepare(deps, job, found, (step) => retryDuringOutage(step, retrying));
-            if (ready.action === 'drop') return job.note?.('dropped');
-            if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
-            const call = async (): Promise<void> => {
-              isCalling = true;
-              await runReady(deps, { ...ready, ...claim });
-            };
-            if (!ready.isSuspect) return await call();
-            await withPermit(deps, { permits: suspects, bytes: 0 }, found, claim, async () => {
-              await retryDuringOutage(() => markHandedBack(db, job.payload, false), retrying);
-              await call();
-            });
-          };
-          const range = { permits: memory, bytes: found.chunk.byte_length };
-          await withPermit(deps, range, found, claim, () => countActive(work));
-        });
-        deps.onSlotFree();
-      } catch (error) {
-        const { batch_id, chunk } = job.payload;
-        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed and will be retried');
-        // No line has been called yet, so none of them caused the failure, and it must not count against them.
-        if (!isCalling && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
-        await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(job.retryCount, 10)), stop);
-        throw error;
-      }
-    },
-  };
 }
 
-// The queue redelivers a failed chunk immediately, which is right after a crash but not after an error.
+/** A failed chunk must not be claimed again at once, time after time. */
 const failurePause = { firstMs: 500, maxMs: 30_000 };
 
-type Found = { batch: BatchRow; chunk: ChunkRow };
+/** `note` reports the outcome in a word. */
+type Noted = Held<ClaimedChunk> & { note: (outcome: string) => void };
+type Claim = Noted & { id: ChunkClaim; isResumed: boolean; isCalling: boolean };
 
-type Ready =
-  | { action: 'drop' }
-  | { action: 'stop' }
-  | {
-      action: 'run';
-      batch: BatchRow;
-      chunk: ChunkRow;
-      lines: RequestLine[];
-      settled: ReadonlySet<number>;
-      poison: number | null;
-      isSuspect: boolean;
-    };
+/** The end of a claim in which no line was called. How the one before it ended still has to be recorded, unless it was. */
+const quietEnd = ({ work, isResumed }: Claim): ClaimEnd =>
+  isClaimedAgain(work.chunk) && !isResumed ? 'as before' : 'clean';
 
-type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
-type Run = Extract<Ready, { action: 'run' }> & Claim;
-
-/** The chunk of a job, and its batch. Null when there is nothing to do. */
-async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | null> {
-  const { batch_id: batchId, chunk: number } = job.payload;
-  const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-  const chunk = await deps.db
-    .selectFrom('batch_chunk')
-    .selectAll()
-    .where('batch_id', '=', batchId)
-    .where('chunk', '=', number)
-    .executeTakeFirst();
-  if (batch && chunk && chunk.state !== 'done') return { batch, chunk };
-  deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work was dropped');
-  job.note?.('dropped');
-  await deps.queue.complete(deps.db, chunkQueue, job);
-  return null;
-}
+/** Repeats a step during an outage of the database. */
+type Again = <Result>(step: () => Promise<Result>) => Promise<Result>;
+type Run = { claim: Claim; batch: BatchRow; settler: Settler; again: Again };
 
 /**
  * The memory for the byte range of one chunk. Each workspace has a share of it, because a batch whose provider hangs
@@ -218,144 +290,3 @@ const memoryForRange = (lease: MemoryLease): Permits => ({
 });
 
 const never = new AbortController().signal;
-
-/**
- * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The
- * claim is held during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for
- * another one of the same kind, so there is no deadlock.
- */
-async function withPermit(
-  deps: Deps,
-  { permits, bytes }: { permits: Permits; bytes: number },
-  { batch, chunk }: Found,
-  claim: Claim,
-  work: () => Promise<void>,
-): Promise<void> {
-  // Crashes that happened while the batch ran still count after a pause.
-  const pause = { countsClaim: isRedelivered(chunk, claim.job) };
-  if (!canStartLines(batch)) return await putBackOrClose(deps, claim, { batch, chunk }, pause);
-  const { signal: startsNoLines, unwatch } = deps.watch.watch(batch.id, 'starts_lines');
-  const stop = AbortSignal.any([startsNoLines, claim.draining, claim.job.signal]);
-  let isAcquired: boolean;
-  try {
-    isAcquired = await permits.acquire(bytes, { signal: stop });
-  } finally {
-    unwatch();
-  }
-  if (isAcquired) {
-    try {
-      return await work();
-    } finally {
-      permits.release(1, bytes);
-    }
-  }
-  if (claim.job.signal.aborted) return claim.job.note?.('claim_lost');
-  if (startsNoLines.aborted) await putBackOrClose(deps, claim, { batch, chunk }, pause);
-  else await handBack(deps, claim);
-}
-
-/**
- * Everything else that has to happen before the first call. `again` repeats each step during an outage of the database.
- */
-async function prepare(
-  deps: Deps,
-  job: ClaimedJob<ChunkPayload>,
-  { batch, chunk }: Found,
-  again: <Result>(step: () => Promise<Result>) => Promise<Result>,
-): Promise<Ready> {
-  await again(() => ensureResultsPartition(deps.db, resultsBucket(batch)));
-  const run = { action: 'run' as const, batch, chunk, poison: null, isSuspect: false };
-  if (!isRedelivered(chunk, job))
-    return { ...run, lines: await again(() => readLines(deps, batch, chunk)), settled: new Set() };
-  deps.onRedelivery?.();
-  const redelivery = await again(() => resumeRedelivered(deps, batch, chunk, job));
-  if (redelivery.action === 'drop' || redelivery.action === 'stop') return redelivery;
-  const lines = await again(() => readLines(deps, batch, chunk));
-  const { settled } = redelivery;
-  return redelivery.action === 'poison'
-    ? { ...run, lines, settled, poison: redelivery.line }
-    : { ...run, lines, settled, isSuspect: redelivery.isSuspect };
-}
-
-async function runReady(deps: Deps, run: Run): Promise<void> {
-  const { batch, chunk, job, settler, draining, lines, settled, poison } = run;
-  const end = await runLines(deps, {
-    batch,
-    chunk: chunk.chunk,
-    generation: chunk.generation,
-    lines,
-    settled,
-    poison,
-    settler,
-    job,
-    stop: AbortSignal.any([job.signal, draining]),
-    abandon: AbortSignal.any([job.signal, run.abandon]),
-    onTail() {
-      if (job.freeSlot?.() === true) deps.onSlotFree();
-    },
-  });
-  if (job.signal.aborted) {
-    job.note?.('claim_lost');
-    await settler.flush();
-  } else if (end.kind === 'stopped') await handBack(deps, run);
-  else if (end.kind === 'snoozed') {
-    await settler.flush();
-    job.note?.('snoozed');
-    await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - steadyClock.now()));
-    const until = new Date(end.resumeAtMs).toISOString();
-    deps.logger.info(
-      { batch_id: batch.id, chunk: chunk.chunk, until },
-      'chunk was snoozed because all of its lines are waiting',
-    );
-  } else if (end.kind === 'paused') await putBackOrClose(deps, run, run, { countsClaim: false });
-  else await closeChunk(run, chunk);
-}
-
-/** For a batch that starts no more lines, either because it is paused or permanently. */
-async function putBackOrClose(
-  deps: Deps,
-  claim: Pick<Claim, 'job' | 'settler'>,
-  { batch, chunk }: Found,
-  options: { countsClaim: boolean },
-): Promise<void> {
-  await claim.settler.flush();
-  if (await putBackChunk(deps, claim.job, batch, options)) claim.job.note?.('put_back');
-  else await closeChunk(claim, chunk);
-}
-
-async function closeChunk(
-  { job, settler }: Pick<Claim, 'job' | 'settler'>,
-  { chunk, line_count: lines }: ChunkRow,
-): Promise<void> {
-  const outcome = await settler.close({ chunk, lines, job });
-  if (outcome === 'incomplete') throw new Error(`chunk ${chunk} of ${job.payload.batch_id} has lines without a result`);
-}
-
-async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<RequestLine[]> {
-  const blob = await deps.inputBlob(batch);
-  const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
-  const end = chunk.first_line + chunk.line_count;
-  return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
-}
-
-/** The worker is stopping: settles the finished lines, and hands the rest to another worker immediately. */
-async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
-  await settler.flush();
-  await markHandedBack(deps.db, job.payload);
-  job.note?.('handed_back');
-  await deps.queue.handBack(chunkQueue, job, 'the worker is stopping');
-}
-
-/** With `true`, the next claim does not count as one after a crash. With `false`, it counts again. */
-async function markHandedBack(
-  db: Kysely<Database>,
-  { batch_id, chunk }: ChunkPayload,
-  handedBack = true,
-): Promise<void> {
-  await db
-    .updateTable('batch_chunk')
-    .set({ handed_back: handedBack })
-    .where('batch_id', '=', batch_id)
-    .where('chunk', '=', chunk)
-    .execute();
-}

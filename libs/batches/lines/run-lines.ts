@@ -7,6 +7,8 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from '../batch-model.ts';
+import type { ChunkRow } from '../chunks/chunk.ts';
+import { isSettled } from '../chunks/settled-lines.ts';
 import type { BatchWatch } from '../batch-watch.ts';
 import { readModel, replacedModel, type CallLine } from './call-line.ts';
 import { createSnoozeWatch } from './snooze-watch.ts';
@@ -37,12 +39,8 @@ type Deps = {
 
 type Lines = {
   batch: BatchRow;
-  chunk: number;
-  /** The generation of the chunk: about how often it was snoozed. */
-  generation: number;
+  chunk: Pick<ChunkRow, 'chunk' | 'first_line' | 'line_count' | 'settled' | 'put_offs'>;
   lines: readonly RequestLine[];
-  /** Lines that have their result already. */
-  settled: ReadonlySet<number>;
   /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
   poison: number | null;
   settler: Settler;
@@ -87,14 +85,14 @@ function memoryOf({ bytes }: RequestLine): number {
 
 /** Runs the lines of a chunk that have no result yet. Resolves when none of them is running or waiting. */
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
-  const { batch, lines, settled } = run;
+  const { batch, chunk, lines } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const { signal: startsNoLines, unwatch: unwatchPause } = deps.watch.watch(batch.id, 'starts_lines');
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
   const snoozeWatch = createSnoozeWatch({
     now: () => steadyClock.now(),
     isCrowded: deps.isCrowded,
-    snoozes: run.generation,
+    snoozes: chunk.put_offs,
   });
   const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
   const callsOf = createBatchPermits(deps.permits, batch);
@@ -118,7 +116,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   };
   try {
     for (const line of lines) {
-      if (settled.has(line.line)) continue;
+      if (isSettled(chunk, line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
       // A line that waits here for its permit holds no resources and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
@@ -215,7 +213,7 @@ async function runLine(
     }
     const data = resultLine(batch.id, line, customId, outcome);
     const release = (): void => memory.release();
-    settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
+    settler.add({ chunk: chunk.chunk, line, succeeded: isSuccess(outcome), data, usage, release });
     // The call is over. The result, and the statement that will hold it, stay counted until it is committed.
     permit.end(answerCopies * data.length, outcome.kind === 'response');
     if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);

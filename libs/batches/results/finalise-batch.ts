@@ -7,14 +7,14 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import { decideBatch, isTerminal, type BatchOutcome } from '../batch.ts';
+import { decideBatch, type BatchOutcome } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
-import { cleanUpEndedBatch } from './finish-small-batch.ts';
+import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 import { scanRequests } from './scan-requests.ts';
 
-type Deps = {
+type Deps = FollowDeps & {
   db: Kysely<Database>;
   eventLog: EventLog;
   blobs: BlobStore;
@@ -24,8 +24,6 @@ type Deps = {
     unit: UnitOfWork,
     file: { id: string; filename: string; blob: StoredBlob; expiresAfterSeconds: number | null },
   ) => Promise<void>;
-  /** Deletes the secret that only this batch used, in the terminal transaction. */
-  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   logger: Logger;
 };
 
@@ -35,15 +33,15 @@ type Deps = {
 const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
 
 /**
- * The job of queue `batch-finalise`: writes every line, in input order, to the output or the error file, lines without
- * a result as `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event.
- * Running it twice is harmless: the first transaction wins, and the blobs of the second run are swept.
+ * Writes every line of a `finalizing` batch, in input order, to the output or the error file, lines without a result as
+ * `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event. Running it twice
+ * is harmless: the first transaction wins, and the blobs of the second run are swept.
  */
 export async function finaliseBatch(
   deps: Deps,
   batch: BatchRow,
   signal: AbortSignal,
-  /** How often the job was tried before. */
+  /** How often it was tried before. */
   retries = 0,
 ): Promise<BatchRow> {
   if (batch.status !== 'finalizing') return batch;
@@ -250,9 +248,6 @@ async function finish(
       const filename = `${batch.id}_${kind}.jsonl`;
       await deps.recordFile(unit, { id, filename, blob, expiresAfterSeconds: batch.output_expires_after_seconds });
     }
-    const after = await unit.append(batchModel, batch.id, events);
-    await cleanUpEndedBatch(unit.tx, batch.id);
-    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
-    return after;
+    return await appendAndFollow(deps, unit, state, events);
   });
 }

@@ -3,11 +3,13 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
+import type { Holder } from '#libs/queue/process-lease.ts';
 import { decideBatch, acceptsResults, type SettledUsage } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
-import { chunkQueue } from '../chunks/batch-queues.ts';
-import { enqueueFinalise, isSmall, type FinishSmallBatch } from './finish-small-batch.ts';
+import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
+import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
+import { countSettled, isSettled, settle } from '../chunks/settled-lines.ts';
+import { isSmallBatch } from '../chunks/turns.ts';
 import { resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
@@ -22,30 +24,32 @@ export type LineResult = {
   release: () => void;
 };
 
-export type SettleDeps = {
+export type SettleDeps = FollowDeps & {
   eventLog: EventLog;
-  queue: JobQueue;
   logger: Logger;
-  finishSmallBatch: FinishSmallBatch;
+  /** The identity under which this process holds work now. */
+  holder: () => Holder;
+  /**
+   * Writes the files of a small batch that this process holds. The settle waits for it and its chunk keeps its slot, so
+   * that batches are not settled faster than they are finished. Never rejects.
+   */
+  finishSmallBatch: (batch: BatchRow, holder: Holder) => Promise<void>;
   /** Called for each settle that was committed. */
   onSettled?: ((results: number) => void) | undefined;
   /** Aborts when the process has no time left. */
   signal: AbortSignal;
 };
 
-/** `lines`: how many the chunk had when it was claimed. */
-export type ChunkClaim = { chunk: number; lines: number; job: { id: string; retryCount: number } };
-
 /**
- * `refused`: the batch takes no more results. `claim_lost`: another worker has claimed the chunk. `incomplete`: the
- * batch is running and lines have no result yet, so the claim continues.
+ * `refused`: the batch takes no more results. `claim_lost`: the chunk was taken away. `incomplete`: the batch is running
+ * and lines have no result yet, so the claim continues.
  */
 export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
 /**
- * Settles results in one short transaction under the stream's lock: inserts the new results, closes the chunks, and appends
- * an event about the rows that were inserted. With the last result of a batch it also appends `batch.finalizing`, and a
- * small batch is finished right after it.
+ * Settles results in one short transaction under the stream's lock: inserts those of lines that have none, closes the
+ * chunks, and appends an event about the results that were inserted. With the last result of a batch it also appends
+ * `batch.finalizing`, and a small batch is finished right after it.
  */
 export async function settleGroup(
   deps: SettleDeps,
@@ -54,7 +58,8 @@ export async function settleGroup(
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' } };
-  const sorted = firstOfEachLine(group);
+  const sorted = group.toSorted((a, b) => a.line - b.line); // The sort is stable: the first result stays first.
+  const holder = deps.holder();
   const { outcomes, done } = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.load(batchModel, id);
     if (!batch || !acceptsResults(batch)) {
@@ -63,108 +68,128 @@ export async function settleGroup(
           { batch_id: id, lines: group.length, status: batch?.status },
           'results arrived after the deadline and were discarded',
         );
-      for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
+      for (const claim of claims) await closeChunk(unit.tx, claim);
       return { outcomes: claims.map(() => 'refused' as const), done: null };
     }
-    const inserted = await insertResults(unit.tx, batch, sorted);
-    const outcomes = await closeChunks(deps.queue, unit.tx, { batch, inserted }, claims);
-    const after = await decideAndAppend(deps.queue, unit, batch, inserted);
-    return { outcomes, done: after.status === 'finalizing' && isSmall(after) ? after : null };
+    const chunks = await readChunks(unit.tx, id, sorted, claims);
+    const fresh = settleFirst(chunks, sorted);
+    // The last results also change the turn, which is locked before the chunks.
+    if (batch.completed + batch.failed + fresh.length >= batch.total) await lockTurn(unit.tx, id);
+    await insertResults(unit.tx, batch, fresh);
+    await writeSettled(unit.tx, id, chunks, fresh);
+    const outcomes = await closeChunks(unit.tx, { batch, chunks }, claims);
+    const after = await decideAndAppend(deps, unit, batch, fresh, holder.id);
+    return { outcomes, done: after.status === 'finalizing' && isSmallBatch(after) ? after : null };
   });
-  if (done) await deps.finishSmallBatch(done, deps.signal);
+  if (done) await deps.finishSmallBatch(done, holder);
   return outcomes;
 }
 
-/**
- * In line order, each line once. A process can have the same chunk twice (its claim was lost and it claimed it again)
- * and produce two results of one line, of which only one is inserted and must be counted.
- */
-function firstOfEachLine(results: readonly LineResult[]): LineResult[] {
-  const sorted = results.toSorted((a, b) => a.line - b.line); // The sort is stable: the first result stays first.
-  return sorted.filter((result, index) => result.line !== sorted[index - 1]?.line);
+type Settled = Pick<ChunkRow, 'chunk' | 'first_line' | 'line_count' | 'settled'>;
+
+/** The chunks of the results and claims. A chunk can have been split since its lines were read. */
+async function readChunks(
+  tx: Transaction<Database>,
+  batchId: string,
+  results: readonly LineResult[],
+  claims: readonly ChunkClaim[],
+): Promise<Settled[]> {
+  const wanted = [...new Set([...results, ...claims].map(({ chunk }) => chunk))];
+  const read = tx
+    .selectFrom('batch_chunk')
+    .select(['chunk', 'first_line', 'line_count', 'settled'])
+    .where('batch_id', '=', batchId);
+  const chunks = await read.where('chunk', 'in', wanted).execute();
+  const moved = results.filter(({ line }) => chunkOf(chunks, line) === undefined);
+  if (moved.length === 0) return chunks;
+  const others = read.where('chunk', 'not in', wanted).where('first_line', '<=', (moved.at(-1) as LineResult).line);
+  return [...chunks, ...(await others.execute())];
 }
 
-/** Inserts the results of lines that have none yet, and returns those it inserted. The first result of a line is final. */
+const chunkOf = <Chunk extends Pick<ChunkRow, 'first_line' | 'line_count'>>(
+  chunks: readonly Chunk[],
+  line: number,
+): Chunk | undefined =>
+  chunks.find(({ first_line: first, line_count: count }) => line >= first && line < first + count);
+
+/**
+ * Marks the lines of the results as settled, and returns the results of lines that had none. The first result of a line
+ * is final: a process whose claim was lost can bring results of the same lines as the next one.
+ */
+function settleFirst(chunks: readonly Settled[], results: readonly LineResult[]): LineResult[] {
+  let last: Settled | undefined;
+  return results.filter(({ line }) => {
+    last = last && chunkOf([last], line) ? last : chunkOf(chunks, line);
+    if (last === undefined) throw new Error(`line ${line} is in no chunk`);
+    if (isSettled(last, line)) return false;
+    settle(last, line);
+    return true;
+  });
+}
+
+async function writeSettled(
+  tx: Transaction<Database>,
+  batchId: string,
+  chunks: readonly Settled[],
+  fresh: readonly LineResult[],
+): Promise<void> {
+  const changed = chunks.filter(({ first_line: first, line_count: count }) =>
+    fresh.some(({ line }) => line >= first && line < first + count),
+  );
+  for (const { chunk, settled } of changed)
+    await tx
+      .updateTable('batch_chunk')
+      .set({ settled })
+      .where('batch_id', '=', batchId)
+      .where('chunk', '=', chunk)
+      .execute();
+}
+
 async function insertResults(
   tx: Transaction<Database>,
   batch: BatchRow,
   results: readonly LineResult[],
-): Promise<LineResult[]> {
-  if (results.length === 0) return [];
+): Promise<void> {
+  if (results.length === 0) return;
   const bucket = resultsBucket(batch);
   // One binary parameter for all lines: an array of bytea would travel as hexadecimal text.
   const lengths = results.map((result) => result.data.length);
   let end = 1; // `substring()` counts from 1.
   const offsets = lengths.map((length) => (end += length) - length);
-  // Line numbers are returned only when some lines had results already, because returned rows are expensive.
-  const { rows } = await sql<{ inserted: number; lines: number[] | null }>`
-    with inserted as (
-      insert into batch_result (bucket, batch_id, line, succeeded, data)
-      select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
-      from unnest(
-        ${results.map((result) => result.line)}::int[],
-        ${results.map((result) => result.succeeded)}::bool[],
-        ${offsets}::int[],
-        ${lengths}::int[]
-      ) as result (line, succeeded, start, length)
-      order by line
-      on conflict do nothing
-      returning line
-    )
-    select count(*)::int as inserted, case when count(*) < ${results.length} then array_agg(line) end as lines
-    from inserted`.execute(tx);
-  const row = rows[0];
-  if (row?.inserted === results.length) return [...results];
-  const lines = new Set(row?.lines);
-  return results.filter((result) => lines.has(result.line));
+  await sql`
+    insert into batch_result (bucket, batch_id, line, succeeded, data)
+    select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
+    from unnest(
+      ${results.map((result) => result.line)}::int[],
+      ${results.map((result) => result.succeeded)}::bool[],
+      ${offsets}::int[],
+      ${lengths}::int[]
+    ) as result (line, succeeded, start, length)
+    order by line`.execute(tx);
 }
 
 async function closeChunks(
-  queue: JobQueue,
   tx: Transaction<Database>,
-  { batch, inserted }: { batch: BatchRow; inserted: readonly LineResult[] },
+  { batch, chunks }: { batch: BatchRow; chunks: readonly Settled[] },
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const outcomes: CloseOutcome[] = [];
-  for (const { chunk, lines, job } of claims) {
-    // A cancelled batch can leave lines without a result. A chunk whose lines were all inserted just now, as is usual
-    // in a small batch, does not need a count.
-    const isWhole = inserted.filter((result) => result.chunk === chunk).length === lines;
-    if (batch.status === 'in_progress' && !isWhole && (await countUnsettled(tx, batch, chunk)) > 0) {
-      outcomes.push('incomplete');
-      continue;
-    }
-    const held = await queue.complete(tx, chunkQueue, job);
-    if (held) {
-      await tx
-        .updateTable('batch_chunk')
-        .set({ state: 'done' })
-        .where('batch_id', '=', batch.id)
-        .where('chunk', '=', chunk)
-        .execute();
-    }
-    outcomes.push(held ? 'closed' : 'claim_lost');
+  for (const claim of claims) {
+    const found = chunks.find(({ chunk }) => chunk === claim.chunk);
+    // A cancelled batch can leave lines without a result.
+    const isWhole = found === undefined || countSettled(found.settled) === found.line_count;
+    if (batch.status === 'in_progress' && !isWhole) outcomes.push('incomplete');
+    else outcomes.push((await closeChunk(tx, claim)) ? 'closed' : 'claim_lost');
   }
   return outcomes;
 }
 
-/** How many lines of a chunk have no result. */
-export async function countUnsettled(tx: Transaction<Database>, batch: BatchRow, chunk: number): Promise<number> {
-  const { rows } = await sql<{ unsettled: number }>`
-    select line_count - (
-      select count(*)::int from batch_result
-      where bucket = ${resultsBucket(batch)}::date and batch_result.batch_id = ${batch.id}
-        and line >= first_line and line < first_line + line_count
-    ) as unsettled
-    from batch_chunk where batch_id = ${batch.id} and chunk = ${chunk}`.execute(tx);
-  return rows[0]?.unsettled ?? 0;
-}
-
 async function decideAndAppend(
-  queue: JobQueue,
+  deps: FollowDeps,
   unit: UnitOfWork,
   batch: BatchRow,
   inserted: readonly LineResult[],
+  holder: string,
 ): Promise<BatchRow> {
   const completed = inserted.filter((result) => result.succeeded).length;
   const settled =
@@ -177,24 +202,9 @@ async function decideAndAppend(
           usage: sumUsage(inserted),
           results_root: resultsRoot(inserted),
         };
-  const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch.id) : 1;
+  const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch) : 1;
   const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
-  const after = await unit.append(batchModel, batch.id, events);
-  if (after.status === 'finalizing') {
-    await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { finishesHere: true });
-  }
-  return after;
-}
-
-/** How many chunks of a batch are not done. */
-export async function countOpenChunks(tx: Transaction<Database>, batchId: string): Promise<number> {
-  const row = await tx
-    .selectFrom('batch_chunk')
-    .select((of) => of.fn.countAll<number>().as('open'))
-    .where('batch_id', '=', batchId)
-    .where('state', '<>', 'done')
-    .executeTakeFirstOrThrow();
-  return row.open;
+  return await appendAndFollow(deps, unit, batch, events, holder);
 }
 
 /** Sorted results as inclusive line ranges per chunk. */

@@ -18,6 +18,8 @@ test('flush resolves when the results added before it are committed, even while 
     {
       eventLog: eventLog as never,
       queue: {} as never,
+      releaseTarget: async () => {},
+      holder: () => ({ id: 'process_1', lost: new AbortController().signal }),
       finishSmallBatch: () => Promise.resolve(),
       remakePartition: () => Promise.resolve(),
       logger: createLogger({ name: 'test', level: 'silent' }),

@@ -1,6 +1,7 @@
 import { isDatabaseTrouble, isPartitionMissing } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
-import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
+import type { ChunkClaim } from '../chunks/chunk.ts';
+import { settleGroup, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
 
 export type Settler = {
   /** Adds a result, which is committed with the next group. */

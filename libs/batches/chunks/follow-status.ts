@@ -1,0 +1,50 @@
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { decideBatch, isTerminal, type BatchEvent } from '../batch.ts';
+import { batchModel, type BatchRow } from '../batch-model.ts';
+import { countOpenChunks, dropChunks, endChunks } from './chunk.ts';
+import { sendTickets } from './tickets.ts';
+import { endTurn, turnToClose, turnToFinalise } from './turns.ts';
+
+export type FollowDeps = {
+  queue: JobQueue;
+  /** Deletes the secret that only this batch used. */
+  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+};
+
+/**
+ * Appends events of a batch, and changes its turn and its chunks as its new status requires, in the same transaction.
+ * `holder`: the process that writes the files at once if the batch becomes `finalizing`; null: any.
+ */
+export async function appendAndFollow(
+  { queue, releaseTarget }: FollowDeps,
+  unit: UnitOfWork,
+  before: BatchRow,
+  events: readonly BatchEvent[],
+  holder: string | null = null,
+): Promise<BatchRow> {
+  const after = await unit.append(batchModel, before.id, events);
+  if (after.status === before.status) return after;
+  if (isTerminal(after.status)) {
+    await endTurn(unit.tx, after.id);
+    await endChunks(unit.tx, after.id);
+    await releaseTarget(unit, after);
+  } else if (after.status === 'cancelling' || after.status === 'finalizing') {
+    await turnToClose(unit.tx, after.id);
+    await dropChunks(unit.tx, after.id);
+  }
+  if (after.status === 'finalizing') {
+    const lane = await turnToFinalise(unit.tx, after, holder);
+    if (lane !== null) await sendTickets(queue, unit.tx, lane, 1);
+  }
+  return after;
+}
+
+/**
+ * Makes a batch `finalizing`, or ends it, when its deadline has passed, when it was cancelled and no chunk is open any
+ * more, or ten minutes after the cancel.
+ */
+export async function closeIfOver(deps: FollowDeps, unit: UnitOfWork, batch: BatchRow): Promise<BatchRow> {
+  const openChunks = await countOpenChunks(unit.tx, batch);
+  return await appendAndFollow(deps, unit, batch, decideBatch(batch, { type: 'close', openChunks }, unit.now));
+}

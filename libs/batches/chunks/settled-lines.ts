@@ -1,0 +1,41 @@
+// Which lines of a chunk have a result: one bit for each, from the chunk's first line on.
+
+type Range = { first_line: number; line_count: number };
+
+/** The bits of a chunk without results. */
+export const noneSettled = (lineCount: number): Buffer => Buffer.alloc(Math.ceil(lineCount / 8));
+
+const bitOf = (index: number): number => 0x80 >> (index & 7);
+
+export function isSettled({ first_line: first, settled }: Range & { settled: Buffer }, line: number): boolean {
+  const index = line - first;
+  return ((settled[index >> 3] as number) & bitOf(index)) !== 0;
+}
+
+/** Sets the bit of a line. */
+export function settle({ first_line: first, settled }: Range & { settled: Buffer }, line: number): void {
+  const index = line - first;
+  settled[index >> 3] = (settled[index >> 3] as number) | bitOf(index);
+}
+
+export function countSettled(settled: Buffer): number {
+  let count = 0;
+  for (let byte of settled) for (; byte !== 0; byte &= byte - 1) count += 1;
+  return count;
+}
+
+/** The lines of a chunk without a result, in order. */
+export function unsettledLines(chunk: Range & { settled: Buffer }): number[] {
+  const lines: number[] = [];
+  for (let line = chunk.first_line; line < chunk.first_line + chunk.line_count; line += 1)
+    if (!isSettled(chunk, line)) lines.push(line);
+  return lines;
+}
+
+/** The bits of a part of a chunk. */
+export function settledOfPart(chunk: Range & { settled: Buffer }, part: Range): Buffer {
+  const bits = { ...part, settled: noneSettled(part.line_count) };
+  for (let line = part.first_line; line < part.first_line + part.line_count; line += 1)
+    if (isSettled(chunk, line)) settle(bits, line);
+  return bits.settled;
+}

@@ -1,0 +1,46 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop, type BackgroundLoop } from '#libs/kernel/background-loop.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { ProcessLease } from '#libs/queue/process-lease.ts';
+import { takeOverWork } from './chunk.ts';
+
+const everyMs = 5_000;
+
+/** The key of a claimed chunk among all that a process holds. */
+export const chunkKey = ({ batch_id, chunk, claim }: { batch_id: string; chunk: number; claim: number }): string =>
+  `${batch_id}/${chunk}/${claim}`;
+
+/**
+ * Makes work ready again that this process holds but does not run: the answer to its claim was lost, or it failed and
+ * could not be released. Only what was found twice in a row counts, so that a claim that is being made is left alone.
+ */
+export function createStrayWork(deps: {
+  db: Kysely<Database>;
+  lease: Pick<ProcessLease, 'holder'>;
+  /** The keys of all work that this process runs: of chunks, and the IDs of batches whose files it reads or writes. */
+  running: () => Iterable<string>;
+  onReleased: () => void;
+  logger: Logger;
+}): BackgroundLoop {
+  const { db, lease, logger } = deps;
+  let suspected = new Set<string>();
+
+  async function run(): Promise<void> {
+    const { id } = lease.holder();
+    const { rows } = await sql<{ key: string }>`
+      select batch_id || '/' || chunk || '/' || claim as key from batch_chunk where holder = ${id}
+      union all
+      select batch_id from batch_turn where holder = ${id}`.execute(db);
+    const running = new Set(deps.running());
+    const strays = rows.map(({ key }) => key).filter((key) => !running.has(key));
+    const found = strays.filter((key) => suspected.has(key));
+    suspected = new Set(strays);
+    if (found.length === 0) return;
+    await db.transaction().execute((tx) => takeOverWork(tx, id, found));
+    logger.warn({ keys: found }, 'work that this process held but did not run was released');
+    deps.onReleased();
+  }
+
+  return createBackgroundLoop({ name: 'stray work', periodMs: everyMs, run, logger });
+}

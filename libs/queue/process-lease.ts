@@ -1,0 +1,131 @@
+import type { Kysely, Transaction } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+
+// Work that takes long is held by a process and not by a lease of its own. A process shows that it is alive by a number
+// in its row of `worker_process`, and another one takes its work over when that number stands still. No clock is
+// compared: the observer measures with its own monotonic clock, and only while the database answers, so that an outage,
+// a failover or a change of any clock takes nothing away from anybody.
+
+/** The identity under which a process holds work. */
+export type Holder = {
+  id: string;
+  /** Aborts when another process has taken the work over. What was begun under this identity has to stop. */
+  lost: AbortSignal;
+};
+
+export type ProcessLease = Part & {
+  /** The current identity. It changes when it was lost. */
+  holder(): Holder;
+};
+
+const beatEveryMs = 3_000;
+const observeEveryMs = 1_000;
+/** A process whose number stands still this long is given up. */
+const silentMsMax = 12_000;
+/** After a longer gap between two observations, the database, or the observer, was away and the silence counts anew. */
+const gapMsMax = 4_000;
+
+type Seen = { beat: number; sinceMs: number };
+
+/**
+ * Holds a row for this process, and gives up processes that have died. `takeOver` makes the work that a process held
+ * available to others; it runs in the transaction that deletes its row.
+ */
+export function createProcessLease(deps: {
+  db: Kysely<Database>;
+  takeOver: (tx: Transaction<Database>, processId: string) => Promise<void>;
+  /** Called after the work of a process was taken over. */
+  onTakenOver: () => void;
+  logger: Logger;
+  /** Milliseconds of a monotonic clock. */
+  monotonicMs?: () => number;
+}): ProcessLease {
+  const { db, logger, monotonicMs = () => performance.now() } = deps;
+  let lost = new AbortController();
+  let holder: Holder = { id: newId('process_'), lost: lost.signal };
+  let isRegistered = false;
+  let beatMs = Number.NEGATIVE_INFINITY;
+  let observedMs = Number.NEGATIVE_INFINITY;
+  let seen = new Map<string, Seen>();
+
+  async function register(): Promise<void> {
+    await db
+      .insertInto('worker_process')
+      .values({ id: holder.id })
+      .onConflict((of) => of.doNothing())
+      .execute();
+    isRegistered = true;
+    beatMs = monotonicMs();
+  }
+
+  async function beat(): Promise<void> {
+    const startedMs = monotonicMs();
+    const found = await db
+      .updateTable('worker_process')
+      .set((of) => ({ beat: of('beat', '+', 1) }))
+      .where('id', '=', holder.id)
+      .executeTakeFirst();
+    beatMs = startedMs;
+    if (found.numUpdatedRows > 0n) return;
+    logger.error({ process_id: holder.id }, 'another process has taken over the work of this one, which did not beat');
+    lost.abort(new Error('another process has taken over this work'));
+    lost = new AbortController();
+    holder = { id: newId('process_'), lost: lost.signal };
+    await register();
+  }
+
+  /** Returns the processes whose number has stood still for too long. */
+  async function observe(): Promise<{ id: string; beat: number }[]> {
+    const rows = await db.selectFrom('worker_process').select(['id', 'beat']).execute();
+    const nowMs = monotonicMs();
+    const hasGap = nowMs - observedMs > gapMsMax;
+    observedMs = nowMs;
+    const before = seen;
+    seen = new Map();
+    for (const row of rows) {
+      const last = before.get(row.id);
+      seen.set(row.id, !hasGap && last?.beat === row.beat ? last : { beat: row.beat, sinceMs: nowMs });
+    }
+    return rows.filter(({ id }) => id !== holder.id && nowMs - (seen.get(id) as Seen).sinceMs >= silentMsMax);
+  }
+
+  async function giveUp(process: { id: string; beat: number }): Promise<void> {
+    const isGivenUp = await db.transaction().execute(async (tx) => {
+      const { numDeletedRows } = await tx
+        .deleteFrom('worker_process')
+        .where('id', '=', process.id)
+        .where('beat', '=', process.beat)
+        .executeTakeFirst();
+      if (numDeletedRows > 0n) await deps.takeOver(tx, process.id);
+      return numDeletedRows > 0n;
+    });
+    if (!isGivenUp) return;
+    logger.warn({ process_id: process.id }, 'took over the work of a process that has died or hangs');
+    deps.onTakenOver();
+  }
+
+  async function run(): Promise<void> {
+    if (!isRegistered) await register();
+    else if (monotonicMs() - beatMs >= beatEveryMs) await beat();
+    for (const process of await observe()) await giveUp(process);
+  }
+
+  const loop = createBackgroundLoop({ name: 'process lease', periodMs: observeEveryMs, run, logger });
+  return {
+    name: loop.name,
+    start: () => loop.start(),
+    holder: () => holder,
+    /** Whatever this process still holds is available to others at once. */
+    async stop() {
+      await loop.stop();
+      await db.transaction().execute(async (tx) => {
+        await tx.deleteFrom('worker_process').where('id', '=', holder.id).execute();
+        await deps.takeOver(tx, holder.id);
+      });
+    },
+  };
+}
