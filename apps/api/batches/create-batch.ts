@@ -88,12 +88,13 @@ export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBat
  * that are not locked.
  */
 export function recordable(options: GatewayOptions, request: Request) {
-  const { virtual_key, provider_model, on_budget_exceeded } = options;
+  const { virtual_key, provider_model, on_budget_exceeded, priority } = options;
   const tags = withLocked(request, { ...getCallMetadata(request), ...options.metadata }) ?? {};
   return {
     ...(virtual_key === undefined ? {} : { virtual_key }),
     ...(provider_model === undefined ? {} : { provider_model }),
     ...(on_budget_exceeded === undefined ? {} : { on_budget_exceeded }),
+    ...(priority === undefined ? {} : { priority }),
     ...(Object.keys(tags).length === 0 ? {} : { metadata: tags }),
   };
 }

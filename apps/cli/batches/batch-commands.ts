@@ -62,6 +62,11 @@ function addRunCommands(batch: Command): void {
     .addOption(
       new Option('--on-budget <what>', 'what to do with lines when a budget is used up').choices(['wait', 'fail']),
     )
+    .option(
+      '--priority <number>',
+      'batches of the workspace with a higher number come first',
+      toCount({ min: -10, max: 10 }),
+    )
     .option('--again', 'create another batch, even if the same file and options already created one')
     .option('--detach', 'print the batch without waiting for its end')
     .addHelpText(

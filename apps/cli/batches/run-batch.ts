@@ -28,6 +28,7 @@ export type RunOptions = ClientOptions &
     window: 'immediate' | '24h';
     metadata?: Record<string, string>;
     onBudget?: 'wait' | 'fail';
+    priority?: number;
     again?: boolean;
     detach?: boolean;
   };
@@ -87,7 +88,10 @@ export async function readInput(file: string): Promise<CheckedInput> {
   return input;
 }
 
-export type BatchOptions = Pick<RunOptions, 'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget'>;
+export type BatchOptions = Pick<
+  RunOptions,
+  'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget' | 'priority'
+>;
 
 /** The request body for a batch with this input, except for its file. */
 export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
@@ -99,6 +103,7 @@ export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
     ...(options.config === undefined ? {} : { config: options.config }),
     ...(options.model === undefined ? {} : { provider_model: options.model }),
     ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
+    ...(options.priority === undefined ? {} : { priority: options.priority }),
   },
 });
 

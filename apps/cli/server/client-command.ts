@@ -37,7 +37,7 @@ export const toCount =
   ({ min, max }: { min: number; max: number }) =>
   (text: string): number => {
     const value = Number(text);
-    if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+    if (/^-?\d+$/.test(text) && value >= min && value <= max) return value;
     throw new InvalidArgumentError(`Use an integer from ${min} to ${max}.`);
   };
 

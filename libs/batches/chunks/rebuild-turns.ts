@@ -26,7 +26,8 @@ export async function rebuildTurns(db: Kysely<Database>): Promise<RebuiltTurns> 
     const { numAffectedRows: missing = 0n } = await sql`
       insert into batch_turn (batch_id, workspace_id, work, lane, priority, order_at, paused, ready)
       select id, workspace_id, wanted.work,
-        case when wanted.work in ('lines', 'close') then 'lines' else 'large_files' end, 0, created_at,
+        case when wanted.work in ('lines', 'close') then 'lines' else 'large_files' end,
+        coalesce((gateway_options ->> 'priority')::smallint, 0), created_at,
         wanted.work = 'lines' and paused_at is not null, 1
       from batch cross join lateral (select ${workOf} as work) as wanted
       where status in ('validating', 'in_progress', 'finalizing', 'cancelling')

@@ -48,9 +48,11 @@ export type GatewayOptions = {
   metadata?: Record<string, unknown>;
   /** The behaviour of lines when a budget is used up: wait until it is reset (default), or fail. */
   on_budget_exceeded?: 'wait' | 'fail';
+  /** Batches of a workspace with a higher number come first. Default 0. */
+  priority?: number;
 };
 
-const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_budget_exceeded'] as const;
+const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_budget_exceeded', 'priority'] as const;
 
 const twice = (path: string[], other: string): Breach => ({
   path,
@@ -65,6 +67,7 @@ export const GatewayOptionsInput = z
     ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
     ...spelled('metadata', callMetadata()),
     ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
+    ...spelled('priority', integer({ min: -10, max: 10 })),
   })
   .transform((input, context): GatewayOptions => {
     const given: Record<string, unknown> = input;
