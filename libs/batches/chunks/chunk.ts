@@ -1,7 +1,9 @@
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BatchChunkTable, Database } from '#libs/database/schema.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from '../batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
+import { sendTickets } from './tickets.ts';
 import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLimits } from './turns.ts';
 
 // The states of a chunk. Its row is the only record of them.
@@ -135,7 +137,7 @@ export async function putOffChunk(db: Kysely<Database>, claim: ChunkClaim, delay
 const wokenMax = 500;
 
 /** waiting → ready, for chunks that are due, and the same for validations and finalises. Returns whether any was due. */
-export async function wakeDue(db: Kysely<Database>): Promise<boolean> {
+export async function wakeDue(db: Kysely<Database>, queue: JobQueue): Promise<boolean> {
   const isDue = sql`due_at <= (select clock_timestamp())`;
   return await db.transaction().execute(async (tx) => {
     const { rows: files } = await sql<Readied>`
@@ -146,6 +148,8 @@ export async function wakeDue(db: Kysely<Database>): Promise<boolean> {
     const { rows: due } = await sql<{ batch_id: string }>`
       select distinct batch_id from batch_chunk where ${isDue} limit ${wokenMax}`.execute(tx);
     const woken = await wakeOf(tx, due, isDue);
+    if (files.length > 0) await sendTickets(queue, tx, 'small_files', files.length);
+    if (woken > 0) await sendTickets(queue, tx, 'lines', woken);
     return files.length + woken > 0;
   });
 }
@@ -184,7 +188,7 @@ async function wakeOf(
     tx,
     turns.map((turn) => ({ ...turn, chunks: counts.get(turn.batch_id) ?? 0 })),
   );
-  return woken.length;
+  return woken.reduce((sum, { chunks }) => sum + chunks, 0);
 }
 
 /**

@@ -27,7 +27,7 @@ export function createHousekeeping(deps: Deps): BackgroundLoop[] {
   const { db, logger } = deps;
   const order = async (): Promise<void> => {
     await deactivateIdle(db);
-    if (await wakeDue(db)) deps.onReady();
+    if (await wakeDue(db, deps.queue)) deps.onReady();
   };
   return [
     createBackgroundLoop({

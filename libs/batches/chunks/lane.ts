@@ -46,7 +46,7 @@ const firstFactor = 32;
 /** Work can continue without a slot up to this many times the slots of all, and of one batch. */
 const tailFactor = { ofAll: 4, ofBatch: 8 };
 /** Tickets, free slots and other events start a pass at once. Polling finds what they miss. */
-const pollMs = 500;
+const pollMs = 1_000;
 /** How often a pass repeats a claim in which another process was faster. */
 const overtakenMax = 20;
 
@@ -132,7 +132,7 @@ export class Lane<Claimed extends Work> {
         overtaken += 1;
         if (overtaken > overtakenMax) return;
         await sleep(1 + 4 * Math.random(), signal);
-      } else if (isStrict) isStrict = false;
+      } else if (isStrict && limits.exceptWorkspaces.length > 0) isStrict = false;
       else return;
     }
   }
