@@ -266,8 +266,6 @@ function describeEvent({ type, data }: EventObject): string {
       return `${count(Number(value['completed']))} lines completed${Number(value['failed']) > 0 ? `, ${count(Number(value['failed']))} failed` : ''}`;
     case 'batch.chunk_redelivered':
       return `A worker stopped or crashed: chunk ${value['chunk']} moves to another worker (up to ${count(Number(value['unsettled']))} calls can be repeated)`;
-    case 'batch.chunk_snoozed':
-      return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
     case 'batch.paused':
       return 'The batch was paused';
     case 'batch.resumed':
