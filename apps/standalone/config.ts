@@ -28,7 +28,10 @@ export const StandaloneConfig = z.object({
    * instead.
    */
   SLUICE_STOP_DELAY: duration('0ms', { minMs: 0, maxMs: 600_000 }),
-  SLUICE_DRAIN: WorkerConfig.shape.SLUICE_DRAIN,
+  // Shorter than that of a worker, because the operator waits at a terminal.
+  SLUICE_DRAIN: duration('20s', { minMs: 0, maxMs: 3_600_000 }).describe(
+    'How long running lines can take to finish when `npm start` stops.',
+  ),
   SLUICE_SIMULATOR_PORT: z.coerce
     .number()
     .int()
@@ -152,7 +155,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
       SLUICE_SIMULATOR_URL: `http://${simulatorAddress}/v1`,
       ...(values.adminKey === undefined ? {} : { SLUICE_BOOTSTRAP_KEY: values.adminKey }),
     },
-    worker: shared,
+    worker: { ...shared, SLUICE_DRAIN: `${config.SLUICE_DRAIN}ms` },
     simulator: {
       ...base,
       ...pick((name) => name.startsWith('SIMULATOR_')),

@@ -44,8 +44,8 @@ export const WorkerConfig = z.object({
   SLUICE_VALIDATION_THREADS: wholeNumber(Math.max(1, availableParallelism() - 1), { min: 1, max: 64 })
     .meta({ fallback: 'cores − 1, at least 1' })
     .describe('Threads that validate input files.'),
-  SLUICE_DRAIN: duration('20s', { minMs: 0, maxMs: 3_600_000 }).describe(
-    'How long running lines can take to finish after SIGTERM.',
+  SLUICE_DRAIN: duration('10m', { minMs: 0, maxMs: 3_600_000 }).describe(
+    'How long running lines can take to finish after SIGTERM. Those that are cut off are called, and paid for, again.',
   ),
   SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }).describe(
     'Result rows are deleted this long after the day of their batch. The files keep the results.',

@@ -1,4 +1,4 @@
-import type { Kysely, Transaction } from 'kysely';
+import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { newId } from '#libs/kernel/ids.ts';
@@ -21,6 +21,15 @@ export type ProcessLease = Part & {
   /** The current identity. It changes when it was lost. */
   holder(): Holder;
 };
+
+/** Selects the ID of a process that has not been given up, and keeps it from being given up until the transaction ends. */
+export const selectAlive = (processId: string) => sql<{ id: string }>`
+  select id from worker_process where id = ${processId} for key share`;
+
+/** Forgets all processes. For a restored database, in which none of them runs. */
+export async function forgetProcesses(tx: Transaction<Database>): Promise<void> {
+  await tx.deleteFrom('worker_process').execute();
+}
 
 const beatEveryMs = 3_000;
 const observeEveryMs = 1_000;

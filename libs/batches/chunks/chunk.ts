@@ -1,5 +1,6 @@
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BatchChunkTable, Database } from '#libs/database/schema.ts';
+import { selectAlive } from '#libs/queue/process-lease.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from '../batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
@@ -19,7 +20,7 @@ import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLi
 //          wakeChunks
 //
 // A claim is a holder and a number. Whatever ends a claim names both, and has no effect on a later one. Results do not:
-// the first result of a line counts, whoever brings it (settled-lines.ts).
+// the first result of a line counts, no matter which process brings it (settled-lines.ts).
 
 export type ChunkRow = Selectable<BatchChunkTable>;
 
@@ -69,9 +70,7 @@ export async function claimChunk(
   const { rows } = await sql<
     ChunkRow & { workspace_id: string; is_claimed: boolean; found: boolean; active_weight: number }
   >`
-    with ${nextTurn('lines', limits)}, me as materialized (
-      select id from worker_process where id = ${holder} for key share
-    ), turn as materialized (
+    with ${nextTurn('lines', limits)}, me as materialized (${selectAlive(holder)}), turn as materialized (
       select batch_id from batch_turn
       where batch_id = (select batch_id from next) and work = 'lines' and ready > 0 and not paused
         and exists (select from me)

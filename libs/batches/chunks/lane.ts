@@ -53,7 +53,7 @@ const overtakenMax = 20;
 /**
  * The slots of this process for one kind of work. One loop claims the work, piece by piece, in the order of turns.ts.
  *
- * A workspace has a share of the slots: all of them while no other has work, half of them beside one other, and so on.
+ * A workspace has a share of the slots: all of them while no other has work, half of them while there is one other, and so on.
  * While others wait, nothing is claimed for a workspace that has its share. Those that have not can exceed the slots
  * within limits, because work that hangs cannot be taken out of its slots; and a workspace that has none always gets
  * one.
@@ -139,7 +139,7 @@ export class Lane<Claimed extends Work> {
 
   /**
    * What the next claim leaves out; null: nothing can be claimed. `isStrict`: leaves out workspaces that have their
-   * share. Otherwise they can have a free slot, because nobody else has work for it.
+   * share. Otherwise they can have a free slot that no other workspace needs.
    */
   #limits(isStrict: boolean): ClaimLimits | null {
     const { ofAll, ofBatch } = this.#options.slots;

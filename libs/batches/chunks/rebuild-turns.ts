@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { forgetProcesses } from '#libs/queue/process-lease.ts';
 import { takeOverWork } from './chunk.ts';
 
 /** `held`: chunks and files that processes held when the backup was made. `turns`: how many were wrong or missing. */
@@ -18,7 +19,7 @@ export async function rebuildTurns(db: Kysely<Database>): Promise<RebuiltTurns> 
         union all select holder from batch_turn where holder is not null
       ) as work group by holder`.execute(tx);
     for (const { holder } of holders) await takeOverWork(tx, holder);
-    await sql`delete from worker_process`.execute(tx);
+    await forgetProcesses(tx);
     const { numAffectedRows: surplus = 0n } = await sql`
       delete from batch_turn where not exists (
         select from batch where batch.id = batch_id and status in ('validating', 'in_progress', 'finalizing', 'cancelling')

@@ -269,7 +269,7 @@ const failurePause = { firstMs: 500, maxMs: 30_000 };
 type Noted = Held<ClaimedChunk> & { note: (outcome: string) => void };
 type Claim = Noted & { id: ChunkClaim; isResumed: boolean; isCalling: boolean };
 
-/** The end of a claim in which no line was called. How the one before it ended still has to be recorded, unless it was. */
+/** The end of a claim in which no line was called. How the previous one ended still has to be recorded, unless it was. */
 const quietEnd = ({ work, isResumed }: Claim): ClaimEnd =>
   isClaimedAgain(work.chunk) && !isResumed ? 'as before' : 'clean';
 

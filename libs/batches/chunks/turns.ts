@@ -1,13 +1,14 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import type { BatchTurnTable, Database, Lane } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
+import { selectAlive } from '#libs/queue/process-lease.ts';
 import type { BatchRow } from '../batch-model.ts';
 
 // Which batch comes next. A batch that has not ended has one row in `batch_turn`, which says what it needs: validation,
 // calls of its lines, or its files. Work of one kind shares a lane. In a lane, workspaces take turns by virtual time
 // (start-time fair queueing, Goyal, Vin and Cheng, 1996): each claim adds its lines, divided by the weight of the
 // workspace, and the lowest sum comes next. A workspace that begins to have work joins at the virtual time of the
-// others, so that nobody saves up turns or pays for having been alone. Within a workspace, the priority of a batch
+// others, so that none saves up turns or pays for having been alone. Within a workspace, the priority of a batch
 // decides, and then the time by which it should be running.
 //
 // Every transaction locks in this order: the turn, its chunks, the share of the workspace.
@@ -87,15 +88,9 @@ export async function turnToFinalise(
 ): Promise<Lane | null> {
   const isSmall = isSmallBatch(batch);
   const lane = filesLane(isSmall);
-  const isHeld = isSmall && holder !== null && (await keepsHolder(tx, holder));
+  const isHeld = isSmall && holder !== null && (await selectAlive(holder).execute(tx)).rows.length > 0;
   await changeTurn(tx, batch, { work: 'finalise', lane, holder: isHeld ? holder : null, ready: isHeld ? 0 : 1 });
   return isHeld ? null : lane;
-}
-
-/** Whether a process holds its work still. It cannot be given up until the transaction ends. */
-async function keepsHolder(tx: Transaction<Database>, holder: string): Promise<boolean> {
-  const { rows } = await sql`select from worker_process where id = ${holder} for key share`.execute(tx);
-  return rows.length > 0;
 }
 
 async function changeTurn(
@@ -215,9 +210,7 @@ export async function claimFileTurn(
   limits: ClaimLimits,
 ): Promise<Claim<FileTurn>> {
   const { rows } = await sql<{ found: boolean; weight: number; turn: FileTurn | null }>`
-    with ${nextTurn(lane, limits)}, me as materialized (
-      select id from worker_process where id = ${holder} for key share
-    ), claimed as (
+    with ${nextTurn(lane, limits)}, me as materialized (${selectAlive(holder)}), claimed as (
       update batch_turn set holder = ${holder}, ready = 0
       where batch_id = (select batch_id from next) and lane = ${lane} and ready > 0 and not paused
         and exists (select from me)
