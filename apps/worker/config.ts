@@ -21,7 +21,8 @@ export const WorkerConfig = z.object({
   ),
   SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
   SLUICE_CHUNKS_TOTAL: wholeNumber(32, { min: 1, max: 1_024 }).describe(
-    'Chunks of all batches that a worker runs. Up to four times as many are allowed if each is the first of its batch.',
+    'Chunks of all batches that a worker runs. Workspaces below their share can exceed it, and so can the first chunks ' +
+      'of batches.',
   ),
   SLUICE_IN_FLIGHT_MAX: byteSize('64MiB', { minBytes: 65_536, maxBytes: 8 * 1_073_741_824 }).describe(
     'Bytes of input that a worker has read for its chunks, shared fairly among workspaces. One chunk can exceed it.',

@@ -57,7 +57,6 @@ export function createProcessLease(deps: {
   let lost = new AbortController();
   let holder: Holder = { id: newId('process_'), lost: lost.signal };
   let isRegistered = false;
-  let beatMs = Number.NEGATIVE_INFINITY;
   let observedMs = Number.NEGATIVE_INFINITY;
   let seen = new Map<string, Seen>();
 
@@ -68,17 +67,14 @@ export function createProcessLease(deps: {
       .onConflict((of) => of.doNothing())
       .execute();
     isRegistered = true;
-    beatMs = monotonicMs();
   }
 
   async function beat(): Promise<void> {
-    const startedMs = monotonicMs();
     const found = await db
       .updateTable('worker_process')
       .set((of) => ({ beat: of('beat', '+', 1) }))
       .where('id', '=', holder.id)
       .executeTakeFirst();
-    beatMs = startedMs;
     if (found.numUpdatedRows > 0n) return;
     logger.error({ process_id: holder.id }, 'another process has taken over the work of this one, which did not beat');
     lost.abort(new Error('another process has taken over this work'));
@@ -117,20 +113,29 @@ export function createProcessLease(deps: {
     deps.onTakenOver();
   }
 
-  async function run(): Promise<void> {
-    if (!isRegistered) await register();
-    else if (monotonicMs() - beatMs >= beatEveryMs) await beat();
+  async function watch(): Promise<void> {
     for (const process of await observe()) await giveUp(process);
   }
 
-  const loop = createBackgroundLoop({ name: 'process lease', periodMs: observeEveryMs, run, logger });
+  // Two loops, so that a process that takes over the work of others does not miss its own beat.
+  const loops = [
+    createBackgroundLoop({
+      name: 'beat of this process',
+      periodMs: beatEveryMs,
+      run: () => (isRegistered ? beat() : register()),
+      logger,
+    }),
+    createBackgroundLoop({ name: 'watch over other processes', periodMs: observeEveryMs, run: watch, logger }),
+  ];
   return {
-    name: loop.name,
-    start: () => loop.start(),
+    name: 'process lease',
+    start() {
+      for (const loop of loops) loop.start();
+    },
     holder: () => holder,
     /** Whatever this process still holds is available to others at once. */
     async stop() {
-      await loop.stop();
+      for (const loop of loops) await loop.stop();
       await db.transaction().execute(async (tx) => {
         await tx.deleteFrom('worker_process').where('id', '=', holder.id).execute();
         await deps.takeOver(tx, holder.id);

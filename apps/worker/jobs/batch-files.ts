@@ -120,7 +120,7 @@ export function createBatchFileJobs(
     { work: turn, holder }: Pick<Held<ClaimedFiles>, 'work' | 'holder'>,
     note: (outcome: string) => void,
   ) {
-    const signal = AbortSignal.any([stopping, holder.lost]);
+    const signal = turn.isAdopted === true ? holder.lost : AbortSignal.any([stopping, holder.lost]);
     const retrying = {
       delayMs: outageRetryMs,
       signal,

@@ -39,6 +39,11 @@ type Options<Claimed extends Work> = {
 
 type Running = { work: Work; isTail: boolean };
 
+/**
+ * A batch without work here can have some started up to this many times the slots, if no workspace that waits is below
+ * its share: batches that hang must not block others of their workspace.
+ */
+const firstOfBatchFactor = 3;
 /** Workspaces below their share can have work started up to this many times the slots. */
 const belowShareFactor = 4;
 /** A workspace without any work here can have some started up to this many times the slots. */
@@ -139,20 +144,20 @@ export class Lane<Claimed extends Work> {
 
   /**
    * What the next claim leaves out; null: nothing can be claimed. `isStrict`: leaves out workspaces that have their
-   * share. Otherwise they can have a free slot that no other workspace needs.
+   * share. Otherwise they can have what no other workspace needs: a free slot, or the first work of a batch.
    */
   #limits(isStrict: boolean): ClaimLimits | null {
     const { ofAll, ofBatch } = this.#options.slots;
     const used = this.#used();
     const workspaces = this.#count(({ workspaceId }) => workspaceId);
-    if (used >= firstFactor * ofAll || (!isStrict && used >= ofAll)) return null;
+    const batches = this.#count(({ batchId }) => batchId);
+    if (used >= (isStrict ? firstFactor : firstOfBatchFactor) * ofAll) return null;
     const share = Math.max(1, Math.floor(ofAll / Math.max(1, this.#activeWeight, workspaces.size)));
     const most = !isStrict ? Number.POSITIVE_INFINITY : used < belowShareFactor * ofAll ? share : 1;
+    const mostOfBatch = isStrict || used < ofAll ? ofBatch : 1;
     return {
-      exceptWorkspaces: [...workspaces].filter(([, count]) => count >= most).map(([id]) => id),
-      exceptBatches: [...this.#count(({ batchId }) => batchId)]
-        .filter(([, count]) => count >= ofBatch)
-        .map(([id]) => id),
+      exceptWorkspaces: withAtLeast(most, workspaces),
+      exceptBatches: withAtLeast(mostOfBatch, batches),
     };
   }
 
@@ -201,3 +206,6 @@ export class Lane<Claimed extends Work> {
     return counts;
   }
 }
+
+const withAtLeast = (most: number, counts: ReadonlyMap<string, number>): string[] =>
+  [...counts].filter(([, count]) => count >= most).map(([id]) => id);

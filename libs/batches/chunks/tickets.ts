@@ -18,7 +18,8 @@ const ticketQueue = (name: string): QueueDefinition<object> => ({
     // By the key of the ticket: it is not sent again while it waits.
     policy: 'short',
     retryLimit: 0,
-    expireInSeconds: 300,
+    heartbeatSeconds: 30,
+    expireInSeconds: 86_399, // pg-boss requires less than a day.
     retentionSeconds: 86_400,
     deleteAfterSeconds: 60,
     notify: true,

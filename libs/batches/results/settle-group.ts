@@ -73,8 +73,9 @@ export async function settleGroup(
     }
     const chunks = await readChunks(unit.tx, id, sorted, claims);
     const fresh = settleFirst(chunks, sorted);
-    // The last results also change the turn, which is locked before the chunks.
-    if (batch.completed + batch.failed + fresh.length >= batch.total) await lockTurn(unit.tx, id);
+    // What ends the batch also changes its turn, which is locked before the chunks.
+    const canEnd = batch.status === 'cancelling' || batch.completed + batch.failed + fresh.length >= batch.total;
+    if (canEnd) await lockTurn(unit.tx, id);
     await insertResults(unit.tx, batch, fresh);
     await writeSettled(unit.tx, id, chunks, fresh);
     const outcomes = await closeChunks(unit.tx, { batch, chunks }, claims);
