@@ -276,3 +276,25 @@ test('of a stream that broke off, usage that the provider did not report is part
   await readStream(outcome);
   expect(spent).toMatchObject([{ usage: { inputTokens: 9 }, isPartial: true }]);
 });
+
+test.each<[string, number, boolean]>([
+  ['before its usage arrived', 2, true],
+  ['after its usage arrived', payloads.length, false],
+])('the usage of a stream is partial if its caller leaves %s', async (_when, sent, isPartial) => {
+  const { admit, spent } = reserving();
+  const request = { stream: true, body: Buffer.from('{"model":"gpt-test","stream":true}') };
+  const script: UpstreamScript = async (reply) => {
+    reply.head(200, eventStream);
+    await reply.write(
+      payloads
+        .slice(0, sent)
+        .map((payload) => `data: ${payload}\n\n`)
+        .join(''),
+    );
+  };
+  const { outcome } = await run(admit, { request, script });
+  if (outcome.kind !== 'stream') throw new Error('no stream');
+  for await (const _events of outcome.events) break;
+  await outcome.done;
+  expect(spent).toMatchObject([{ isPartial }]);
+});

@@ -120,8 +120,9 @@ export class EventStream {
   fail(error: GatewayError): void {
     if (this.#state === 'over') return;
     // Every choice was finished, so at most the closing usage is missing. Formats without a closing event (Gemini's)
-    // end with the connection, which a provider can keep open.
-    if (endsFinished.has(error.code) && this.#meter.allFinished()) return this.#close(true, null);
+    // end with the connection, which a provider can keep open. If the caller left after the usage, the cost is known.
+    const isWhole = endsFinished.has(error.code) || (error.code === 'call_aborted' && this.#meter.usage() !== null);
+    if (isWhole && this.#meter.allFinished()) return this.#close(true, null);
     this.#close(false, error);
   }
 
