@@ -162,6 +162,18 @@ create table stored_object (
 );
 create index stored_object_by_age on stored_object (workspace_id, account_id, kind, created_at);
 
+-- The tokens that limits have counted for objects whose usage is known later, such as assistant runs. The process that
+-- reads the usage deletes the row and counts the rest.
+create table late_usage (
+  workspace_id text not null,
+  object_id text not null,
+  input_tokens bigint not null,
+  output_tokens bigint not null,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (workspace_id, object_id)
+);
+create index late_usage_by_age on late_usage (workspace_id, created_at);
+
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Files
 -- ---------------------------------------------------------------------------------------------------------------------

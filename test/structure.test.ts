@@ -121,6 +121,7 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   response_cache: 'libs/calls/protect/response-cache',
   provider_circuit: 'libs/calls/protect/traffic',
   stored_object: 'libs/calls/protect/stored-objects',
+  late_usage: 'libs/policies',
   limit_counter: 'libs/limits',
 };
 

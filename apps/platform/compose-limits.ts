@@ -5,6 +5,7 @@ import { createCallCosts } from '#libs/request-log/record/call-costs.ts';
 import { createLimitRules } from '#libs/limits/limit-rules.ts';
 import { Limits } from '#libs/limits/limits.ts';
 import { createCounterStore } from '#libs/limits/counter-store.ts';
+import { createLateUsage } from '#libs/policies/late-usage.ts';
 import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
 import { createAlertRecorder } from '#libs/policies/record-alert.ts';
 import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
@@ -54,7 +55,7 @@ export function composeLimits(
   const admission = createLimitAdmission({
     limits,
     rulesOf: limitRulesOf,
-    amounts: createUsedAmounts(pricing),
+    amounts: createUsedAmounts(pricing, createLateUsage({ db, logger })),
     clock: databaseClock,
     unpriced: config.SLUICE_UNPRICED_CALLS,
   });

@@ -447,6 +447,15 @@ type StoredObjectTable = {
   created_at: Generated<Date>;
 };
 
+/** The tokens that were counted for objects whose usage is known later (libs/policies/late-usage.ts). */
+type LateUsageTable = {
+  workspace_id: string;
+  object_id: string;
+  input_tokens: number;
+  output_tokens: number;
+  created_at: Generated<Date>;
+};
+
 /** The position of a subscriber in the log, and the error that stopped it (libs/event-log/subscriber.ts). */
 type SubscriptionCheckpointTable = {
   name: string;
@@ -533,6 +542,7 @@ export type Database = {
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
   stored_object: StoredObjectTable;
+  late_usage: LateUsageTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
   recorded_bodies: RecordedBodiesTable;

@@ -45,6 +45,11 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
 
   const settle = (request: AdmissionRequest, taken: readonly Taken[], ended: Spent): void => {
     const spent = amounts.learn(request, ended);
+    if (spent instanceof Promise) void spent.then((known) => count(request, taken, known));
+    else count(request, taken, spent);
+  };
+
+  const count = (request: AdmissionRequest, taken: readonly Taken[], spent: Spent): void => {
     for (const { rule, counter, draw } of taken) {
       const used = amounts.used(rule.measure, request, spent);
       if (used === null) {

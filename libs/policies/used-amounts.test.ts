@@ -16,7 +16,7 @@ const pricing = {
   priceOf: (_buyer: unknown, { usage }: { usage: { inputTokens: number; outputTokens: number } | null }) =>
     usage === null ? null : { cents: new Big(usage.inputTokens + usage.outputTokens), version: 'test' },
 };
-const amounts = createUsedAmounts(pricing);
+const amounts = createUsedAmounts(pricing, { record: async () => {}, take: async () => null });
 
 function requestOf(body: object, over: Partial<AdmissionRequest> = {}): AdmissionRequest {
   const operation = over.operation ?? 'chat';

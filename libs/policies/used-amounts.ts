@@ -6,6 +6,7 @@ import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { clampEstimate } from '#libs/prices/estimate-tokens.ts';
 import type { Pricing } from '#libs/prices/pricing.ts';
 import type { Usage } from '#libs/prices/usage.ts';
+import type { CountedTokens, LateUsage } from './late-usage.ts';
 
 /** The use of a limit by calls, estimated before the call and counted after it. */
 export type UsedAmounts = {
@@ -15,10 +16,10 @@ export type UsedAmounts = {
   used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Used | null;
   /**
    * Records the length of an answer, to estimate later ones of its model, and the counted usage of a stored object.
-   * Returns the usage that must still be counted: for an object that is read later, the part that was not counted
-   * before.
+   * Returns the usage that must still be counted: for an object that is read later, a promise of the part that was not
+   * counted before. Never rejects.
    */
-  learn(request: AdmissionRequest, spent: Spent): Spent;
+  learn(request: AdmissionRequest, spent: Spent): Spent | Promise<Spent>;
 };
 
 /** `unconfirmed` is the part of `amount` that was only reserved, because no answer reports the use. */
@@ -35,16 +36,12 @@ const outputTokensDefault = 1_000;
 /** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
 const usualFactor = 2;
 const modelsMax = 10_000;
-const storedMax = 10_000;
 /** Operations for which only the input is charged. */
 const withoutOutput: ReadonlySet<string> = new Set(['embeddings', 'moderations']);
+/** Operations whose objects can report their usage later: runs and background responses. */
+const reportedLater: ReadonlySet<string> = new Set(['threads', 'responses']);
 
-export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmounts {
-  /**
-   * The usage that was counted for runs and responses which this process has created, and whose usage was not known
-   * then.
-   */
-  const stored = new LRUCache<string, Usage>({ max: storedMax });
+export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>, lateUsage: LateUsage): UsedAmounts {
   /** The moving average of the output tokens of each model. */
   const usual = new LRUCache<string, number>({ max: modelsMax });
   /** The key includes the credential, because callers can send their own to servers that report any usage. */
@@ -58,6 +55,13 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
       : (outputTokensMax ??
         clampEstimate(choices * usualFactor * (usual.get(readModel(request)) ?? outputTokensDefault / usualFactor)));
     return { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 };
+  };
+
+  const learnLength = (request: AdmissionRequest, { outputTokens }: Usage): void => {
+    if (request.model === null || request.work !== 'call') return;
+    const model = readModel(request);
+    const before = usual.get(model);
+    usual.set(model, before === undefined ? outputTokens : before * 0.9 + outputTokens * 0.1);
   };
 
   const priceOf = ({ workspaceId, target, model }: AdmissionRequest, { models, usage }: Bought): Big | null => {
@@ -110,21 +114,18 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
     learn(request, spent) {
       const { usage, status, objectId } = spent;
       if (status === null || status >= 400) return spent;
-      if (objectId != null) {
-        const key = `${request.workspaceId} ${objectId}`;
-        const counted = stored.get(key);
-        if (request.work === 'call') {
-          if (usage === null) stored.set(key, expected(request));
-        } else if (counted !== undefined && usage !== null) {
-          stored.set(key, largerUsage(usage, counted));
-          return { ...spent, usage: usageBeyond(usage, counted), isLate: true };
-        }
+      if (usage !== null) learnLength(request, usage);
+      if (objectId == null || !reportedLater.has(request.operation)) return spent;
+      const { workspaceId, operation, work } = request;
+      if (usage === null) {
+        if (work === 'call') void lateUsage.record(workspaceId, objectId, expected(request));
+        return spent;
       }
-      if (usage === null || request.model === null || request.work !== 'call') return spent;
-      const model = readModel(request);
-      const before = usual.get(model);
-      usual.set(model, before === undefined ? usage.outputTokens : before * 0.9 + usage.outputTokens * 0.1);
-      return spent;
+      // A run that continues with the results of its tools reports the usage of all its steps.
+      if (work !== 'none' && operation !== 'threads') return spent;
+      return lateUsage
+        .take(workspaceId, objectId)
+        .then((counted) => (counted === null ? spent : { ...spent, usage: usageBeyond(usage, counted), isLate: true }));
     },
   };
 }
@@ -132,16 +133,7 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
 /** Without a model, or for training, only the answer can report the cost. */
 const isPriced = ({ model, work }: AdmissionRequest): boolean => model !== null && work === 'call';
 
-function largerUsage(one: Usage, other: Usage): Usage {
-  const [inputTokens, outputTokens] = [one.inputTokens, one.outputTokens];
-  return {
-    ...one,
-    inputTokens: Math.max(inputTokens, other.inputTokens),
-    outputTokens: Math.max(outputTokens, other.outputTokens),
-  };
-}
-
-const usageBeyond = (usage: Usage, counted: Usage): Usage => ({
+const usageBeyond = (usage: Usage, counted: CountedTokens): Usage => ({
   inputTokens: Math.max(0, usage.inputTokens - counted.inputTokens),
   outputTokens: Math.max(0, usage.outputTokens - counted.outputTokens),
   cachedTokens: 0,

@@ -13,6 +13,7 @@ import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
 import { sweepStoredObjects } from '#libs/calls/protect/stored-objects/object-owners.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
+import { sweepLateUsage } from '#libs/policies/late-usage.ts';
 import type { WorkerConfig } from '../config.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { MaintenanceTask } from './maintenance.ts';
@@ -72,6 +73,7 @@ export const maintenanceTasks = (
   { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
   { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
   { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
+  { name: 'sweep late usage', everySeconds: 3_600, run: () => sweepLateUsage(db) },
   {
     name: 'sweep blobs',
     everySeconds: 3_600,
