@@ -12,6 +12,8 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { ApiKeyData } from '#libs/resources/api-keys/api-key-data.ts';
 import { defineKind, type KindDeps } from '#libs/resources/define-kind.ts';
 import { resourceModel } from '#libs/records/resource-model.ts';
+import type { ResourceRow } from '#libs/records/resource-row.ts';
+import { viewOf } from '#libs/records/resource-view.ts';
 
 /** Times in ISO 8601. */
 type SessionData = {
@@ -98,7 +100,7 @@ export async function beginSession(deps: Deps, { caller, metadata, userAgent, ex
   }
   const id = newId('session_');
   const nowMs = deps.clock.now();
-  const isOver = ({ expires_at: end }: Found, index: number): boolean =>
+  const isOver = ({ data: { expires_at: end } }: Found, index: number): boolean =>
     index >= sessionsMax - 1 || Date.parse(end) <= nowMs;
   const over = active.filter(isOver).map((session) => session.id);
   const data: SessionData = {
@@ -120,6 +122,18 @@ export async function beginSession(deps: Deps, { caller, metadata, userAgent, ex
   return id;
 }
 
+/** Returns the active sessions of a user or key in all workspaces, newest first. */
+export async function listOwnSessions(
+  deps: Pick<Deps, 'db' | 'clock'>,
+  principalId: string,
+): Promise<BrowserSessionObject[]> {
+  const nowMs = deps.clock.now();
+  const { active } = await findSessions(deps, principalId);
+  return active
+    .filter(({ data }) => Date.parse(data.expires_at) > nowMs)
+    .map((row) => viewOf(sessionKind, row, nowMs) as BrowserSessionObject);
+}
+
 /** Ends one session, or (null) all sessions of the caller's user or key. Returns how many were ended. */
 export async function endSessions(
   deps: Deps,
@@ -133,7 +147,7 @@ export async function endSessions(
   return ended;
 }
 
-type Found = { id: string; expires_at: string };
+type Found = ResourceRow<SessionData>;
 
 /** Returns the sessions of a user or key in all workspaces, newest first, and how many began within the last minute. */
 async function findSessions(
@@ -145,7 +159,7 @@ async function findSessions(
   const isOf = sql`kind = 'session' and ${isRecent} and data -> 'principal' ->> 'id' = ${principalId}`;
   return await asSystem(async () => {
     const { rows: active } = await sql<Found>`
-      select id, data ->> 'expires_at' as expires_at from resource where ${isOf} and deleted_at is null
+      select * from resource where ${isOf} and deleted_at is null
       order by created_at desc, id desc limit 500`.execute(db);
     const { rows: recent } = await sql<{ count: number }>`
       select count(*)::int as count from resource

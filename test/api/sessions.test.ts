@@ -115,6 +115,24 @@ test('sessions are listed with where they are from, and ended by a key that may 
   expect(await statusWith(cookie)).toBe(401);
 });
 
+test('anyone lists and ends their own sessions without a scope, and no others', async () => {
+  const { key, id: keyId } = await makeKey({ scopes: ['models.read'] });
+  const [one, other] = [await signIn(key), await signIn(key)];
+  const idOf = async (cookie: string) => String((await send('GET', '/session', { cookie })).body['session_id']);
+  const [id, otherId, foreignId] = [await idOf(one), await idOf(other), await idOf(await signIn(platform.adminKey))];
+  const { body } = await send('GET', '/session/all', { cookie: one });
+  expect(body).toMatchObject({
+    object: 'list',
+    data: [{ id: otherId, object: 'browser-session', principal: { id: keyId }, user_agent: 'node' }, { id }],
+  });
+  const end = (wanted: string) => send('DELETE', `/session?id=${wanted}`, ofConsole(one));
+  expect(await end(foreignId)).toMatchObject({ status: 404, body: { error: { param: 'id' } } });
+  expect(await end(otherId)).toMatchObject({ status: 200, body: { ended: 1 }, cookie: null });
+  expect([await statusWith(other), await statusWith(one)]).toEqual([401, 200]);
+  expect(await end(id)).toMatchObject({ status: 200, body: { ended: 1 }, cookie: 'sluice_session=' });
+  expect((await send('GET', '/session/all', withKey(key))).body['data']).toEqual([]);
+});
+
 test('a user or key that signs in again and again is slowed down', async () => {
   const { key } = await makeKey({ scopes: ['models.read'] });
   for (let times = 0; times < 30; times += 1) await signIn(key);

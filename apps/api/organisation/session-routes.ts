@@ -1,6 +1,6 @@
 import type { Request } from 'express';
 import type { Kysely } from 'kysely';
-import { EndSessionQuery, SessionEnded, SessionObject } from '#libs/contracts/people/sessions.ts';
+import { EndSessionQuery, OwnSessionList, SessionEnded, SessionObject } from '#libs/contracts/people/sessions.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { getContext } from '#libs/http/request-context.ts';
@@ -9,7 +9,7 @@ import { toEventMetadata } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { version } from '#libs/kernel/version.ts';
 import { describeCaller } from '#libs/people/describe-caller.ts';
-import { beginSession, endSessions } from '#libs/people/sessions.ts';
+import { beginSession, endSessions, listOwnSessions } from '#libs/people/sessions.ts';
 import type { BrowserSessions } from './browser-sessions.ts';
 
 export type SessionDeps = {
@@ -23,6 +23,8 @@ export type SessionDeps = {
   onRefusedSignIn: (request: Request, error: GatewayError) => void;
 };
 
+type SessionEnd = { ended: number; isOwn: boolean };
+
 const refusals: ReadonlySet<string> = new Set(['unauthenticated', 'forbidden']);
 const startedAt = new Date(performance.timeOrigin).toISOString();
 
@@ -32,38 +34,39 @@ const startedAt = new Date(performance.timeOrigin).toISOString();
  * too long for a cookie.
  */
 export function sessionRoutes(deps: SessionDeps): Route[] {
-  const { db, authenticate, browserSessions, resources } = deps;
-  const identify = async (request: Request): Promise<Caller> => {
-    const caller = await authenticate(request);
-    getContext(request).caller = caller;
-    return caller;
-  };
+  const { db, browserSessions, resources } = deps;
   const signIn = async (request: Request): Promise<Caller> => {
     try {
-      return await identify(request);
+      return await identify(deps, request);
     } catch (error) {
       if (error instanceof GatewayError && refusals.has(error.kind)) deps.onRefusedSignIn(request, error);
       throw error;
     }
   };
   /**
-   * Ends the session of the request, or all sessions of its user or key. A cookie that no longer works has no session
-   * to end.
+   * Ends the session with this ID, all sessions of the user or key of the request, or the session of the request. Without
+   * an ID, a cookie that no longer works has no session to end.
    */
-  const end = async (request: Request, isEverywhere: boolean): Promise<number> => {
+  const end = async (request: Request, { everywhere, id: wanted }: EndSessionQuery): Promise<SessionEnd> => {
     try {
-      const caller = await identify(request);
-      const id = browserSessions.sessionOf(request);
-      if (id === null && !isEverywhere) return 0;
+      const caller = await identify(deps, request);
+      const own = browserSessions.sessionOf(request);
+      const isEverywhere = everywhere === 'true';
+      const id = wanted ?? own;
+      if (id === null && !isEverywhere) return { ended: 0, isOwn: true };
       const metadata = toEventMetadata(request);
-      return await endSessions(resources, { caller, metadata, id: isEverywhere ? null : id });
+      const ended = await endSessions(resources, { caller, metadata, id: isEverywhere ? null : id });
+      const isOwn = isEverywhere || id === own;
+      if (ended === 0 && !isOwn) throw noSuchSession(id);
+      return { ended, isOwn };
     } catch (error) {
-      if (error instanceof GatewayError && error.kind === 'unauthenticated') return 0;
+      const isSignedOut = error instanceof GatewayError && error.kind === 'unauthenticated' && wanted === undefined;
+      if (isSignedOut) return { ended: 0, isOwn: true };
       throw error;
     }
   };
-  const common = { path: '/v1/session', tag: 'Sessions', scope: 'public' } as const;
   return [
+    ownSessionsRoute(deps),
     {
       ...common,
       method: 'GET',
@@ -75,7 +78,7 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       errors: { invalid_api_key: 'the key does not exist or was revoked' },
       responses: { 200: { description: 'The identity of this request.', schema: SessionObject } },
       handler: async (request, response) => {
-        const caller = await identify(request);
+        const caller = await identify(deps, request);
         response.json(await describeSession(db, caller, browserSessions.sessionOf(request)));
       },
     },
@@ -110,18 +113,47 @@ export function sessionRoutes(deps: SessionDeps): Route[] {
       ...common,
       method: 'DELETE',
       operationId: 'deleteSession',
-      summary: 'End the session of this browser, or all sessions of its user or key',
+      summary: 'End the session of this browser, or other sessions of its user or key',
       description:
-        'Deletes the cookie; copies of it stop working within a second. The key itself stays valid. With ' +
-        '`everywhere=true`, all sessions of the same user or key end.',
+        'Deletes the cookie; copies of it stop working within a second. The key itself stays valid. `id` ends another ' +
+        'session of the same user or key, and `everywhere=true` ends all of them.',
+      errors: { session_not_found: 'the user or key has no active session with this `id`' },
       responses: { 200: { description: 'The cookie is deleted and no longer works.', schema: SessionEnded } },
       ...withInput({ query: EndSessionQuery }, async ({ query }, request, response) => {
-        const ended = await end(request, query.everywhere === 'true');
-        browserSessions.end(response);
+        const { ended, isOwn } = await end(request, query);
+        if (isOwn) browserSessions.end(response);
         response.json({ object: 'session.deleted', deleted: true, ended });
       }),
     },
   ];
+}
+
+const common = { path: '/v1/session', tag: 'Sessions', scope: 'public' } as const;
+
+const ownSessionsRoute = (deps: SessionDeps): Route => ({
+  ...common,
+  method: 'GET',
+  path: `${common.path}/all`,
+  operationId: 'listOwnSessions',
+  summary: 'List all browser sessions of the user or key of this request',
+  description:
+    'Works with any key, token or cookie and requires no scope. Lists active sessions of all workspaces, newest first.',
+  responses: { 200: { description: 'The sessions.', schema: OwnSessionList } },
+  handler: async (request, response) => {
+    const caller = await identify(deps, request);
+    response.json({ object: 'list', data: await listOwnSessions(deps.resources, caller.principal.id) });
+  },
+});
+
+async function identify({ authenticate }: SessionDeps, request: Request): Promise<Caller> {
+  const caller = await authenticate(request);
+  getContext(request).caller = caller;
+  return caller;
+}
+
+function noSuchSession(id: string | null): GatewayError {
+  const message = `Your user or key has no active session '${id ?? ''}'. GET /v1/session/all lists them.`;
+  return new GatewayError('not_found', 'session_not_found', message, { param: 'id' });
 }
 
 async function describeSession(db: Kysely<Database>, caller: Caller, sessionId: string | null): Promise<SessionObject> {

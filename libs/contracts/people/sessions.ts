@@ -20,8 +20,18 @@ export const SessionObject = z.object({
 export type SessionObject = z.output<typeof SessionObject>;
 
 export const EndSessionQuery = z.object({
+  id: z
+    .string()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe(
+      'The ID of a session of the same user or key, from `GET /v1/session/all`. Default: the session of this request.',
+    ),
   everywhere: z.enum(['true', 'false']).optional().describe('If true, all sessions of the same user or key end.'),
 });
+
+export type EndSessionQuery = z.output<typeof EndSessionQuery>;
 
 export const SessionEnded = z.object({
   object: z.literal('session.deleted'),
@@ -42,3 +52,7 @@ export const BrowserSessionObject = z.object({
   created_at: z.string(),
   expires_at: z.string(),
 });
+export type BrowserSessionObject = z.output<typeof BrowserSessionObject>;
+
+/** The signed-in browsers of the caller's user or key: `GET /session/all`. */
+export const OwnSessionList = z.object({ object: z.literal('list'), data: z.array(BrowserSessionObject) });
