@@ -1,7 +1,7 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { ActivityTable, Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
-import { pageInBytes } from '#libs/event-log/read-events.ts';
+import { pageInBytes, sliceBytesMax } from '#libs/event-log/read-events.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 
@@ -31,6 +31,12 @@ export type ActivityRow = ActivityTable & { data: string | null };
 const totalMax = 100_000;
 
 /**
+ * `bytesMax`: the maximum total size of a page's data, unless its first record is larger. `spend` is called with the size
+ * of each slice. The next one is read when it resolves.
+ */
+type DataRead = { bytesMax: number; spend: (bytes: number) => Promise<void> };
+
+/**
  * Returns the activity of a workspace, or of all of them (null), newest first: up to `limit + 1` rows, of which the last one
  * only shows that there are more. Throws invalid_request when `after` is not the id of a row.
  */
@@ -38,7 +44,7 @@ export async function listActivity(
   db: Kysely<Database>,
   workspaceId: string | null,
   filters: ActivityFilters,
-  { after, skip, limit, bytesMax }: { after: string | null; skip: number; limit: number; bytesMax: number },
+  { after, skip, limit, ...read }: { after: string | null; skip: number; limit: number } & DataRead,
 ): Promise<{ rows: ActivityRow[]; total: number; bytes: number }> {
   const conditions = [ownedBy(workspaceId)];
   if (filters.startTime) conditions.push(sql`activity.recorded_at >= ${filters.startTime}`);
@@ -57,34 +63,51 @@ export async function listActivity(
   const counted = await sql<{ total: number }>`
     select count(*)::int as total from (select from activity where ${listed} limit ${totalMax}) as counted`.execute(db);
   const shown = rows.slice(0, limit).map(({ id }) => id);
-  const data = await readData(db, shown, bytesMax);
+  const { data, bytes } = await readData(db, shown, read);
   return {
-    rows: rows.map((row) => ({ ...row, data: data.get(row.id)?.data ?? null })),
+    rows: rows.map((row) => ({ ...row, data: data.get(row.id) ?? null })),
     total: counted.rows[0]?.total ?? 0,
-    bytes: Math.max(0, ...data.values().map(({ bytes }) => bytes)),
+    bytes,
   };
 }
 
-/**
- * The data of events, in this order, up to `bytesMax`. Some events of a workspace's activity belong to the
- * organisation, such as that a user joined the workspace.
- */
+/** The data of events, in this order, up to `bytesMax`. */
 async function readData(
   db: Kysely<Database>,
   ids: readonly string[],
-  bytesMax: number,
-): Promise<Map<string, { data: string; bytes: number }>> {
+  { bytesMax, spend }: DataRead,
+): Promise<{ data: Map<string, string>; bytes: number }> {
+  const data = new Map<string, string>();
+  let bytes = 0;
+  for (let from = 0; from < ids.length && bytes < bytesMax;) {
+    const slice = await readSlice(db, ids.slice(from), Math.min(bytesMax - bytes, sliceBytesMax));
+    const last = slice.at(-1);
+    if (last === undefined) break;
+    await spend(last.bytes);
+    // The first event of a slice is read even if it is too large for it.
+    if (data.size > 0 && bytes + last.bytes > bytesMax) break;
+    for (const { id, data: text } of slice) data.set(id, text);
+    bytes += last.bytes;
+    from += last.place;
+  }
+  return { data, bytes };
+}
+
+/** Some events of a workspace's activity belong to the organisation, such as that a user joined the workspace. */
+async function readSlice(db: Kysely<Database>, ids: readonly string[], bytesMax: number): Promise<DataRow[]> {
   const page = pageInBytes('place');
   const { rows } = await asSystem(() =>
-    sql<{ id: string; data: string; bytes: number }>`
-      select event_id as id, data::text as data, bytes_through as bytes from (
-        select event.*, ${sql.raw(page.columns)}
+    sql<DataRow>`
+      select event_id as id, data::text as data, place::int as place, bytes_through as bytes from (
+        select event.*, place, ${sql.raw(page.columns)}
         from unnest(${ids}::uuid[]) with ordinality as wanted (id, place) join event on event_id = wanted.id
         ${sql.raw(page.window)}
-      ) as page where ${sql.raw(page.fits(bytesMax))}`.execute(db),
+      ) as page where ${sql.raw(page.fits(bytesMax))} order by place`.execute(db),
   );
-  return new Map(rows.map((row) => [row.id, row]));
+  return rows;
 }
+
+type DataRow = { id: string; data: string; place: number; bytes: number };
 
 const ownedBy = (workspaceId: string | null): RawBuilder<unknown> =>
   workspaceId === null ? sql`true` : sql`activity.workspace_id = ${workspaceId}`;

@@ -125,6 +125,25 @@ test('filters and both ways of paging give every record once, newest first', asy
     expect(resource_type).toBe('virtual_key');
 });
 
+test('a page with large records is written record by record', async () => {
+  const key = await createWorkspace(platform);
+  const string = 'x'.repeat(200_000);
+  for (let number = 0; number < 3; number += 1) {
+    const made = await call('POST', '/prompts', { key, body: { name: `p${number}`, string } });
+    expect(made.status).toBe(200);
+  }
+  const list = async () => {
+    const response = await fetch(`${platform.baseUrl}/audit-logs?resource_type=prompt`, {
+      headers: { 'x-gateway-api-key': key },
+    });
+    const { records } = (await response.json()) as { records: Record_[] };
+    return { length: response.headers.get('content-length'), records };
+  };
+  const { length, records } = await eventually(list, (page) => page.records.length === 3);
+  expect(length).toBeNull();
+  expect(records.map(({ request_body: body }) => body.includes(string))).toEqual([true, true, true]);
+});
+
 test('an organisation key sees the changes of all workspaces, of people and of integrations', async () => {
   const workspace = String((await call('POST', '/admin/workspaces', { body: { name: 'Audited team' } })).body['id']);
   const ids: unknown[] = [workspace];

@@ -7,6 +7,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
+import { sendJsonList } from '#libs/http/answers/send-pieces.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { actsForOrganisation, refuseForeignOrganisation } from '#libs/http/rights.ts';
@@ -19,8 +20,10 @@ const Query = AuditLogQuery.extend({
   action: z.enum(actions).optional(),
 });
 
+type Deps = { db: Kysely<Database>; eventPages: PageReads; stallTimeoutMs: number };
+
 /** GET /v1/audit-logs: who changed what, when, from where. Errors: invalid_request (cursor), not_found (workspace). */
-export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventPages: PageReads }): Route => ({
+export const listAuditLogs = ({ db, eventPages, stallTimeoutMs }: Deps): Route => ({
   method: 'GET',
   path: '/v1/audit-logs',
   operationId: 'listAuditLogs',
@@ -50,13 +53,13 @@ export const listAuditLogs = ({ db, eventPages }: { db: Kysely<Database>; eventP
       address: query.client_ip,
     };
     const page = pageOf(query);
-    const { records, total, hasMore } = await eventPages.forAnswer(request, response, async () => {
-      const wanted = { ...page, bytesMax: eventPages.bytesMax };
-      const { rows, total: count, bytes } = await listActivity(db, workspaceId, filters, wanted);
-      const hasMoreRows = rows.length > page.limit;
-      return { records: rows.slice(0, page.limit).map(toRecord), total: count, hasMore: hasMoreRows, bytes };
-    });
-    response.json({ object: 'analytics-graph', records, total, has_more: hasMore });
+    const { rows, total } = await eventPages.forAnswer(request, response, (_signal, spend) =>
+      listActivity(db, workspaceId, filters, { ...page, bytesMax: eventPages.bytesMax, spend }),
+    );
+    const items = rows.values().take(page.limit).map(toRecordText);
+    const rest = { total, has_more: rows.length > page.limit };
+    const list = { object: 'analytics-graph', name: 'records', items, rest };
+    await sendJsonList(response, list, stallTimeoutMs);
   }),
 });
 
@@ -71,6 +74,9 @@ async function recordsOf(
   rebind(organisationId);
   return organisationId;
 }
+
+/** A record as JSON. Only one is parsed at a time, because a parsed event takes much more memory. */
+const toRecordText = (row: ActivityRow): Buffer => Buffer.from(JSON.stringify(toRecord(row)));
 
 const toRecord = (row: ActivityRow): AuditLogRecord => ({
   id: row.id,

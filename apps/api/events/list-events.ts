@@ -6,7 +6,7 @@ import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { sendPieces } from '#libs/http/answers/send-pieces.ts';
+import { sendJsonList } from '#libs/http/answers/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
@@ -35,9 +35,9 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
       return readEvents(db, page, upcasts, toEventText);
     });
     const ids = { first_id: items[0]?.id ?? null, last_id: nextAfter };
-    const members = JSON.stringify({ ...ids, has_more: hasMore }).slice(1);
-    response.setHeader('content-type', 'application/json; charset=utf-8');
-    await sendPieces(response, piecesOf(items, members), stallTimeoutMs);
+    const rest = { ...ids, has_more: hasMore };
+    const list = { object: 'list', name: 'data', items: items.values().map(({ json }) => json), rest };
+    await sendJsonList(response, list, stallTimeoutMs);
   }),
 });
 
@@ -48,15 +48,6 @@ export const toEventText = (event: ListedEvent): EventText => ({
   id: event.eventId,
   json: Buffer.from(JSON.stringify(toEventObject(event))),
 });
-
-function* piecesOf(items: readonly EventText[], members: string): Generator<Buffer> {
-  yield Buffer.from('{"object":"list","data":[');
-  for (const [index, { json }] of items.entries()) {
-    if (index > 0) yield Buffer.from(',');
-    yield json;
-  }
-  yield Buffer.from(`],${members}`);
-}
 
 /** An event as clients see it. */
 const toEventObject = (event: ListedEvent): EventObject => ({

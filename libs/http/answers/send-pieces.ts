@@ -50,3 +50,27 @@ export function drained(response: ServerResponse, timeoutMs: number): Promise<bo
 export function* piecesOf(body: Buffer): Generator<Buffer> {
   for (let from = 0; from < body.length; from += pieceBytes) yield body.subarray(from, from + pieceBytes);
 }
+
+/**
+ * Answers with a list whose items are JSON already, item by item. `name`: the member that contains the items. `rest`: the
+ * members that follow it.
+ */
+export async function sendJsonList(
+  response: ServerResponse,
+  { object, name, items, rest }: { object: string; name: string; items: Iterable<Buffer>; rest: object },
+  stallTimeoutMs: number,
+): Promise<void> {
+  response.setHeader('content-type', 'application/json; charset=utf-8');
+  await sendPieces(response, listPieces(`{"object":"${object}","${name}":[`, items, rest), stallTimeoutMs);
+}
+
+function* listPieces(head: string, items: Iterable<Buffer>, rest: object): Generator<Buffer> {
+  yield Buffer.from(head);
+  let isFirst = true;
+  for (const item of items) {
+    if (!isFirst) yield Buffer.from(',');
+    isFirst = false;
+    yield item;
+  }
+  yield Buffer.from(`],${JSON.stringify(rest).slice(1)}`);
+}
