@@ -158,8 +158,26 @@ function composeNetwork(config: PlatformConfig, role: PlatformApp['role']) {
     inFlightMax: config.SLUICE_CALLS_PER_CREDENTIAL,
     waitingMax: config.SLUICE_PROVIDER_QUEUE,
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
+    hasCapacity: createCapacityCheck(),
   });
   return { egress, traffic };
+}
+
+/** Above this utilisation of the event loop, further calls would only make the others slower. */
+const busyShare = 0.9;
+
+/** Returns whether the event loop was not busy since the last call at least a step of the learned limits ago. */
+function createCapacityCheck(): () => boolean {
+  let last = performance.eventLoopUtilization();
+  let measuredMs = performance.now();
+  let hasCapacity = true;
+  return () => {
+    if (performance.now() - measuredMs < 200) return hasCapacity;
+    hasCapacity = performance.eventLoopUtilization(last).utilization < busyShare;
+    last = performance.eventLoopUtilization();
+    measuredMs = performance.now();
+    return hasCapacity;
+  };
 }
 
 const composeRequestLog = (

@@ -17,7 +17,7 @@ import { latencyForm } from './faults/latency.ts';
 export function createRequestAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
   const calls = createCallAnswerer({ options, stats });
   const wireOf = createWireFinder(options);
-  const { requestsPerMinute, clock } = options;
+  const { requestsPerMinute, callsMax = 0, clock } = options;
   const rateLimit = requestsPerMinute > 0 ? createRateLimit({ requestsPerMinute, clock }) : undefined;
   const requestIdPrefix = `req_${randomBytes(10).toString('hex')}`;
   let requestCount = 0;
@@ -65,7 +65,14 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     }
     allowance = rateLimit?.take(credential ?? '');
     if (allowance !== undefined && allowance.retryAfterMs > 0) {
-      return refuse(exchange, wire, limited(allowance.retryAfterMs, wire));
+      return refuse(
+        exchange,
+        wire,
+        limited('this key has used its requests per minute.', allowance.retryAfterMs, wire),
+      );
+    }
+    if (callsMax > 0 && stats.inFlight() > callsMax) {
+      return refuse(exchange, wire, limited('too many requests are in flight.', 1_000, wire));
     }
     const respond = (call: Call): void => {
       const work = calls.answer({ call, wire, exchange, credential: credential ?? '', headers: sent, timing });
@@ -173,11 +180,11 @@ function checkCredential(wire: WireFormat, credential: string, { requiredKey }: 
   return wire.refuseCredential('wrong', shown);
 }
 
-function limited(retryAfterMs: number, wire: WireFormat): Failure {
+function limited(why: string, retryAfterMs: number, wire: WireFormat): Failure {
   const headers = ['retry-after', String(Math.ceil(retryAfterMs / 1_000)), 'retry-after-ms', String(retryAfterMs)];
   return {
     status: 429,
-    message: 'Rate limit reached for requests: this key has used its requests per minute.',
+    message: `Rate limit reached for requests: ${why}`,
     type: 'requests',
     code: 'rate_limit_exceeded',
     retryAfterMs,

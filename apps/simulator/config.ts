@@ -35,6 +35,9 @@ export const SimulatorConfig = z.object({
   SIMULATOR_REQUESTS_PER_MINUTE: wholeNumber(0, { min: 0, max: 100_000_000 }).describe(
     'Requests per minute before it answers 429. 0 disables the limit.',
   ),
+  SIMULATOR_CALLS_MAX: wholeNumber(0, { min: 0, max: 1_000_000 }).describe(
+    'Calls in flight before it answers 429. 0 disables the limit.',
+  ),
   SIMULATOR_COUNT_CALLS: z
     .stringbool()
     .default(false)
@@ -62,6 +65,7 @@ const schema = SimulatorConfig.transform((env) => ({
     tokensPerSecond: env.SIMULATOR_TOKENS_PER_SECOND,
     requiredKey: env.SIMULATOR_KEY,
     requestsPerMinute: env.SIMULATOR_REQUESTS_PER_MINUTE,
+    callsMax: env.SIMULATOR_CALLS_MAX,
     countCalls: env.SIMULATOR_COUNT_CALLS,
     countedKeysMax: env.SIMULATOR_COUNTED_KEYS_MAX,
     bodyMaxBytes: env.SIMULATOR_BODY_MAX,

@@ -15,6 +15,8 @@ export type SimulatorOptions = {
   requiredKey: Secret | undefined;
   /** A limit that is enforced for each key; 0: no limit. */
   requestsPerMinute: number;
+  /** Calls in flight beyond which it rejects more; absent or 0: no limit. */
+  callsMax?: number;
   /**
    * Whether GET /stats counts the calls of each `user` or prompt; a single request can enable this with x-simulator-count.
    */

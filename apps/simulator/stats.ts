@@ -37,6 +37,8 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       openRequests++;
       requests.set(route, (requests.get(route) ?? 0) + 1);
     },
+    /** Requests that are not yet answered. */
+    inFlight: (): number => openRequests,
     /** The status was sent; the answer can still be in flight. */
     answered(route: string, status: number): void {
       let byStatus = statuses.get(route);

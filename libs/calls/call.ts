@@ -114,6 +114,8 @@ export type ForwardRequest = {
    * live call.
    */
   isBackground?: boolean;
+  /** The group, such as a batch, with which a background call takes turns. */
+  turn?: string;
   /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps its permit. */
   waitWithoutPermit?: WaitWithoutPermit;
 };

@@ -1,7 +1,8 @@
 import type { Target } from '#libs/calls/call.ts';
-import { probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/calls/retry-waits.ts';
+import { isQuotaUsedUp, probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { forgetOne } from './forget-one.ts';
+import { PacedCalls, type CallEnd } from './learned-limit.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
 
 /** The right to make one call with a credential. It must be released exactly once. */
@@ -15,13 +16,15 @@ export type Permit = {
 /** The calls of one credential for one model. */
 export type Lane = {
   queue: CallQueue;
+  /** How many of its calls are in flight, and how many can be. */
+  paced: PacedCalls;
   /** The end of the rate-limit wait, by the clock of the traffic; 0: there is none. */
   rateLimitedUntilMs: number;
   /** During a rate-limit wait: when the next call goes through to find out whether the limit still holds. */
   probeAtMs: number;
   /** Aborts when the waiting calls have to check again, because a probe has ended. */
   probed: AbortController;
-  /** Shared by all calls without a breaker, so that no object is made for each of them. */
+  /** Shared by all live calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
 };
 type Channel = {
@@ -34,8 +37,11 @@ type Channel = {
 export type Lanes = {
   /** `model` must be short. */
   of: (target: Target, model: string) => Lane;
-  /** Starts the rate-limit wait of a lane if the end of a call asks for one. */
-  recordEnd: (lane: Lane, ended: Ended) => void;
+  /**
+   * Notes the end of a call that has begun in a lane: starts the rate-limit wait if the answer asks for one. `others`: what
+   * `PacedCalls` returned when the call began.
+   */
+  recordEnd: (lane: Lane, ended: Ended, others?: number) => void;
   /** The permit of a call that is let through during a rate-limit wait. If it succeeds, the wait is over. */
   probe: (lane: Lane, permit: Permit) => Permit;
   /** Aborts when the credential changes. */
@@ -80,13 +86,30 @@ function probe(lane: Lane, permit: Permit, clock: Clock): Permit {
   };
 }
 
+/** Anthropic answers 529 when it is overloaded. A 503 says more about a failure than about a limit. */
+const rejections: ReadonlySet<number> = new Set([429, 529]);
+
+/** What the limit of a lane learns from the end of a call. */
+function endOf(ended: Ended): CallEnd {
+  if (ended === null || 'error' in ended) return 'unknown';
+  return rejections.has(ended.status) && !isQuotaUsedUp(ended.errorCode) ? 'rejected' : 'answered';
+}
+
 /** Makes the lanes of this process. Each credential has one queue, which its models share. */
-export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax: number; waitingMax: number }): Lanes {
-  const { clock, wallClock, inFlightMax, waitingMax } = deps;
+export function createLanes(deps: {
+  clock: Clock;
+  wallClock: Clock;
+  inFlightMax: number;
+  waitingMax: number;
+  hasCapacity: () => boolean;
+}): Lanes {
+  const { clock, wallClock, inFlightMax, waitingMax, hasCapacity } = deps;
   const channels = new Map<string, Channel>();
 
   /** A 429 with a retry time starts the rate-limit wait of this model only. */
-  const recordEnd = (lane: Lane, ended: Ended): void => {
+  const recordEnd = (lane: Lane, ended: Ended, others?: number): void => {
+    lane.paced.end(endOf(ended), others);
+    lane.queue.release();
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
     const waitMs = rateLimitWaitMs(ended, wallClock.now());
@@ -98,14 +121,12 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
   const createLane = (queue: CallQueue): Lane => {
     const lane: Lane = {
       queue,
+      paced: new PacedCalls({ now: clock.now, hasCapacity }),
       rateLimitedUntilMs: 0,
       probeAtMs: 0,
       probed: new AbortController(),
       permit: {
-        release: (ended) => {
-          recordEnd(lane, ended);
-          queue.release();
-        },
+        release: (ended) => recordEnd(lane, ended),
       },
     };
     return lane;
@@ -126,7 +147,8 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
       let lane = channel.lanes.get(model);
       if (!lane) {
         lane = createLane(channel.queue);
-        if (channel.lanes.size >= lanesMax) forgetOne(channel.lanes, (one) => one.rateLimitedUntilMs <= clock.now());
+        const isIdle = (one: Lane): boolean => one.paced.isIdle && one.rateLimitedUntilMs <= clock.now();
+        if (channel.lanes.size >= lanesMax) forgetOne(channel.lanes, isIdle);
         channel.lanes.set(model, lane);
       }
       return lane;
@@ -149,7 +171,10 @@ export function createLanes(deps: { clock: Clock; wallClock: Clock; inFlightMax:
         total.inFlight += inFlight;
         total.waitingLive += waitingLive;
         total.waitingBackground += waitingBackground;
-        for (const { rateLimitedUntilMs } of lanes.values()) if (rateLimitedUntilMs > now) total.rateLimited += 1;
+        for (const { rateLimitedUntilMs, paced } of lanes.values()) {
+          total.waitingBackground += paced.waiting;
+          if (rateLimitedUntilMs > now) total.rateLimited += 1;
+        }
       }
       return total;
     },

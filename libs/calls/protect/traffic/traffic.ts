@@ -6,14 +6,13 @@ import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { createLanes, type Lane, type Lanes, type Permit } from './lanes.ts';
-import type { CallQueue } from './queue.ts';
 import { shortModel } from './short-model.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
   ForwardRequest,
-  'model' | 'breaker' | 'isBackground' | 'waitWithoutPermit' | 'signal'
+  'model' | 'breaker' | 'isBackground' | 'turn' | 'waitWithoutPermit' | 'signal'
 >;
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; obeysRateLimit: boolean };
@@ -52,6 +51,8 @@ type Deps = {
   waitingMax?: number;
   /** How long a live call waits for a permit. Absent: no limit. */
   waitMsMax?: number;
+  /** Whether this process could handle more calls. Default: it always can. */
+  hasCapacity?: () => boolean;
 };
 
 const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], untilMs: number | null): Wait => ({
@@ -71,7 +72,8 @@ export function createTraffic(deps: Deps): Traffic {
   const { inFlightMax = Infinity, waitingMax = Infinity, waitMsMax = Infinity } = deps;
   const stopping = new AbortController();
   const circuits = createCircuits(clock);
-  const lanes = createLanes({ clock, wallClock, inFlightMax, waitingMax });
+  const { hasCapacity = () => true } = deps;
+  const lanes = createLanes({ clock, wallClock, inFlightMax, waitingMax, hasCapacity });
 
   const aborted = (call: TrafficCall) =>
     call.request.signal.aborted ? callAborted(call.target.label) : shuttingDown();
@@ -97,47 +99,75 @@ export function createTraffic(deps: Deps): Traffic {
     if (isBackground && changed.aborted) throw refusals.changed(call);
   };
 
-  const waitForPermit = async (call: TrafficCall, queue: CallQueue): Promise<void> => {
+  /** Waits for what `take` waits for. `giveBack`: the call has it, but could not get the permit of its batch again. */
+  const waitFor = async <Taken>(
+    call: TrafficCall,
+    take: (signal: AbortSignal) => Promise<Taken>,
+    giveBack: (taken: Taken) => void,
+  ): Promise<Taken> => {
     const { isBackground = false, waitWithoutPermit, signal } = call.request;
-    const isLive = !isBackground;
-    if (isLive && queue.isFull()) throw refusals.busy(call);
-    const wait = async (end: AbortSignal): Promise<void> => {
+    const wait = async (end: AbortSignal): Promise<Taken> => {
       const signals = [end, stopping.signal];
-      if (isLive && waitMsMax < Infinity) signals.push(AbortSignal.timeout(waitMsMax));
+      if (!isBackground && waitMsMax < Infinity) signals.push(AbortSignal.timeout(waitMsMax));
       try {
-        await queue.wait(isLive, AbortSignal.any(signals));
+        return await take(AbortSignal.any(signals));
       } catch {
         throw end.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
       }
     };
-    if (waitWithoutPermit === undefined) return wait(signal);
-    let hasPermit = false;
+    if (waitWithoutPermit === undefined) return await wait(signal);
+    const taken: Taken[] = [];
     try {
       await waitWithoutPermit(whatWaits(call, 'provider_busy', null), async (end) => {
-        await wait(end);
-        hasPermit = true;
+        taken.push(await wait(end));
       });
     } catch (error) {
-      // The call has this permit, but could not get the permit of its batch again.
-      if (hasPermit) queue.release();
+      for (const one of taken) giveBack(one);
+      throw error;
+    }
+    return taken[0] as Taken;
+  };
+
+  /**
+   * Begins a call in its lane: a background call within the learned limit, any call within that of its credential. Returns
+   * the number that `recordEnd` needs.
+   */
+  const begin = async (call: TrafficCall, { paced, queue }: Lane): Promise<number | undefined> => {
+    const { isBackground = false, turn = '' } = call.request;
+    let others: number | undefined;
+    if (isBackground) {
+      const giveBack = (number: number): void => paced.end('unknown', number);
+      others = paced.tryBegin() ?? (await waitFor(call, (signal) => paced.wait(turn, signal), giveBack));
+    } else paced.begin();
+    try {
+      if (queue.tryAcquire()) return others;
+      if (!isBackground && queue.isFull()) throw refusals.busy(call);
+      await waitFor(
+        call,
+        (signal) => queue.wait(!isBackground, signal),
+        () => queue.release(),
+      );
+      return others;
+    } catch (error) {
+      paced.end('unknown', others);
       throw error;
     }
   };
 
   const acquireSlowly = async (call: TrafficCall, lane: Lane, known: KnownCircuit | undefined): Promise<Permit> => {
-    const { queue } = lane;
     const sinceMs = clock.now();
     for (;;) {
       let block = blockOf(lane, call, known, clock.now());
       if (block.ms === 0) {
-        if (!queue.tryAcquire()) await waitForPermit(call, queue);
+        const others = await begin(call, lane);
         // Other calls may have failed or been rate-limited while this one waited for its permit.
         block = blockOf(lane, call, known, clock.now());
         if (block.ms === 0) {
-          const permit = known ? ticketOf(lane, known, call.request, clock, lanes) : lane.permit;
+          const end = (ended: Ended): void => lanes.recordEnd(lane, ended, others);
+          const permit = known ? ticketOf(known, call.request, clock, end) : { release: end };
           return block.isProbe ? lanes.probe(lane, permit) : permit;
         }
-        queue.release();
+        lanes.recordEnd(lane, null, others);
       }
       await waitUntilUnblocked(call, lane, block, sinceMs);
     }
@@ -151,7 +181,10 @@ export function createTraffic(deps: Deps): Traffic {
       if (breaker === undefined) {
         const { rateLimitedUntilMs } = lane;
         const isFree = rateLimitedUntilMs === 0 || !obeysRateLimit || rateLimitedUntilMs <= clock.now();
-        if (isFree && lane.queue.tryAcquire()) return lane.permit;
+        if (isFree && request.isBackground !== true && lane.queue.tryAcquire()) {
+          lane.paced.begin();
+          return lane.permit;
+        }
       }
       const known = breaker && circuits.of(target, model, breaker);
       return acquireSlowly({ request, target, model, obeysRateLimit }, lane, known);
@@ -177,7 +210,7 @@ function blockOf(lane: Lane, call: TrafficCall, known: KnownCircuit | undefined,
 }
 
 /** The permit of one call with a breaker. */
-function ticketOf(lane: Lane, known: KnownCircuit, { breaker }: TrafficRequest, clock: Clock, lanes: Lanes): Permit {
+function ticketOf(known: KnownCircuit, { breaker }: TrafficRequest, clock: Clock, end: (ended: Ended) => void): Permit {
   const { circuit } = known;
   const isProbe = circuit.start();
   let isJudged = false;
@@ -192,8 +225,7 @@ function ticketOf(lane: Lane, known: KnownCircuit, { breaker }: TrafficRequest, 
       if (result === 'failure') known.reason = reasonOf(ended);
       // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
       if (!isJudged || result === 'failure') judge(result);
-      lanes.recordEnd(lane, ended);
-      lane.queue.release();
+      end(ended);
     },
   };
 }
