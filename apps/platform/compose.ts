@@ -164,7 +164,7 @@ function composeNetwork(config: PlatformConfig, role: PlatformApp['role']) {
 }
 
 /** Above this utilisation of the event loop, further calls would only make the others slower. */
-const busyShare = 0.9;
+const busyShare = 0.75;
 
 /** Returns whether the event loop was not busy since the last call at least a step of the learned limits ago. */
 function createCapacityCheck(): () => boolean {

@@ -86,7 +86,7 @@ export const platformFields = {
   SLUICE_TOTAL_TIMEOUT: duration('30m', { minMs: 100, maxMs: 86_400_000 }).describe(
     'Time from the start of a call to its last byte.',
   ),
-  SLUICE_CALLS_PER_CREDENTIAL: wholeNumber(1_024, { min: 1, max: 10_000 }).describe(
+  SLUICE_CALLS_PER_CREDENTIAL: wholeNumber(2_048, { min: 1, max: 10_000 }).describe(
     'Calls in flight with one credential, per process. A thousand concurrent streams take an API process to 280 MB.',
   ),
   SLUICE_CONNECTIONS: wholeNumber(4_096, { min: 4, max: 100_000 }).describe(

@@ -15,12 +15,13 @@ export const WorkerConfig = z.object({
     .meta({ range: '0 to 65535' })
     .describe("Port of the worker's `/health` and `/metrics`. 0 picks a free one."),
   HOST: z.string().default('127.0.0.1').describe('Address that this port listens on.'),
-  SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }).describe(
-    'Calls in flight per worker; waiting lines do not count. One batch or credential gets at most 7/8 of them, one ' +
+  SLUICE_CALLS_MAX: wholeNumber(2_000, { min: 1, max: 10_000 }).describe(
+    'Calls in flight per worker, a bound for its memory; how many a provider takes is learned. Waiting lines do not ' +
+      'count. One batch or credential gets at most 7/8 of them, one ' +
       'workspace 15/16. A workspace without any can start one more, up to twice the number in total.',
   ),
-  SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
-  SLUICE_CHUNKS_TOTAL: wholeNumber(32, { min: 1, max: 1_024 }).describe(
+  SLUICE_CHUNKS_MAX: wholeNumber(16, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
+  SLUICE_CHUNKS_TOTAL: wholeNumber(64, { min: 1, max: 1_024 }).describe(
     'Chunks of all batches that a worker runs. Workspaces below their share can exceed it, and so can the first chunks ' +
       'of batches.',
   ),

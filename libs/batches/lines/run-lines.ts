@@ -1,9 +1,11 @@
+import type { Wait } from '#libs/calls/call.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { memberValue, memberValues } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { measureJson } from '#libs/kernel/json/measure-json.ts';
 import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from '../batch-model.ts';
@@ -95,13 +97,14 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     snoozes: chunk.put_offs,
   });
   const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
+  const busy = new BusyLines();
   const callsOf = createBatchPermits(deps.permits, batch);
   const running: Running = {
     ...run,
     stop,
     signal: AbortSignal.any([run.abandon, results.ended]),
     onWait(what) {
-      const ends = [deps.waits.begin(batch.id, what), snoozeWatch.onWait(what)];
+      const ends = [deps.waits.begin(batch.id, what), snoozeWatch.onWait(what), busy.onWait(what)];
       return () => {
         for (const end of ends) end();
       };
@@ -118,6 +121,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (isSettled(chunk, line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
+      await busy.hasFew(stop);
       // A line that waits here for its permit holds no resources and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
@@ -153,6 +157,30 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   if (startsNoLines.aborted && !run.stop.aborted) return { kind: 'paused' };
   const isSnoozed = snoozeWatch.snooze.aborted && !run.stop.aborted;
   return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped' };
+}
+
+/** Further lines of a chunk are not begun while this many wait because their provider takes no more calls. */
+const busyLinesMax = 16;
+
+/** The lines of a chunk that have begun and wait for the limit of their provider. Each holds several kilobytes. */
+class BusyLines {
+  #count = 0;
+  #fewer = Promise.withResolvers<void>();
+
+  onWait({ reason }: Wait): () => void {
+    if (reason !== 'provider_busy') return () => {};
+    this.#count += 1;
+    return () => {
+      this.#count -= 1;
+      this.#fewer.resolve();
+      this.#fewer = Promise.withResolvers<void>();
+    };
+  }
+
+  /** Resolves when another line can begin, or the signal aborts. */
+  async hasFew(signal: AbortSignal): Promise<void> {
+    while (this.#count >= busyLinesMax && !signal.aborted) await untilAborted(this.#fewer.promise, signal, () => {});
+  }
 }
 
 /**
