@@ -75,7 +75,7 @@ test.each([
 });
 
 test('the healthy lines of a batch complete while others of it wait', async (context) => {
-  const { client, throttled } = await setUp(context);
+  const { client, throttled } = await setUp(context, { environment: { SLUICE_CHUNKS_MAX: '4' } });
   const healthy = Array.from({ length: 20 }, (_value, index) =>
     chatLine(`h${index}`, { model: '@simulator/sim-echo' }),
   );
