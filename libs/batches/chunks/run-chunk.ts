@@ -178,8 +178,10 @@ export class ChunkRunner {
     if (lost.aborted) {
       claim.note('claim_lost');
       await settler.flush();
-    } else if (end.kind === 'stopped') await this.#release(run, 'stopped', 'handed_back');
-    else if (end.kind === 'paused') await this.#release(run, 'clean', 'put_back');
+    } else if (end.kind === 'stopped') {
+      // While there was time, running calls have ended; only waiting lines were given up.
+      await this.#release(run, this.#abandoned.signal.aborted ? 'stopped' : 'clean', 'handed_back');
+    } else if (end.kind === 'paused') await this.#release(run, 'clean', 'put_back');
     else if (end.kind === 'snoozed') await this.#putOff(run, Math.max(0, end.resumeAtMs - steadyClock.now()));
     else await this.#close(run);
   }

@@ -4,10 +4,10 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createBatchWatch, type BatchWatch } from '#libs/batches/batch-watch.ts';
-import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
 import type { CallLine } from '#libs/batches/lines/call-line.ts';
 import type { LinePermit } from '#libs/batches/lines/line-permit.ts';
-import { createChunkRunner, type ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
+import type { ChunkRow } from '#libs/batches/chunks/chunk.ts';
+import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createPermitPool, type PermitPool } from '#libs/batches/lines/permit-pool.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
@@ -21,6 +21,7 @@ import {
   closeLate,
   control,
   createRunningBatch,
+  follow,
   loseClaim,
   readBatch,
   readChunks,
@@ -72,10 +73,9 @@ function setUp(
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
   const called: number[] = [];
   const counted = { redeliveries: 0, results: 0 };
-  const runner = createChunkRunner({
+  const runner = new ChunkRunner({
     db: database.db,
     eventLog: engine.eventLog,
-    queue: engine.queue,
     blobs,
     watch,
     permits,
@@ -86,6 +86,8 @@ function setUp(
     waits: { begin: () => () => {} },
     isCrowded: () => false,
     isLogFull: () => false,
+    ...follow(engine),
+    holder: () => ({ id: 'process_settling', lost: new AbortController().signal }),
     finishSmallBatch: () => Promise.resolve(),
     async callLine({ line, signal, permit }) {
       called.push(line);
@@ -93,7 +95,6 @@ function setUp(
       return answer;
     },
     inputBlob,
-    onSlotFree: () => {},
     onRedelivery: () => (counted.redeliveries += 1),
     onSettled: (results) => (counted.results += results),
     logger: silent,
@@ -105,14 +106,12 @@ function setUp(
 async function createChunk(): Promise<{ id: string; claim: Claim }> {
   const id = await createRunningBatch(database, engine, { lines });
   await database.db.updateTable('batch_chunk').set({ byte_length: inputBytes }).where('batch_id', '=', id).execute();
-  return { id, claim: await claimChunk(database, engine, id, 0) };
+  return { id, claim: await claimChunk(database, id, 0) };
 }
 
-const jobOf = (id: string, claim: Claim, signal = new AbortController().signal) => ({
-  ...claim,
-  signal,
-  payload: { batch_id: id, chunk: 0, generation: 0 },
-});
+/** Whether the process of a claim still holds it. */
+const isHeld = async ({ id: { batch_id, holder } }: Claim): Promise<boolean> =>
+  (await readChunks(database, batch_id)).some((chunk) => chunk.holder === holder);
 
 const nothingInFlight = { calls: 0, bytes: 0, waiting: 0 };
 const untilAborted = (signal: AbortSignal): Promise<never> =>
@@ -125,20 +124,22 @@ const untilAborted = (signal: AbortSignal): Promise<never> =>
 test('every line is called once and settled, and its permit released', async () => {
   const { runner, permits, called, counted } = setUp(() => Promise.resolve(), 2);
   const { id, claim } = await createChunk();
-  await runner.run(jobOf(id, claim));
+  await runner.run(claim);
   expect(counted).toEqual({ redeliveries: 0, results: lines });
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a job whose chunk has nothing to do is completed', async () => {
+test('a claim that was lost before it began calls nothing', async () => {
   const { runner, called } = setUp(() => Promise.resolve());
   const { id, claim } = await createChunk();
-  await database.db.updateTable('batch_chunk').set({ state: 'done' }).where('batch_id', '=', id).execute();
-  await runner.run(jobOf(id, claim));
+  await loseClaim(database, claim);
+  const again = await claimChunk(database, id, 0);
+  await loseClaim(database, again);
+  await runner.run(again);
   expect(called).toEqual([]);
-  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
+  expect(await isHeld(again)).toBe(false);
 });
 
 test('a call that throws inside the gateway is an error line, and the others are answered', async () => {
@@ -146,7 +147,7 @@ test('a call that throws inside the gateway is an error line, and the others are
     line === 3 ? Promise.reject(new Error('a bug of ours')) : Promise.resolve(),
   );
   const { id, claim } = await createChunk();
-  await runner.run(jobOf(id, claim));
+  await runner.run(claim);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines - 1, failed: 1 });
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
@@ -159,18 +160,18 @@ test('a worker told to stop settles what is done and hands the chunk back at onc
     await untilAborted(signal);
   }, 3);
   const { id, claim } = await createChunk();
-  const running = runner.run(jobOf(id, claim));
+  const running = runner.run(claim);
   await started.promise;
   runner.drain(50);
   await running;
   expect(called.length).toBeLessThan(lines);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
-  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
+  expect(await isHeld(claim)).toBe(false);
 
   // The next worker runs the rest, and only that.
   const next = setUp(() => Promise.resolve());
-  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await next.runner.run(await claimChunk(database, id, 0));
   expect(next.called).toEqual([2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   // Aborted lines may have been answered by the provider. The log records that they may be repeated.
@@ -179,18 +180,17 @@ test('a worker told to stop settles what is done and hands the chunk back at onc
 });
 
 test('a lost claim starts no more lines, keeps what is done, and closes nothing', async () => {
-  const lost = new AbortController();
+  const { id, claim } = await createChunk();
   const { runner, permits, called } = setUp(async (line, signal) => {
     if (line < 3) return;
-    lost.abort();
+    claim.lose();
     await untilAborted(signal);
   }, 1);
-  const { id, claim } = await createChunk();
-  await loseClaim(engine, claim);
-  await runner.run(jobOf(id, claim, lost.signal));
+  await loseClaim(database, claim);
+  await runner.run(claim);
   expect(called).toEqual([1, 2, 3]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'in_progress' });
-  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
+  expect((await readChunks(database, id))[0]?.state).toBe('ready');
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
@@ -205,7 +205,7 @@ test('a cancelled batch starts no more lines, and those that run may finish', as
   }, 1);
   const { id, claim } = await createChunk();
   await watch.start?.();
-  await runner.run(jobOf(id, claim));
+  await runner.run(claim);
   await watch.stop?.();
   expect(called).toEqual([1, 2]);
   const batch = await readBatch(database, id);
@@ -222,7 +222,7 @@ test('a call that outlasts the cancelled batch is aborted, and its permit is rel
   });
   const { id, claim } = await createChunk();
   await watch.start?.();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting.promise;
   await eventually(
     () => readBatch(database, id),
@@ -244,7 +244,7 @@ test('a watch for another status of the same batch does not end its lines', asyn
   const hung = watch.watch(id, 'validating');
   hung.signal.addEventListener('abort', () => validating.resolve(), { once: true });
   await watch.start?.();
-  await runner.run(jobOf(id, claim));
+  await runner.run(claim);
   await watch.stop?.();
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
@@ -254,9 +254,9 @@ test('a chunk whose input cannot be read is retried, and this does not count aga
   const { runner, called, permits } = setUp(() => Promise.resolve());
   const { id, claim } = await createChunk();
   await database.db.updateTable('batch_chunk').set({ byte_length: 1_000_000 }).where('batch_id', '=', id).execute();
-  await expect(runner.run(jobOf(id, claim))).rejects.toThrow('the blob ends');
+  await runner.run({ ...claim, work: { ...claim.work, chunk: (await readChunks(database, id))[0] as ChunkRow } });
   expect(called).toEqual([]);
-  expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'enqueued' });
+  expect((await readChunks(database, id))[0]).toMatchObject({ claim_end: 'clean', state: 'ready' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
@@ -273,12 +273,12 @@ test('a database that is away between two steps does not make one lost claim cou
     },
   );
   const { id, claim } = await createChunk();
-  await loseClaim(engine, claim);
-  await runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await loseClaim(database, claim);
+  await runner.run(await claimChunk(database, id, 0));
   expect(called).toHaveLength(lines);
   const recorded = (await readEvents(database, id)).filter(({ type }) => type === 'batch.chunk_redelivered');
   expect(recorded).toHaveLength(1);
-  expect((await readChunks(database, id))[0]).toMatchObject({ redeliveries_without_progress: 1 });
+  expect((await readChunks(database, id))[0]).toMatchObject({ claims_without_progress: 1 });
 });
 
 const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
@@ -303,7 +303,7 @@ test('lines that wait hold no permit: with two permits all six lines get their t
   const { runner, permits, watch, waiting } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting;
   expect(permits.inFlight()).toMatchObject({ calls: 0, waiting: 0 });
   await requestCancel(engine, id);
@@ -316,7 +316,7 @@ test('a cancel ends waiting lines at once; none of them calls, and the batch is 
   const { runner, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting;
   await requestCancel(engine, id);
   await run;
@@ -334,7 +334,7 @@ test('a pause ends waiting lines at once, and after it only the lines without a 
   const { runner, permits, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting;
   await control(engine, id, 'batch.paused');
   await run;
@@ -342,14 +342,13 @@ test('a pause ends waiting lines at once, and after it only the lines without a 
   expect(calledAfter).toEqual([]);
   expect(permits.inFlight()).toEqual(nothingInFlight);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
-  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'pending', generation: 1, handed_back: true });
-  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
-  // The dispatcher leaves a paused batch alone.
-  await expect(claimChunk(database, engine, id, 0)).rejects.toThrow('has no job to claim');
+  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'ready', claim_end: 'clean' });
+  expect(await isHeld(claim)).toBe(false);
+  await expect(claimChunk(database, id, 0)).rejects.toThrow('cannot be claimed');
 
   await control(engine, id, 'batch.resumed');
   const next = setUp(() => Promise.resolve());
-  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await next.runner.run(await claimChunk(database, id, 0));
   expect(next.called).toEqual([2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   const types = (await readEvents(database, id)).map(({ type }) => type);
@@ -358,15 +357,15 @@ test('a pause ends waiting lines at once, and after it only the lines without a 
 
 test('a worker that crashed before the pause is not forgotten by it', async () => {
   const { id, claim } = await createChunk();
-  await loseClaim(engine, claim);
-  const again = await claimChunk(database, engine, id, 0);
+  await loseClaim(database, claim);
+  const again = await claimChunk(database, id, 0);
   await control(engine, id, 'batch.paused');
   const { runner, called, counted } = setUp(() => Promise.resolve());
-  await runner.run(jobOf(id, again));
+  await runner.run(again);
   expect(called).toEqual([]);
-  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'pending', generation: 1, handed_back: false });
+  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'ready', claim_end: null });
   await control(engine, id, 'batch.resumed');
-  await runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await runner.run(await claimChunk(database, id, 0));
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(counted).toEqual({ redeliveries: 1, results: lines });
   expect((await readEvents(database, id)).map(({ type }) => type)).toContain('batch.chunk_redelivered');
@@ -377,7 +376,7 @@ test('a batch that was paused and then cancelled is drained by the claims that a
   await control(engine, id, 'batch.paused');
   await requestCancel(engine, id);
   const { runner, called } = setUp(() => Promise.resolve());
-  await runner.run(jobOf(id, claim));
+  await runner.run(claim);
   expect(called).toEqual([]);
   expect(await readBatch(database, id)).toMatchObject({
     paused_at: null,
@@ -390,7 +389,7 @@ test('the end of the batch ends waiting lines, and leaves them without a result'
   const { runner, permits, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting;
   await eventually(
     () => readBatch(database, id),
@@ -407,15 +406,15 @@ test('the end of the batch ends waiting lines, and leaves them without a result'
 test('a drain does not wait for waiting lines: they are handed back and run by the next worker', async () => {
   const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await waiting;
   runner.drain(3_600_000);
   await run;
   expect(calledAfter).toEqual([]);
   expect(permits.inFlight()).toEqual(nothingInFlight);
-  expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', handed_back: true }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'ready', claim_end: 'clean' }]);
   const next = setUp(() => Promise.resolve());
-  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await next.runner.run(await claimChunk(database, id, 0));
   expect(next.called).toEqual([2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
 });
@@ -423,11 +422,10 @@ test('a drain does not wait for waiting lines: they are handed back and run by t
 test('a lost claim ends waiting lines', async () => {
   const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
-  const lost = new AbortController();
-  const run = runner.run(jobOf(id, claim, lost.signal));
+  const run = runner.run(claim);
   await waiting;
-  await loseClaim(engine, claim);
-  lost.abort();
+  await loseClaim(database, claim);
+  claim.lose();
   await run;
   expect(calledAfter).toEqual([]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
@@ -441,7 +439,7 @@ test('a chunk waits for memory before it reads anything, and a drain ends that w
   other.charge(875);
   const { runner, called } = setUp(() => Promise.resolve(), 10, ranges);
   const { id, claim } = await createChunk();
-  const run = runner.run(jobOf(id, claim));
+  const run = runner.run(claim);
   await eventually(
     () => Promise.resolve(ranges.stats()),
     ({ waiting }) => waiting === 1,
@@ -450,10 +448,10 @@ test('a chunk waits for memory before it reads anything, and a drain ends that w
   runner.drain(3_600_000);
   await run;
   expect(ranges.stats()).toMatchObject({ heldBytes: 875, waiting: 0 });
-  expect(await readChunks(database, id)).toMatchObject([{ state: 'enqueued', handed_back: true }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'ready', claim_end: 'clean' }]);
 
   const next = setUp(() => Promise.resolve(), 10, ranges);
-  const again = next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  const again = next.runner.run(await claimChunk(database, id, 0));
   await eventually(
     () => Promise.resolve(ranges.stats()),
     ({ waiting }) => waiting === 1,

@@ -2,9 +2,13 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
-import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { chunkJobId, enqueueChunks, dispatchOrder } from '#libs/batches/chunks/dispatch-chunks.ts';
+import { insertChunks, takeOverWork, type ChunkClaim, type ChunkRow } from '#libs/batches/chunks/chunk.ts';
+import { appendAndFollow, closeIfOver } from '#libs/batches/chunks/follow-status.ts';
+import type { Held } from '#libs/batches/chunks/lane.ts';
+import type { ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
+import { chunkKey } from '#libs/batches/chunks/stray-work.ts';
+import { openTurn, pauseTurn, turnToLines } from '#libs/batches/chunks/turns.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { LineResult } from '#libs/batches/results/settle-group.ts';
@@ -18,7 +22,11 @@ import type { TestDatabase } from '#test/postgres.ts';
 export const silent = createLogger({ name: 'test', level: 'silent' });
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 
-export type Claim = { id: string; retryCount: number };
+/** A claim by a process of its own. `id` names it in statements; `lose` tells the process that it was given up. */
+export type Claim = Held<ClaimedChunk> & { id: ChunkClaim; lose: () => void };
+
+/** What the transactions of batches need besides an event log. */
+export const follow = (engine: { queue: JobQueue }) => ({ queue: engine.queue, releaseTarget: async () => {} });
 
 /** A queue and an event log on the test database, for tests and hooks only. Nothing takes jobs by itself. */
 export function useBatchEngine(database: TestDatabase): { queue: JobQueue; eventLog: EventLog } {
@@ -75,22 +83,15 @@ export async function createRunningBatch(
   ];
   await engine.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.append(batchModel, id, events);
-    for (let chunk = 0; chunk < chunkCount; chunk += 1) {
-      const first = chunk * linesPerChunk + 1;
-      await unit.tx
-        .insertInto('batch_chunk')
-        .values({
-          batch_id: id,
-          chunk,
-          byte_offset: 0,
-          byte_length: 1,
-          range_first_line: first,
-          first_line: first,
-          line_count: Math.min(linesPerChunk, lines - first + 1),
-          enqueue_order: dispatchOrder(batch),
-        })
-        .execute();
-    }
+    await openTurn(unit.tx, batch, null);
+    const ranges = Array.from({ length: chunkCount }, (_value, chunk) => ({
+      offset: 0,
+      length: 1,
+      firstLine: chunk * linesPerChunk + 1,
+      lines: Math.min(linesPerChunk, lines - chunk * linesPerChunk),
+    }));
+    await insertChunks(unit.tx, id, ranges);
+    await turnToLines(unit.tx, batch, chunkCount);
   });
   await ensureResultsPartition(database.db, resultsBucket(await readBatch(database, id)));
   return id;
@@ -108,57 +109,66 @@ export async function readEvents({ db }: TestDatabase, id: string): Promise<Batc
   return (await readStream(db, id)).map(({ type, data }) => ({ type, data }) as BatchEvent);
 }
 
-/** Enqueues what is pending and claims the job of a chunk, as a worker does. */
-export async function claimChunk(
-  database: TestDatabase,
-  engine: { queue: JobQueue },
-  id: string,
-  chunk: number,
-): Promise<Claim> {
-  await enqueueChunks(database.db, engine.queue, { ofBatch: 1_000, ofAll: 1_000 });
-  const { generation } = (await readChunks(database, id)).find((row) => row.chunk === chunk) ?? { generation: 0 };
-  const jobId = chunkJobId(id, chunk, generation);
-  const { rows } = await sql<{ retry_count: number }>`
-    update pgboss.job set state = 'active', started_on = now(), heartbeat_on = now(),
-      retry_count = case when started_on is not null then retry_count + 1 else retry_count end
-    where name = ${chunkQueue.name} and id = ${jobId}::uuid and state < 'active'
-    returning retry_count`.execute(database.db);
+/** Claims a chunk that is ready, as a new process. Throws if it is not, or if its batch has no turn. */
+export async function claimChunk({ db }: TestDatabase, id: string, chunk: number): Promise<Claim> {
+  const processId = newId('process_');
+  await db.insertInto('worker_process').values({ id: processId }).execute();
+  const { rows } = await sql<ChunkRow>`
+    with turn as (
+      update batch_turn set ready = ready - 1 where batch_id = ${id} and work = 'lines' and not paused and ready > 0
+      returning batch_id
+    )
+    update batch_chunk set state = 'held', holder = ${processId}, claim = claim + 1
+    where batch_id = (select batch_id from turn) and chunk = ${chunk} and state = 'ready' returning *`.execute(db);
   const row = rows[0];
-  if (!row) throw new Error(`chunk ${chunk} of ${id} has no job to claim`);
-  return { id: jobId, retryCount: row.retry_count };
+  if (row === undefined) throw new Error(`chunk ${chunk} of ${id} cannot be claimed`);
+  const lost = new AbortController();
+  return {
+    work: { key: chunkKey(row), batchId: id, workspaceId: 'ws_1', chunk: row },
+    holder: { id: processId, lost: lost.signal },
+    freeSlot: () => true,
+    id: { ...row, holder: processId },
+    lose: () => lost.abort(),
+  };
 }
 
-/** What pg-boss's monitor does with the job of a worker that has missed its heartbeat. */
-export const loseClaim = (engine: { queue: JobQueue }, claim: Claim): Promise<boolean> =>
-  engine.queue.handBack(chunkQueue, claim, 'job heartbeat timeout');
-
-export async function requestCancel(engine: { eventLog: EventLog }, id: string): Promise<void> {
-  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
-    unit.append(batchModel, id, [{ type: 'batch.cancel_requested', data: {} }]),
-  );
+/** The process of a claim is given up: others can claim its work. It has not learned of it yet. */
+export async function loseClaim({ db }: TestDatabase, { holder }: Pick<Claim, 'holder'>): Promise<void> {
+  await db.transaction().execute(async (tx) => {
+    await tx.deleteFrom('worker_process').where('id', '=', holder.id).execute();
+    await takeOverWork(tx, holder.id);
+  });
 }
+
+type Engine = { eventLog: EventLog; queue: JobQueue };
+
+async function append(engine: Engine, id: string, events: BatchEvent[]): Promise<void> {
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
+    const before = (await unit.load(batchModel, id)) as BatchRow;
+    await appendAndFollow(follow(engine), unit, before, events);
+  });
+}
+
+export const requestCancel = (engine: Engine, id: string): Promise<void> =>
+  append(engine, id, [{ type: 'batch.cancel_requested', data: {} }]);
 
 /** What `Batches.control` does. */
-export async function control(
-  engine: { eventLog: EventLog },
-  id: string,
-  type: 'batch.paused' | 'batch.resumed',
-): Promise<void> {
-  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
-    unit.append(batchModel, id, [{ type, data: {} }]),
-  );
+export async function control(engine: Engine, id: string, type: 'batch.paused' | 'batch.resumed'): Promise<void> {
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
+    await pauseTurn(unit.tx, await unit.append(batchModel, id, [{ type, data: {} }]), type === 'batch.paused');
+  });
+}
+
+/** What housekeeping does for a batch. */
+export async function closeBatch(engine: Engine, id: string): Promise<void> {
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
+    await closeIfOver(follow(engine), unit, (await unit.load(batchModel, id)) as BatchRow);
+  });
 }
 
 /** What happens ten minutes after a cancel or at the deadline, whatever is still running. */
-export async function closeLate(
-  engine: { eventLog: EventLog },
-  id: string,
-  reason: 'cancelled' | 'expired' = 'cancelled',
-): Promise<void> {
-  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
-    unit.append(batchModel, id, [{ type: 'batch.finalizing', data: { reason } }]),
-  );
-}
+export const closeLate = (engine: Engine, id: string, reason: 'cancelled' | 'expired' = 'cancelled'): Promise<void> =>
+  append(engine, id, [{ type: 'batch.finalizing', data: { reason } }]);
 
 /** A result of a line. `text` distinguishes it from another result of the same line. */
 export function lineResult(batchId: string, line: number, more: Partial<LineResult> & { text?: string } = {}) {
