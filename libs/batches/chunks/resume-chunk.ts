@@ -34,20 +34,22 @@ export const isClaimedAgain = ({ claim }: Pick<ChunkRow, 'claim'>): boolean => c
 /**
  * Resumes a chunk that was claimed before. Records how many of its lines can be called again, unless none was running.
  * When claims repeatedly end with their process and without a new result, the chunk is split until the line that kills
- * its worker is alone. A claim that its worker ended itself does not count.
+ * its worker is alone. A claim that its worker ended itself does not count. `claimed`: the chunk as it was claimed, so
+ * that a repetition, after a lost answer, does not count twice.
  */
 export async function resumeChunk(
   eventLog: EventLog,
   batch: Pick<BatchRow, 'id' | 'workspace_id'>,
-  claim: ChunkClaim,
+  claimed: ChunkRow & { holder: string },
 ): Promise<Resumed> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' } };
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
   return await eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const turn = await lockLines(unit.tx, batch.id);
-    const chunk = await readClaimed(unit.tx, claim);
-    if (chunk === undefined) return { action: 'drop' };
+    const now = await readClaimed(unit.tx, claimed);
+    if (now === undefined) return { action: 'drop' };
+    const chunk = { ...claimed, settled: now.settled };
     if (turn === undefined) return { action: 'stop' };
     const settled = countSettled(chunk.settled);
     const unsettled = chunk.line_count - settled;
@@ -66,7 +68,7 @@ export async function resumeChunk(
     // If two suspects ran at the same time, it would not be clear which one caused a crash. From here on, only one of
     // them is called at a time, and a crash while it waits for its turn does not count.
     const isSuspect = isAlone && !isPoison && failedClaims >= failedClaimsBeforeSplit;
-    await setClaim(unit.tx, claim, {
+    await setClaim(unit.tx, claimed, {
       claim_end: isSuspect ? 'clean' : null,
       settled_before: settled,
       claims_without_progress: failedClaims,

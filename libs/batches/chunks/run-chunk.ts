@@ -12,7 +12,7 @@ import { canStartLines } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
 import type { BatchWatch } from '../batch-watch.ts';
 import type { CallLine } from '../lines/call-line.ts';
-import { putOffChunk, releaseChunk, type ChunkClaim, type ChunkRow, type ClaimEnd } from './chunk.ts';
+import { putOffChunk, releaseChunk, type ChunkRow, type ClaimEnd } from './chunk.ts';
 import type { Held } from './lane.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from './resume-chunk.ts';
 import { linesTickets } from './tickets.ts';
@@ -269,7 +269,7 @@ const failurePause = { firstMs: 500, maxMs: 30_000 };
 
 /** `note` reports the outcome in a word. */
 type Noted = Held<ClaimedChunk> & { note: (outcome: string) => void };
-type Claim = Noted & { id: ChunkClaim; isResumed: boolean; isCalling: boolean };
+type Claim = Noted & { id: ChunkRow & { holder: string }; isResumed: boolean; isCalling: boolean };
 
 /** The end of a claim in which no line was called. How the previous one ended still has to be recorded, unless it was. */
 const quietEnd = ({ work, isResumed }: Claim): ClaimEnd =>

@@ -3,7 +3,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { insertChunks, takeOverWork, type ChunkClaim, type ChunkRow } from '#libs/batches/chunks/chunk.ts';
+import { insertChunks, takeOverWork, type ChunkRow } from '#libs/batches/chunks/chunk.ts';
 import { appendAndFollow, closeIfOver } from '#libs/batches/chunks/follow-status.ts';
 import type { Held } from '#libs/batches/chunks/lane.ts';
 import type { ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
@@ -23,7 +23,7 @@ export const silent = createLogger({ name: 'test', level: 'silent' });
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 
 /** A claim by a process of its own. `id` names it in statements; `lose` tells the process that it was given up. */
-export type Claim = Held<ClaimedChunk> & { id: ChunkClaim; lose: () => void };
+export type Claim = Held<ClaimedChunk> & { id: ChunkRow & { holder: string }; lose: () => void };
 
 /** What the transactions of batches need besides an event log. */
 export const follow = (engine: { queue: JobQueue }) => ({ queue: engine.queue, releaseTarget: async () => {} });

@@ -1,8 +1,8 @@
-import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
-import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
-import type { FinishSmallBatch } from '#libs/batches/results/finish-small-batch.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { Holder } from '#libs/queue/process-lease.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import { createSettler, type Settler } from '#libs/batches/results/settle-results.ts';
@@ -10,6 +10,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
   createRunningBatch,
+  follow,
   lineResult,
   loseClaim,
   readBatch,
@@ -24,10 +25,24 @@ const database = useTestDatabase({ lockTimeoutMs: 200 });
 const engine = useBatchEngine(database);
 const ending = new AbortController();
 
-function settlerOf(id: string, logger = silent, finishSmallBatch: FinishSmallBatch = () => Promise.resolve()): Settler {
+const holder: Holder = { id: newId('process_'), lost: ending.signal };
+
+function settlerOf(
+  id: string,
+  logger = silent,
+  finishSmallBatch: (batch: BatchRow) => Promise<void> = () => Promise.resolve(),
+): Settler {
   const remakePartition = async (): Promise<void> =>
     await remakeResultsPartition(database.db, resultsBucket(await readBatch(database, id)));
-  const deps = { ...engine, logger, signal: ending.signal, finishSmallBatch, remakePartition };
+  const deps = {
+    ...engine,
+    ...follow(engine),
+    holder: () => holder,
+    logger,
+    signal: ending.signal,
+    finishSmallBatch,
+    remakePartition,
+  };
   return createSettler(deps, { id, workspaceId: 'ws_1' });
 }
 
@@ -126,10 +141,10 @@ test('results wait while a process that hangs holds the lock of their batch', as
   try {
     await hanging.query('select pg_advisory_lock(hashtextextended($1, 0))', [id]);
     const settler = settlerOf(id, logger);
-    const claim = await claimChunk(database, engine, id, 0);
+    const claim = await claimChunk(database, id, 0);
     settler.add(lineResult(id, 1));
     settler.add(lineResult(id, 2));
-    const closed = settler.close({ chunk: 0, lines: 2, job: claim });
+    const closed = settler.close(claim.id);
     await vi.waitFor(() => expect(waiting).toHaveBeenCalled(), { timeout: 10_000 });
     await hanging.query('select pg_advisory_unlock(hashtextextended($1, 0))', [id]);
     expect(await closed).toBe('closed');
@@ -149,10 +164,10 @@ test('a small batch whose last line is settled is finished before its chunk give
     expect(batch).toEqual(await readBatch(database, id));
     order.push('finished');
   });
-  const claim = await claimChunk(database, engine, id, 0);
+  const claim = await claimChunk(database, id, 0);
   settler.add(lineResult(id, 1));
   settler.add(lineResult(id, 2));
-  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('closed');
+  expect(await settler.close(claim.id)).toBe('closed');
   order.push('closed');
   expect(order).toEqual(['finish finalizing 2', 'finished', 'closed']);
 });
@@ -160,52 +175,51 @@ test('a small batch whose last line is settled is finished before its chunk give
 test('a chunk with a line without a result is not closed while its batch runs', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
-  const claim = await claimChunk(database, engine, id, 0);
+  const claim = await claimChunk(database, id, 0);
   settler.add(lineResult(id, 1));
-  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('incomplete');
-  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
-  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(true);
+  expect(await settler.close(claim.id)).toBe('incomplete');
+  expect((await readChunks(database, id))[0]?.state).toBe('held');
   settler.add(lineResult(id, 2));
-  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('closed');
+  expect(await settler.close(claim.id)).toBe('closed');
   expect((await readChunks(database, id))[0]?.state).toBe('done');
 });
 
 test('a group that Postgres rejects leaves the chunk open and frees its memory', async () => {
   const id = await createRunningBatch(database, engine, { lines: 1 });
   const settler = settlerOf(id);
-  const claim = await claimChunk(database, engine, id, 0);
+  const claim = await claimChunk(database, id, 0);
   const refused = lineResult(id, 1);
   refused.usage = { ...refused.usage, model: 'a\u0000b' } as typeof refused.usage;
   settler.add(refused);
   await settler.flush();
   expect(refused.released).toBe(1);
-  expect(await settler.close({ chunk: 0, lines: 1, job: claim })).toBe('incomplete');
+  expect(await settler.close(claim.id)).toBe('incomplete');
   expect(await storedData(id)).toEqual([]);
 });
 
 test('after its claim was lost, a chunk keeps its results and is not closed', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
-  const claim = await claimChunk(database, engine, id, 0);
-  await loseClaim(engine, claim);
-  const second = await claimChunk(database, engine, id, 0);
+  const claim = await claimChunk(database, id, 0);
+  await loseClaim(database, claim);
+  const second = await claimChunk(database, id, 0);
   settler.add(lineResult(id, 1));
   settler.add(lineResult(id, 2));
-  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('claim_lost');
+  expect(await settler.close(claim.id)).toBe('claim_lost');
   expect(await readBatch(database, id)).toMatchObject({ completed: 2 });
-  expect((await readChunks(database, id))[0]?.state).toBe('enqueued');
-  expect(await settler.close({ chunk: 0, lines: 2, job: second })).toBe('closed');
+  expect((await readChunks(database, id))[0]?.state).toBe('held');
+  expect(await settler.close(second.id)).toBe('closed');
 });
 
 test('the last open chunk of a cancelled batch ends it with what is done', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
-  const claims = [await claimChunk(database, engine, id, 0), await claimChunk(database, engine, id, 1)] as const;
+  const claims = [await claimChunk(database, id, 0), await claimChunk(database, id, 1)] as const;
   settler.add(lineResult(id, 1));
   await requestCancel(engine, id);
-  expect(await settler.close({ chunk: 0, lines: 2, job: claims[0] })).toBe('closed');
+  expect(await settler.close(claims[0].id)).toBe('closed');
   expect(await readBatch(database, id)).toMatchObject({ status: 'cancelling', completed: 1 });
-  expect(await settler.close({ chunk: 1, lines: 2, job: claims[1] })).toBe('closed');
+  expect(await settler.close(claims[1].id)).toBe('closed');
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
 });
 
@@ -216,10 +230,25 @@ test('after the end of a batch no result is accepted, and its memory is freed', 
   await settler.flush();
   const late = lineResult(id, 1, { text: 'late' });
   settler.add(late);
-  expect(await settler.close({ chunk: 0, lines: 1, job: { id: randomUUID(), retryCount: 0 } })).toBe('refused');
+  expect(await settler.close({ batch_id: id, chunk: 0, claim: 1, holder: holder.id })).toBe('refused');
   expect(late.released).toBe(1);
-  const { rows } = await sql<{ jobs: number }>`
-    select count(*)::int as jobs from pgboss.job
-    where name = 'batch-finalise' and data ->> 'batch_id' = ${id}`.execute(database.db);
-  expect(rows).toEqual([{ jobs: 1 }]);
+});
+
+test('the process that settles the last line of a small batch holds its files from that moment on', async () => {
+  await database.db.insertInto('worker_process').values({ id: holder.id }).execute();
+  const turnOf = async (id: string) =>
+    await database.db.selectFrom('batch_turn').select(['work', 'holder', 'ready']).where('batch_id', '=', id).execute();
+  const id = await createRunningBatch(database, engine, { lines: 1 });
+  const settler = settlerOf(id);
+  settler.add(lineResult(id, 1));
+  await settler.flush();
+  expect(await turnOf(id)).toEqual([{ work: 'finalise', holder: holder.id, ready: 0 }]);
+
+  // A process that was given up cannot hold anything: any other can write the files.
+  await database.db.deleteFrom('worker_process').where('id', '=', holder.id).execute();
+  const other = await createRunningBatch(database, engine, { lines: 1 });
+  const otherSettler = settlerOf(other);
+  otherSettler.add(lineResult(other, 1));
+  await otherSettler.flush();
+  expect(await turnOf(other)).toEqual([{ work: 'finalise', holder: null, ready: 1 }]);
 });
