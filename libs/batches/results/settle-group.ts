@@ -96,6 +96,7 @@ async function readChunks(
   claims: readonly ChunkClaim[],
 ): Promise<Settled[]> {
   const wanted = [...new Set([...results, ...claims].map(({ chunk }) => chunk))];
+  if (wanted.length === 0) return [];
   const read = tx
     .selectFrom('batch_chunk')
     .select(['chunk', 'first_line', 'line_count', 'settled'])

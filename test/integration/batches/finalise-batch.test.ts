@@ -12,7 +12,15 @@ import { resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { createRunningBatch, readBatch, readChunks, readEvents, silent, useBatchEngine } from './running-batch.ts';
+import {
+  createRunningBatch,
+  follow,
+  readBatch,
+  readChunks,
+  readEvents,
+  silent,
+  useBatchEngine,
+} from './running-batch.ts';
 
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
@@ -55,6 +63,7 @@ async function finalise(id: string, input = 'unused', retries = 0): Promise<Map<
   await finaliseBatch(
     {
       db: database.db,
+      ...follow(engine),
       eventLog: engine.eventLog,
       blobs,
       inputBlob: () => Promise.resolve(input),

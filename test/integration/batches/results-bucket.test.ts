@@ -56,8 +56,8 @@ test('old partitions are dropped with the chunks of their batches, but not those
   }
   for (const batch of [id, 'batch_ended', 'batch_without_results']) {
     await sql`
-      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count)
-      values (${batch}, 0, 0, 1, 1, 1, 1), (${batch}, 1, 1, 1, 2, 2, 1)`.execute(database.db);
+      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count, settled)
+      values (${batch}, 0, 0, 1, 1, 1, 1, '\\x80'), (${batch}, 1, 1, 1, 2, 2, 1, '\\x80')`.execute(database.db);
   }
   const farAhead = new Date(today.getTime() + 10 * 86_400_000);
   expect(await dropOldResults(database.db, today)).toEqual(['2020-05-01']);

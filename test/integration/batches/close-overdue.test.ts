@@ -1,29 +1,23 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { closeQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { decideBatch } from '#libs/batches/batch.ts';
 import { createBatches } from '#libs/batches/batches.ts';
-import { closeBatch } from '#libs/batches/results/close-batch.ts';
-import { enqueueCloseJobs } from '#libs/batches/chunks/housekeeping.ts';
+import { closeOverdue } from '#libs/batches/chunks/housekeeping.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
+import { claimChunk, createRunningBatch, follow, loseClaim, readBatch, useBatchEngine } from './running-batch.ts';
 
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
-const releaseTarget = async (): Promise<void> => {};
 const clock = createDatabaseClock();
 const limits = { openBatchesMax: 100, queuedLinesMax: 1_000 };
 
-async function closeJobsOf(batchId: string): Promise<number> {
-  const { rows } = await sql<{ count: number }>`
-    select count(*)::int as count from pgboss.job
-    where name = ${closeQueue.name} and state < 'completed' and data ->> 'batch_id' = ${batchId}`.execute(database.db);
-  return rows[0]?.count ?? Number.NaN;
-}
-
-const close = (id: string) => closeBatch({ ...engine, db: database.db, releaseTarget }, id, 'job');
+const close = (by = clock): Promise<number> =>
+  closeOverdue({ ...follow(engine), db: database.db, eventLog: engine.eventLog, clock: by });
+const batchesOf = (expiresAfterMs: number) =>
+  createBatches({ ...engine, ...follow(engine), db: database.db, expiresAfterMs, limits });
+const statusOf = async (id: string): Promise<string> => (await readBatch(database, id)).status;
 
 /** Makes everything that happened to the batch this much older. */
 const age = (id: string, by: string) =>
@@ -31,10 +25,8 @@ const age = (id: string, by: string) =>
     expires_at = expires_at - ${by}::interval, cancelling_at = cancelling_at - ${by}::interval
     where id = ${id}`.execute(database.db);
 
-test('a batch has no job for its deadline, and gets one a minute once the deadline has passed', async () => {
-  const { db } = database;
-  const batches = createBatches({ ...engine, db, expiresAfterMs: 3_600_000, limits, releaseTarget });
-  const { batch } = await batches.create(
+test('a batch expires once its deadline has passed', async () => {
+  const { batch } = await batchesOf(3_600_000).create(
     {
       workspaceId: 'ws_1',
       keyId: 'key_1',
@@ -58,34 +50,30 @@ test('a batch has no job for its deadline, and gets one a minute once the deadli
       target: async () => ({ type: 'none' }),
     },
   );
-  expect(await closeJobsOf(batch.id)).toBe(0);
-  await enqueueCloseJobs(db, engine.queue, clock);
-  expect(await closeJobsOf(batch.id)).toBe(0);
+  await close();
+  expect(await statusOf(batch.id)).toBe('validating');
   await age(batch.id, '61 minutes');
-  await enqueueCloseJobs(db, engine.queue, clock);
-  await enqueueCloseJobs(db, engine.queue, clock);
-  // Two if the minute ended between the two checks.
-  expect([1, 2]).toContain(await closeJobsOf(batch.id));
-  await close(batch.id);
-  expect(await readBatch(database, batch.id)).toMatchObject({ status: 'expired' });
+  await close();
+  expect(await statusOf(batch.id)).toBe('expired');
+  // No worker claims it any more.
+  const turns = database.db.selectFrom('batch_turn').selectAll().where('batch_id', '=', batch.id);
+  expect(await turns.execute()).toEqual([]);
 });
 
 test('a clock that was set ahead expires nothing, neither by a check nor by the next results', async () => {
-  const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 2 });
   // For a process whose own clock is a day behind, that of the database is a day ahead.
   const dayBefore = () => Date.now() - 24 * 3_600_000;
   const doubting = createDatabaseClock({ ownTime: dayBefore, monotonicMs: () => performance.now() });
   await age(id, '25 hours');
-  await enqueueCloseJobs(db, engine.queue, doubting);
-  expect(await closeJobsOf(id)).toBe(0);
+  await close(doubting);
   const row = await readBatch(database, id);
   const settled = { chunks: [], completed: 1, failed: 0, usage: [], results_root: '' };
   const events = decideBatch(row, { type: 'settle', settled, openChunks: 1 }, new Date());
   expect(events.map(({ type }) => type)).toEqual(['batch.lines_settled']);
-  await enqueueCloseJobs(db, engine.queue, clock);
-  expect(await closeJobsOf(id)).toBe(1);
-  await sql`delete from batch where id = ${id}`.execute(db);
+  expect(row.status).toBe('in_progress');
+  await close();
+  expect(await statusOf(id)).toBe('finalizing');
 });
 
 // A fail-over to a standby whose clock is two seconds behind: the events of the last two seconds are in the future, so
@@ -93,20 +81,28 @@ test('a clock that was set ahead expires nothing, neither by a check nor by the 
 test('a batch that is cancelled just after the clock was set back ends ten minutes later, although a line hangs', async () => {
   const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 1 });
-  await claimChunk(database, engine, id, 0); // its worker hangs
+  await claimChunk(database, id, 0); // its worker hangs
   await sql`update batch set updated_at = now() + interval '2 seconds' where id = ${id}`.execute(db);
-  await createBatches({ ...engine, db, expiresAfterMs: 86_400_000, limits, releaseTarget }).cancel(
-    'ws_1',
-    id,
-    metadata,
-  );
-  await sql`delete from pgboss.job where name = ${closeQueue.name}`.execute(db);
+  await batchesOf(86_400_000).cancel('ws_1', id, metadata);
   await age(id, '10 minutes');
-  await enqueueCloseJobs(db, engine.queue, clock);
-  expect(await closeJobsOf(id)).toBe(0);
+  await close();
+  expect(await statusOf(id)).toBe('cancelling');
   await age(id, '2 seconds');
-  await enqueueCloseJobs(db, engine.queue, clock);
-  expect(await closeJobsOf(id)).toBe(1);
-  await close(id);
+  await close();
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
+});
+
+test('a cancelled batch ends at once if no line runs, and when the process of its last chunk was given up', async () => {
+  const idle = await createRunningBatch(database, engine, { lines: 2 });
+  await batchesOf(86_400_000).cancel('ws_1', idle, metadata);
+  expect(await statusOf(idle)).toBe('finalizing');
+
+  const running = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
+  const claim = await claimChunk(database, running, 0);
+  await batchesOf(86_400_000).cancel('ws_1', running, metadata);
+  await close();
+  expect(await statusOf(running)).toBe('cancelling');
+  await loseClaim(database, claim);
+  await close();
+  expect(await statusOf(running)).toBe('finalizing');
 });
