@@ -185,7 +185,7 @@ test(
     const { db } = database;
     const { next: random, pick } = createRandom(Number(process.env['SEED'] ?? 7));
     const batches: string[] = [];
-    for (let n = 0; n < 12; n += 1) batches.push(await createBatch(`ws_${n % 4}`, 6, 4));
+    for (let n = 0; n < 12; n += 1) batches.push(await createBatch(`ws_${n % 4}`, 60, 4));
     type Process = { id: string; held: Claimed[] };
     const processes: Process[] = [];
     const start = async (): Promise<void> => {
@@ -271,7 +271,7 @@ test(
       } else await wakeChunks(db, [`ws_${Math.floor(random() * 4)}`]);
     }
 
-    for (let round = 0; round < 150; round += 1) {
+    for (let round = 0; round < 200; round += 1) {
       await Promise.all([...processes.map(step), ...processes.map(step), disturb()]);
       if (round % 10 === 9) expect(await problems()).toEqual([]);
     }
