@@ -1,0 +1,158 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { Lane, type Held } from './lane.ts';
+import type { ClaimLimits } from './turns.ts';
+
+type Work = { key: string; batchId: string; workspaceId: string };
+
+const logger = createLogger({ name: 'test', level: 'silent' });
+const holder = { id: 'process_1', lost: new AbortController().signal };
+const lanes: Lane<Work>[] = [];
+afterEach(async () => {
+  await Promise.all(lanes.splice(0).map((lane) => lane.stop(0)));
+});
+
+/** A lane over work in memory, which runs until `end`. The first work that is not left out comes next. */
+function setUp(ready: Work[], slots = { ofAll: 8, ofBatch: 2 }) {
+  const running: Held<Work>[] = [];
+  const ends = new Map<string, () => void>();
+  let overtaken = 0;
+  const claim = vi.fn(async (_holder: string, { exceptWorkspaces, exceptBatches }: ClaimLimits) => {
+    const index = ready.findIndex(
+      (work) => !exceptWorkspaces.includes(work.workspaceId) && !exceptBatches.includes(work.batchId),
+    );
+    const activeWeight = new Set(ready.map(({ workspaceId }) => workspaceId)).size;
+    if (overtaken > 0) {
+      overtaken -= 1;
+      return { claimed: null, found: true, activeWeight };
+    }
+    const [claimed = null] = index === -1 ? [] : ready.splice(index, 1);
+    return { claimed, found: claimed !== null, activeWeight };
+  });
+  const lane = new Lane<Work>({
+    name: 'lines',
+    slots,
+    lease: { holder: () => holder },
+    claim,
+    async run(held) {
+      running.push(held);
+      await new Promise<void>((resolve) => ends.set(held.work.key, resolve));
+      running.splice(running.indexOf(held), 1);
+    },
+    logger,
+  });
+  lanes.push(lane);
+  return {
+    lane,
+    claim,
+    running,
+    count: (workspaceId: string) => running.filter(({ work }) => work.workspaceId === workspaceId).length,
+    end: (key: string) => ends.get(key)?.(),
+    overtake: (times: number) => {
+      overtaken = times;
+    },
+  };
+}
+
+let keys = 0;
+const workOf = (workspaceId: string, batches: number, each = 1): Work[] =>
+  Array.from({ length: batches * each }, (_value, index) => ({
+    key: `${workspaceId}/${(keys += 1)}`,
+    batchId: `${workspaceId}/batch_${index % batches}`,
+    workspaceId,
+  }));
+
+test('a workspace that is alone gets all slots, and a batch no more than its own', async () => {
+  const { lane, count } = setUp(workOf('a', 2, 10));
+  await lane.wake();
+  expect(count('a')).toBe(4);
+  const many = setUp(workOf('a', 20, 2));
+  await many.lane.wake();
+  // Beyond the slots only the first work of further batches.
+  expect(many.count('a')).toBe(8 + 12);
+});
+
+test('a workspace that comes later gets its share, although another one fills all slots and does not end', async () => {
+  const ready = workOf('a', 4, 10);
+  const { lane, count } = setUp(ready);
+  await lane.wake();
+  expect(count('a')).toBe(8);
+  ready.push(...workOf('b', 4, 10));
+  await lane.wake();
+  expect(count('b')).toBe(4);
+  expect(count('a')).toBe(8);
+});
+
+test('while others wait, a workspace has no more than its share', async () => {
+  const { lane, count } = setUp([...workOf('a', 1, 10), ...workOf('b', 1, 10)], { ofAll: 8, ofBatch: 8 });
+  await lane.wake();
+  expect([count('a'), count('b')]).toEqual([4, 4]);
+});
+
+test('a workspace without any work here always gets some, however many hang', async () => {
+  const ready = Array.from({ length: 100 }, (_value, index) => workOf(`hanging_${index}`, 1)).flat();
+  const { lane, running, count } = setUp(ready);
+  await lane.wake();
+  expect(running).toHaveLength(100);
+  ready.push(...workOf('late', 3));
+  await lane.wake();
+  expect(count('late')).toBe(1);
+});
+
+test('work that is nearly over makes room, up to a limit', async () => {
+  const ready = workOf('a', 1, 40);
+  const { lane, running, count } = setUp(ready);
+  await lane.wake();
+  expect(count('a')).toBe(2);
+  let freed = 0;
+  for (let round = 0; round < 30; round += 1) {
+    if (running.at(-1)?.freeSlot() === true) freed += 1;
+    await lane.wake();
+  }
+  expect(freed).toBe(16);
+  expect(count('a')).toBe(18);
+});
+
+test('work that ends makes room for more', async () => {
+  const { lane, running, end, count } = setUp(workOf('a', 1, 3));
+  await lane.wake();
+  end((running[0] as Held<Work>).work.key);
+  await vi.waitFor(() => expect(count('a')).toBe(2));
+  expect([...lane.keys()]).toHaveLength(2);
+});
+
+test('a claim in which another process was faster is repeated, but not for ever', async () => {
+  const { lane, claim, count, overtake } = setUp(workOf('a', 1));
+  overtake(3);
+  await lane.wake();
+  expect(count('a')).toBe(1);
+  overtake(1_000);
+  claim.mockClear();
+  await lane.wake();
+  expect(claim.mock.calls.length).toBeLessThan(50);
+});
+
+test('work that is held already runs without a slot', async () => {
+  const { lane, count, end } = setUp(workOf('a', 4, 10));
+  await lane.wake();
+  const [own] = workOf('a', 1) as [Work];
+  const done = lane.adopt(own, holder);
+  expect(count('a')).toBe(9);
+  end(own.key);
+  await done;
+  expect(count('a')).toBe(8);
+});
+
+test('a wait for a slot ends when one is free, or when the signal aborts', async () => {
+  const { lane, running, end } = setUp(workOf('a', 4, 2));
+  await lane.wake();
+  let isFree = false;
+  const free = lane.whenFree(new AbortController().signal).then(() => {
+    isFree = true;
+  });
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  expect(isFree).toBe(false);
+  await lane.whenFree(AbortSignal.timeout(10));
+  end((running[0] as Held<Work>).work.key);
+  await free;
+});
