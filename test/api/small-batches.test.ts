@@ -1,6 +1,4 @@
-import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { finaliseQueue } from '#libs/batches/chunks/batch-queues.ts';
 import { startPlatform } from '#test/platform.ts';
 import { chatLines, createBatch, ended, toJsonl, uploadInput } from './batch-kit.ts';
 import { sdks, type Sdk } from './sdk.ts';
@@ -30,9 +28,6 @@ test('a small batch is finished by the worker that settled its last line', async
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   const batch = await ended(client, await createBatch(sdk, client, chatLines(10)));
   expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
-  // Nor is a job left that somebody would claim later.
-  const { rows } = await sql`select state from pgboss.job where name = ${finaliseQueue.name}`.execute(
-    platform.database.db,
-  );
-  expect(rows).toEqual([]);
+  const turns = platform.database.db.selectFrom('batch_turn').selectAll();
+  expect(await turns.execute()).toEqual([]);
 });

@@ -76,62 +76,51 @@ test.concurrent('a job that fails for another reason, or does not retry outages,
 });
 
 test.concurrent('each claim that ends is reported, with how long its job could have started before and what became of it', async (context) => {
-  const [plain, grouped] = [queueOf('reported'), queueOf('reported-in-groups')];
+  const plain = queueOf('reported');
   const ended: EndedJob[] = [];
-  const queue = await startQueue(context, [plain, grouped], (job) => ended.push(job));
+  const queue = await startQueue(context, [plain], (job) => ended.push(job));
   const handler = async (job: ClaimedJob<{ n: number }>): Promise<void> => {
     if (job.retryCount === 0 && job.payload.n === 1) throw new TypeError('a bug of ours');
     if (job.payload.n === 2) job.note?.('put off');
   };
   // Each job could have started an hour ago.
   const startAfter = new Date(Date.now() - 3_600_000);
-  for (const n of [1, 2]) {
-    await queue.enqueue(database.db, plain, { n }, { startAfter });
-    await queue.enqueue(database.db, grouped, { n }, { startAfter, group: 'one' });
-  }
+  for (const n of [1, 2]) await queue.enqueue(database.db, plain, { n }, { startAfter });
   await queue.work(plain, { concurrency: 1, claimedAtOnce: 1 }, handler);
-  queue.workInGroups(grouped, { concurrency: 1, concurrencyOfGroup: 1 }, async (job) => {
-    await handler(job);
-    await queue.complete(database.db, grouped, job);
-  });
   await eventually(
     () => ended.length,
-    (count) => count === 6,
+    (count) => count === 3,
   );
-  for (const { name } of [plain, grouped]) {
-    const claims = ended.filter((job) => job.queue === name);
-    expect(claims.map(({ payload, retryCount, outcome }) => [payload, retryCount, outcome])).toEqual(
-      expect.arrayContaining([
-        [{ n: 1 }, 0, 'failed'],
-        [{ n: 1 }, 1, 'completed'],
-        [{ n: 2 }, 0, 'put off'],
-      ]),
-    );
-    const first = claims.find(({ retryCount, outcome }) => retryCount === 0 && outcome === 'failed');
-    expect(first?.error).toBeInstanceOf(TypeError);
-    expect(first?.waitedMs).toBeGreaterThanOrEqual(3_600_000);
-    expect(claims.every(({ startedAtMs, endedAtMs }) => endedAtMs >= startedAtMs)).toBe(true);
-  }
+  expect(ended.map(({ payload, retryCount, outcome }) => [payload, retryCount, outcome])).toEqual(
+    expect.arrayContaining([
+      [{ n: 1 }, 0, 'failed'],
+      [{ n: 1 }, 1, 'completed'],
+      [{ n: 2 }, 0, 'put off'],
+    ]),
+  );
+  const first = ended.find(({ retryCount, outcome }) => retryCount === 0 && outcome === 'failed');
+  expect(first?.error).toBeInstanceOf(TypeError);
+  expect(first?.waitedMs).toBeGreaterThanOrEqual(3_600_000);
+  expect(ended.every(({ startedAtMs, endedAtMs }) => endedAtMs >= startedAtMs)).toBe(true);
 });
 
-test.concurrent('a claim is held until it is handed back, and a lost one has no effect', async (context) => {
+test.concurrent('a claim is held until its handler fails, and a lost one has no effect', async (context) => {
   const definition = queueOf('fenced');
   const queue = await startQueue(context, [definition]);
   const first = Promise.withResolvers<ClaimedJob<{ n: number }>>();
   const second = Promise.withResolvers<ClaimedJob<{ n: number }>>();
-  const finish = Promise.withResolvers<void>();
+  const [fail, finish] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   await queue.work(definition, { concurrency: 2 }, async (job) => {
     (job.retryCount === 0 ? first : second).resolve(job);
-    await finish.promise;
+    await (job.retryCount === 0 ? fail : finish).promise;
   });
   await queue.enqueue(database.db, definition, { n: 1 });
   const lost = await first.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(true);
-  expect(await queue.handBack(definition, lost, 'the worker is stopping')).toBe(true);
+  fail.reject(new Error('the worker is stopping'));
   const held = await second.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(false);
   expect(await queue.complete(database.db, definition, lost)).toBe(false);
-  expect(await queue.handBack(definition, lost, 'again')).toBe(false);
   expect(await queue.holds(database.db, definition, held)).toBe(true);
   expect(await queue.complete(database.db, definition, held)).toBe(true);
   finish.resolve();

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
-import { chunkQueue } from '#libs/batches/chunks/batch-queues.ts';
+import { linesTickets, sendTickets } from '#libs/batches/chunks/tickets.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
@@ -10,8 +10,8 @@ import { useTestDatabase } from '#test/postgres.ts';
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
 
-// Each pass of pg-boss's monitor reads ended jobs too, so they are only kept for an hour.
-test('a chunk job that ended two hours ago is deleted, an hour after the last pass that deleted', async ({
+// Each pass of pg-boss's monitor reads ended jobs too, so they are not kept for long.
+test('a ticket that ended two hours ago is deleted, an hour after the last pass that deleted', async ({
   onTestFinished,
 }) => {
   const { connectionString, db } = database;
@@ -20,20 +20,18 @@ test('a chunk job that ended two hours ago is deleted, an hour after the last pa
   await queue.start?.();
   const left = async (): Promise<number> => {
     const { rows } = await sql<{ n: number }>`
-      select count(*)::int as n from pgboss.job where name = ${chunkQueue.name} and state = 'completed'`.execute(db);
+      select count(*)::int as n from pgboss.job where name = ${linesTickets.name} and state = 'completed'`.execute(db);
     return rows[0]?.n ?? -1;
   };
   // The first pass, which a queue gets when it was never maintained.
   for (;;) {
     const { rows } =
-      await sql`select from pgboss.queue where name = ${chunkQueue.name} and maintain_on is not null`.execute(db);
+      await sql`select from pgboss.queue where name = ${linesTickets.name} and maintain_on is not null`.execute(db);
     if (rows.length > 0) break;
     await sleep(100);
   }
-  await db
-    .transaction()
-    .execute((tx) => queue.enqueue(tx, chunkQueue, { batch_id: 'batch_x', chunk: 0, generation: 0 }));
-  await sql`update pgboss.job set state = 'completed', completed_on = now() - interval '2 hours' where name = ${chunkQueue.name}`.execute(
+  await db.transaction().execute((tx) => sendTickets(queue, tx, 'lines', 1));
+  await sql`update pgboss.job set state = 'completed', completed_on = now() - interval '2 hours' where name = ${linesTickets.name}`.execute(
     db,
   );
   // An hour passes.

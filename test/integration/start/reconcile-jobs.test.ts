@@ -30,7 +30,7 @@ async function startAtProvider(url: string, id: string): Promise<void> {
   expect(status).toBe(200);
 }
 
-test('open work of every kind gets the jobs that a backup does not have, once, and jobs of what is over go', async () => {
+test('open work of every kind gets the jobs that a backup does not have, once, and turns of what is over go', async () => {
   let nowMs = Date.now();
   const environment = { SLUICE_FINE_TUNING_POLL_MIN: '10ms', SLUICE_FINE_TUNING_POLL_MAX: '200ms' };
   const platform = await startPlatform({ worker: false, environment, simulator: { clock: { now: () => nowMs } } });
@@ -60,19 +60,16 @@ test('open work of every kind gets the jobs that a backup does not have, once, a
   await logs.start({ exportId });
 
   await pool.query(`delete from pgboss.job where state <= 'active'`);
-  await pool.query(`insert into pgboss.job (name, data) values ('batch-finalise', $1), ('batch-validate', $2)`, [
-    { batch_id: over.id },
-    { batch_id: 'batch_of_another_time' },
-  ]);
+  // A turn of a batch that is over, and none of one that is open.
+  await pool.query('update batch_turn set batch_id = $1 where batch_id = $2', [over.id, batch.id]);
   const waiting = await createJob();
   // What workers sent in the time that is lost: a job whose start the backup does not have, and one whose start it has.
   for (const { id } of [created, waiting]) await startAtProvider(platform.simulatorUrl, id);
   const logger = createLogger({ name: 'test', level: 'silent' });
-  const nothing = { claimed: 0, surplus: 0, chunks: 0, batches: 0, fineTuningJobs: 0, logExports: 0 };
+  const nothing = { held: 0, turns: 0, fineTuningJobs: 0, logExports: 0 };
   expect(await reconcileJobs({ db, connectionString, logger })).toEqual({
     ...nothing,
-    surplus: 2,
-    batches: 1,
+    turns: 2,
     fineTuningJobs: 2,
     logExports: 1,
   });
