@@ -108,7 +108,7 @@ function build(): BatchEvidence & { log: BatchEvent[] } {
     expired_at: null,
     failed_at: null,
   } as OpenAiBatch;
-  const calls = { byLine: new Map(customIds.map((_id, index) => [index + 1, 1])), retriesMax: 0, extraExecutions: 0 };
+  const calls = { byLine: new Map(customIds.map((_id, index) => [index + 1, 1])), retriesMax: 0, lostWorker: true };
   return { batch, input, output, errors, events: [], seen: [], calls, log };
 }
 
@@ -193,13 +193,18 @@ test.each<[string, RegExp, (evidence: ReturnType<typeof build>) => void]>([
           [6, 1],
         ]),
         retriesMax: 0,
-        extraExecutions: 0,
+        lostWorker: true,
       }),
+  ],
+  [
+    'a redelivery where no worker was lost',
+    /1 chunks were redelivered/,
+    (one) => (one.calls = { byLine: new Map(), retriesMax: 0, lostWorker: false }),
   ],
   [
     'an answer without a call',
     /never asked for/,
-    (one) => (one.calls = { byLine: new Map([[1, 1]]), retriesMax: 0, extraExecutions: 0 }),
+    (one) => (one.calls = { byLine: new Map([[1, 1]]), retriesMax: 0, lostWorker: true }),
   ],
 ])('%s is found', (_name, expected, change) => {
   expect(violations(change).join('\n')).toMatch(expected);

@@ -17,13 +17,15 @@ export type BatchEvidence = {
   seen: readonly Pick<OpenAiBatch, 'status' | 'request_counts'>[];
   /** What the provider saw, if that is known. */
   calls?: CallEvidence;
+  /** Whether the database's clock was set back meanwhile. Default false. */
+  clockSetBack?: boolean;
 };
 
 /**
  * Pure: what API output, event log and files can show of HOLD-1, HOLD-2, HOLD-3, HOLD-5 and HOLD-6. Returns what is violated, in words; nothing when all of it holds.
  */
 export function checkBatch(evidence: BatchEvidence): string[] {
-  const { batch, input, output, errors, events, seen, calls } = evidence;
+  const { batch, input, output, errors, events, seen, calls, clockSetBack = false } = evidence;
   const path = checkPath(events, batch);
   // The other checks rely on a legal path of events.
   if (path.length > 0) return path;
@@ -36,7 +38,7 @@ export function checkBatch(evidence: BatchEvidence): string[] {
       batch,
       files,
     ),
-    ...checkTimes(events, batch),
+    ...(clockSetBack ? [] : checkTimes(events, batch)),
     ...checkSeen(seen),
     ...(calls ? checkCalls(calls, events, files) : []),
   ];
@@ -57,7 +59,6 @@ const followers: Record<EventType, readonly EventType[]> = {
   'batch.validated': [
     'batch.lines_settled',
     'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
     'batch.paused',
     'batch.resumed',
     'batch.cancel_requested',
@@ -66,7 +67,6 @@ const followers: Record<EventType, readonly EventType[]> = {
   'batch.lines_settled': [
     'batch.lines_settled',
     'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
     'batch.paused',
     'batch.resumed',
     'batch.cancel_requested',
@@ -75,16 +75,6 @@ const followers: Record<EventType, readonly EventType[]> = {
   'batch.chunk_redelivered': [
     'batch.lines_settled',
     'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
-    'batch.paused',
-    'batch.resumed',
-    'batch.cancel_requested',
-    'batch.finalizing',
-  ],
-  'batch.chunk_snoozed': [
-    'batch.lines_settled',
-    'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
     'batch.paused',
     'batch.resumed',
     'batch.cancel_requested',
@@ -95,7 +85,6 @@ const followers: Record<EventType, readonly EventType[]> = {
     'batch.failed',
     'batch.lines_settled',
     'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
     'batch.resumed',
     'batch.cancel_requested',
     'batch.finalizing',
@@ -106,7 +95,6 @@ const followers: Record<EventType, readonly EventType[]> = {
     'batch.failed',
     'batch.lines_settled',
     'batch.chunk_redelivered',
-    'batch.chunk_snoozed',
     'batch.paused',
     'batch.cancel_requested',
     'batch.finalizing',

@@ -1,4 +1,3 @@
-import { sql } from 'kysely';
 import { inlineModels } from '#apps/platform/models.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
@@ -7,7 +6,6 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { BatchEvidence } from './check-batch.ts';
 import type { LoggedEvent } from './check-calls.ts';
 import type { Rig } from './rig/start-rig.ts';
-import { loseHeartbeats } from './strike.ts';
 
 /** The files and the log of a batch that has ended. */
 export async function collectEvidence(
@@ -34,24 +32,20 @@ export async function checkModels(rig: Rig): Promise<string[]> {
   return [`${model} ${id} is ${JSON.stringify(live)}, the log says ${JSON.stringify(folded)}`];
 }
 
-// The last job of a killed worker is redelivered after its heartbeat and a monitor pass, and then found to be done.
-const residueMs = 45_000;
+const residueMs = 5_000;
 
-/** HOLD-7: soon after the end of a batch nothing of it is left: no job, no open chunk, no key. */
-export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): Promise<string[]> {
+/** HOLD-7: soon after the end of a batch nothing of it is left: no turn, no open chunk, no key. */
+export async function checkResidue(rig: Rig, batchId: string): Promise<string[]> {
   const deadline = performance.now() + residueMs;
-  for (let round = 0; ; round += 1) {
+  for (;;) {
     const violations = await findResidue(rig, batchId);
     if (violations.length === 0 || performance.now() > deadline) return violations;
-    if (hurry && round % 20 === 0) await loseHeartbeats(rig);
     await sleep(100);
   }
 }
 
 async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
-  const jobs = await sql<{ name: string; state: string }>`
-    select name, state::text from pgboss.job
-    where data ->> 'batch_id' = ${batchId} and state < 'completed'`.execute(rig.db);
+  const turns = await rig.db.selectFrom('batch_turn').select('work').where('batch_id', '=', batchId).execute();
   const chunks = await rig.db
     .selectFrom('batch_chunk')
     .select(['chunk', 'state'])
@@ -61,7 +55,7 @@ async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
   const secrets = await rig.db.selectFrom('secret').select('id').where('owner_id', '=', batchId).execute();
   return [
     ...(secrets.length === 0 ? [] : ["the caller's key is left"]),
-    ...jobs.rows.map(({ name, state }) => `a job of queue ${name} is left, ${state}`),
+    ...turns.map(({ work }) => `its turn is left, to ${work}`),
     ...chunks.map(({ chunk, state }) => `chunk ${chunk} is left, ${state}`),
   ];
 }

@@ -15,11 +15,14 @@ export type Fault =
   | { kind: 'kill_api'; downMs: number }
   | { kind: 'kill_postgres'; downMs: number }
   | { kind: 'hang_postgres'; forMs: number }
+  /** Sets the clock of the database forward or, if negative, back. */
+  | { kind: 'move_clock'; byMs: number }
   /** Kills Postgres, the API and the workers at the same moment, as if the machine had lost power. */
   | { kind: 'kill_everything'; downMs: number }
   | { kind: 'end_sessions'; forMs: number }
   | { kind: 'cancel' }
-  | { kind: 'duplicate_job' }
+  /** Takes the work of a worker that is alive away, as another one does that judges it dead. */
+  | { kind: 'give_up_worker' }
   | { kind: 'delete_input' };
 
 export type PlannedFault = Fault & { at: Moment };
@@ -35,7 +38,7 @@ export type RoundPlan = {
   target: 'virtual_key' | 'own_key';
   /** One or both workers run. */
   workers: 1 | 2;
-  /** Moves the heartbeats of lost claims back, so that a round does not wait ten seconds for them. */
+  /** Gives lost workers up at once, so that a round does not wait twelve seconds for that. */
   hurry: boolean;
   /** The batch expires this long after its creation. Null: after a day. */
   expiryMs: number | null;
@@ -46,22 +49,27 @@ export type PlanOptions = {
   linesMax: number;
   /** The most lines that both workers have in flight, which turns a desired duration into a latency. */
   callsInFlight: number;
-  /** Percentage of rounds that skip the wait for a lost heartbeat. */
+  /** Percentage of rounds that skip the wait until a lost worker is given up. */
   hurryPercent: number;
   /** Percentage of Postgres kills after which it stays down longer than any process keeps its snapshot. */
   longOutagePercent: number;
+  /** Percentage of rounds with few calls that take longer than a lost worker is waited for. */
+  longCallsPercent: number;
 };
 
 const outageMs = 36_000;
+const longCallMs = 15_000;
 
 /** Pure: the same seed gives the same plan. */
 export function planRound(seed: number, options: PlanOptions): RoundPlan {
   const random = createRandom(seed);
-  const lines = random.chance(20) ? random.between(1, 8) : Math.ceil(options.linesMax ** (0.4 + 0.6 * random.next()));
+  const long = random.chance(options.longCallsPercent);
+  const few = random.chance(20) ? random.between(1, 8) : Math.ceil(options.linesMax ** (0.4 + 0.6 * random.next()));
+  const lines = long ? Math.min(few, options.callsInFlight) : few;
   const flaky = random.chance(30);
-  const durationMs = random.between(500, 5_000);
+  const durationMs = long ? longCallMs : random.between(500, 5_000);
   const perLine = (durationMs * options.callsInFlight) / Math.max(lines, options.callsInFlight);
-  const latencyMs = Math.round(Math.max(5, Math.min(perLine, 2_000)));
+  const latencyMs = Math.round(Math.max(5, Math.min(perLine, long ? longCallMs : 2_000)));
   const faults: PlannedFault[] = [];
   const target = random.chance(35) ? 'own_key' : 'virtual_key';
   const count = random.between(1, 4);
@@ -83,7 +91,11 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
     workers: random.chance(50) || faults.some(({ kind }) => kind === 'pause_worker') ? 2 : 1,
     hurry: random.chance(options.hurryPercent),
     // A retry that would start after the deadline is not made, and then a flaky line rightly fails for good.
-    expiryMs: random.chance(12) && !flaky ? random.between(1_000, durationMs + 1_500) : null,
+    // Nothing expires for two minutes after the clock was set forward.
+    expiryMs:
+      random.chance(12) && !flaky && !faults.some(({ kind }) => kind === 'move_clock')
+        ? random.between(1_000, durationMs + 1_500)
+        : null,
     faults,
   };
 }
@@ -91,14 +103,15 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
 const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'kill_worker', weight: 35 },
   { kind: 'kill_postgres', weight: 16 },
-  { kind: 'hang_postgres', weight: 5 },
+  { kind: 'hang_postgres', weight: 7 },
+  { kind: 'move_clock', weight: 7 },
   { kind: 'kill_everything', weight: 6 },
   { kind: 'kill_api', weight: 14 },
   { kind: 'pause_worker', weight: 8 },
   { kind: 'stop_worker', weight: 8 },
   { kind: 'end_sessions', weight: 6 },
   { kind: 'cancel', weight: 12 },
-  { kind: 'duplicate_job', weight: 7 },
+  { kind: 'give_up_worker', weight: 7 },
   { kind: 'delete_input', weight: 6 },
 ];
 
@@ -121,13 +134,15 @@ function chooseFault(random: Random, long: number): Fault {
     case 'kill_api':
       return { kind, downMs };
     case 'kill_postgres':
-      return { kind, downMs: random.chance(long) ? outageMs : random.pick([0, 300, 1_000, 3_000]) };
+      return { kind, downMs: random.chance(long) ? outageMs : random.pick([0, 300, 1_000, 3_000, 15_000]) };
     case 'hang_postgres':
-      return { kind, forMs: random.between(500, 8_000) };
+      return { kind, forMs: random.chance(25) ? 20_000 : random.between(500, 8_000) };
+    case 'move_clock':
+      return { kind, byMs: random.pick([60_000, -60_000]) };
     case 'end_sessions':
       return { kind, forMs: random.between(200, 3_000) };
     case 'cancel':
-    case 'duplicate_job':
+    case 'give_up_worker':
     case 'delete_input':
       return { kind };
   }
@@ -156,7 +171,8 @@ function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): 
     case 'cancel':
       if (random.chance(40)) return { after: 'progress', share: 0.9 + share / 10, delayMs: soon };
       return { after: random.pick(['created', 'validated', 'progress']), share, delayMs: random.between(0, 300) };
-    case 'duplicate_job':
+    case 'give_up_worker':
+    case 'move_clock':
       return { after: 'progress', share: share / 2, delayMs: soon };
     case 'delete_input':
       return { after: random.pick(['created', 'progress']), share, delayMs: soon };

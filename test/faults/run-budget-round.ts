@@ -7,10 +7,9 @@ import { leaseMs } from '#libs/limits/counter.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
 import { createRandom } from './random.ts';
-import type { RigProcess } from './rig/child-process.ts';
 import type { Rig } from './rig/start-rig.ts';
 import { callsMax } from './settings.ts';
-import { loseHeartbeats } from './strike.ts';
+import { killWorker } from './strike.ts';
 import { writeInput } from './write-input.ts';
 
 export type BudgetPlan = {
@@ -101,7 +100,7 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
   const { seen, problems, isRaised, killed } = await strikeUntilEnd(rig, plan, { batchId, live, raise });
   const limitNow = isRaised ? raised : limit;
   await rig.untilReady();
-  const violations = await checkResidue(rig, batchId, true);
+  const violations = await checkResidue(rig, batchId);
   const evidence: BatchEvidence = { ...(await collectEvidence(rig, batchId)), input, seen };
   violations.push(...problems, ...checkBatch(evidence), ...checkCodes(plan, evidence));
   const counter = isRaised
@@ -199,11 +198,11 @@ async function strikeUntilEnd(
   plan: BudgetPlan,
   { batchId, live, raise }: { batchId: string; live: LiveCalls; raise: () => Promise<string[]> },
 ): Promise<Struck> {
-  const processes: Record<string, Pick<RigProcess, 'kill'>> = {
-    'worker-0': rig.workers[0],
-    'worker-1': rig.workers[1],
-    api: rig.api,
-    postgres: rig.postgres,
+  const kill: Record<string, () => Promise<void>> = {
+    'worker-0': () => killWorker(rig, { worker: 0, downMs: 0 }, true),
+    'worker-1': () => killWorker(rig, { worker: 1, downMs: 0 }, true),
+    api: () => rig.api.kill(0),
+    postgres: () => rig.postgres.kill(0),
   };
   const left = plan.kills.toSorted((a, b) => a.at - b.at);
   const seen: BatchEvidence['seen'][number][] = [];
@@ -211,8 +210,7 @@ async function strikeUntilEnd(
   const killNext = async (): Promise<void> => {
     const { whom } = left.shift() ?? { whom: 'worker-0' };
     struck.killed.push(whom);
-    await processes[whom]?.kill(0);
-    await loseHeartbeats(rig);
+    await kill[whom]?.();
   };
   let deadline = performance.now() + endMs;
   const calls: Promise<number>[] = [];

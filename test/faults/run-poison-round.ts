@@ -4,12 +4,12 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { checkBatch } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
 import type { Rig } from './rig/start-rig.ts';
-import { loseHeartbeats } from './strike.ts';
+import { killWorker } from './strike.ts';
 import { writeInput } from './write-input.ts';
 
 const lines = 12;
 const deadly = 7;
-/** How many claims a chunk of this size may take (libs/batches/chunks/redelivery.ts): two for each split, and five for the last line. */
+/** How many claims a chunk of this size may take (libs/batches/chunks/resume-chunk.ts): two for each split, and five for the last line. */
 const killsMax = 2 * Math.ceil(Math.log2(lines)) + 7;
 
 /**
@@ -37,13 +37,12 @@ export async function runPoisonRound(rig: Rig): Promise<{ violations: string[]; 
     const calls = (await rig.calls())[`${name}/${deadly}`] ?? 0;
     if (calls > kills) {
       kills += 1;
-      await rig.workers[0].kill(0);
-      await loseHeartbeats(rig);
+      await killWorker(rig, { worker: 0, downMs: 0 }, true);
     }
     await sleep(50);
   }
   if (kills > killsMax) return { violations: [`the line was still tried after ${kills} workers died of it`], kills };
-  const violations = await checkResidue(rig, id, true);
+  const violations = await checkResidue(rig, id);
   const evidence = { ...(await collectEvidence(rig, id)), input, seen: [] };
   violations.push(...checkBatch(evidence), ...(await checkModels(rig)), ...rig.takeCrashes());
   const { completed, failed } = evidence.batch.request_counts;

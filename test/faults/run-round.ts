@@ -7,7 +7,7 @@ import { checkModels, checkOnce, checkResidue, collectEvidence } from './collect
 import { observeBatch, type Observer } from './observe-batch.ts';
 import type { Fault, PlannedFault, RoundPlan } from './plan-round.ts';
 import type { Rig } from './rig/start-rig.ts';
-import { strike } from './strike.ts';
+import { hasLostWorker, strike } from './strike.ts';
 import { writeInput } from './write-input.ts';
 
 export type RoundReport = {
@@ -22,9 +22,9 @@ export type RoundReport = {
   stallMs: number;
 };
 
-/** Longer than any batch of a plan takes, including faults and waits for heartbeats. */
+/** Longer than any batch of a plan takes, including faults and waits for lost workers. */
 const endMs = 150_000;
-/** The goal is 30 s. A busy machine gets twice that before it counts as a violation. */
+/** The goal is 30 s and a call. A busy machine gets twice that before it counts as a violation. */
 const stallMaxMs = 60_000;
 
 /** Runs one batch under the faults of a plan and checks everything about it. Leaves the rig running and intact. */
@@ -51,6 +51,8 @@ const expiryByRig = new WeakMap<Rig, number | null>();
 async function prepare(rig: Rig, plan: RoundPlan): Promise<void> {
   if (plan.workers === 1) await rig.workers[1].rest();
   else rig.workers[1].wake();
+  // Nothing expires for two minutes after the clock was set forward, except in a process that did not see that.
+  if (plan.expiryMs !== null) for (const worker of rig.workers) await worker.terminate(0);
   if ((expiryByRig.get(rig) ?? null) !== plan.expiryMs) {
     rig.api.setEnvironment({ SLUICE_BATCH_EXPIRY: plan.expiryMs === null ? '24h' : `${plan.expiryMs}ms` });
     await rig.api.terminate(0);
@@ -66,14 +68,12 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
   const input = writeInput({ name, lines: plan.lines, model: plan.model });
   const ids: { batchId?: string; fileId?: string } = {};
   const moments = createMoments();
-  let extraExecutions = 0;
   const striking = plan.faults.map(async (fault) => {
     if (!(await moments.reached(fault))) return;
     await sleep(fault.at.delayMs);
     say(`${describeFault(fault)} strikes`);
     report.struck.push(fault.kind);
-    const struck = await strike(rig, plan, fault, ids, say);
-    extraExecutions += struck.extraExecutions;
+    await strike(rig, plan, fault, ids, say);
   });
 
   const uploading = rig.client.upload(filename, input, name);
@@ -105,17 +105,19 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
     return;
   }
   // First, because a remaining job may still be writing.
-  report.violations.push(...(await checkResidue(rig, batchId, plan.hurry)));
+  report.violations.push(...(await checkResidue(rig, batchId)));
   const calls = await callsByLine(rig, name);
   const evidence: BatchEvidence = {
     ...(await collectEvidence(rig, batchId)),
     input,
     seen,
-    calls: { byLine: calls, retriesMax: plan.retriesMax, extraExecutions },
+    calls: { byLine: calls, retriesMax: plan.retriesMax, lostWorker: hasLostWorker(report.struck) },
+    clockSetBack: plan.faults.some((fault) => fault.kind === 'move_clock' && fault.byMs < 0),
   };
   report.violations.push(...checkBatch(evidence), ...checkCodes(evidence), ...checkEnd(plan, end));
   report.violations.push(...(await checkOnce(rig, filename, ids.fileId)), ...(await checkModels(rig)));
-  if (report.stallMs > stallMaxMs) report.violations.push(`no progress for ${Math.round(report.stallMs)} ms`);
+  if (report.stallMs > stallMaxMs + 2 * plan.latencyMs)
+    report.violations.push(`no progress for ${Math.round(report.stallMs)} ms`);
 }
 
 /** The moments of a batch's life as promises: true when it came, false when the batch ended without it. */

@@ -12,7 +12,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     rounds: { type: 'string', default: '200' },
     lines: { type: 'string', default: '3000' },
-    /** Percentage of rounds that do not wait for lost heartbeats. */
+    /** Percentage of rounds that do not wait until lost workers are given up. */
     hurry: { type: 'string', default: '60' },
     /** Go on after a violation instead of stopping at the first. */
     continue: { type: 'boolean', default: false },
@@ -81,7 +81,7 @@ const keepFolder = values.keep || violated > 0;
 await rig.stop({ keepFolder });
 console.log(
   `${done} rounds, ${violated} with violations; longest stall ${(worst.stallMs / 1_000).toFixed(1)} s (seed ${worst.seed}), ` +
-    `${(worst.hurriedMs / 1_000).toFixed(1)} s where heartbeats were set back`,
+    `${(worst.hurriedMs / 1_000).toFixed(1)} s where lost workers were given up at once`,
 );
 if (keepFolder) console.log(`logs and data are kept in ${rig.folder}`);
 process.exitCode = violated > 0 ? 1 : 0;

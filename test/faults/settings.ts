@@ -15,4 +15,5 @@ export const planOptions: PlanOptions = {
   callsInFlight: callsMax,
   hurryPercent: 60,
   longOutagePercent: 6,
+  longCallsPercent: 10,
 };

@@ -1,5 +1,5 @@
 import { chatLines, repeat, untilOver, type Attack, type Scene } from '../attack.ts';
-import { insertDeferredJobs, insertValidatingBatches } from '../rig/insert-rows.ts';
+import { insertDueTurns, insertValidatingBatches } from '../rig/insert-rows.ts';
 import { setUpSmallDisk } from '../rig/small-disk.ts';
 
 // Attacks of one tenant's batches on those of another.
@@ -67,19 +67,17 @@ export const batchAttacks: readonly Attack[] = [
   },
   {
     name: 'validating-batches',
-    what: '10,000 batches that are being checked stand in the table, beside 100,000 jobs of others and 50,000 ended batches',
-    // Workers look for lost jobs once a minute.
-    secondsMin: 75,
+    what: '10,000 batches that are being validated are in the table, with 50,000 that have ended',
     async prepare(scene) {
-      await insertValidatingBatches(scene.pool, { batches: 10_000, jobs: 100_000, ended: 50_000 });
+      await insertValidatingBatches(scene.pool, { batches: 10_000, ended: 50_000 });
     },
     run: untilOver,
   },
   {
-    name: 'deferred-jobs',
-    what: '300,000 jobs of ended batches wait in the queue for their deadline',
+    name: 'due-turns',
+    what: '300,000 turns of batches wait until they are due',
     async prepare(scene) {
-      await insertDeferredJobs(scene.pool, 300_000);
+      await insertDueTurns(scene.pool, 300_000);
     },
     run: untilOver,
   },

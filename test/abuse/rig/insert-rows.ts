@@ -1,21 +1,19 @@
 import type pg from 'pg';
-import { closeQueue, validateQueue } from '#libs/batches/chunks/batch-queues.ts';
 
 /**
- * Inserts batches of the first workspace that are being validated, an hour old, each with its job, and jobs for the
- * deadlines of others. The jobs are due tomorrow, so that no worker claims them: only the number of rows matters. The
- * rows are not folded from the log, which no attack depends on. The ended batches were already there when Postgres last
- * analysed the table, so its planner expects that few batches are being validated.
+ * Inserts batches of the first workspace that are being validated, an hour old, each with its turn. The turns are due
+ * tomorrow, so that no worker claims them: only the number of rows matters. The rows are not folded from the log, which
+ * no attack depends on. The ended batches were already there when Postgres last analysed the table, so its planner
+ * expects that few batches are being validated.
  */
 export async function insertValidatingBatches(
   pool: pg.Pool,
-  { batches, jobs, ended }: { batches: number; jobs: number; ended: number },
+  { batches, ended }: { batches: number; ended: number },
 ): Promise<void> {
   await insertBatches(pool, 'completed', ended);
   await pool.query('analyze batch');
   await insertBatches(pool, 'validating', batches);
-  await insertJobs(pool, validateQueue.name, batches);
-  await insertJobs(pool, closeQueue.name, jobs);
+  await insertTurns(pool, 'validating', batches);
 }
 
 async function insertBatches(pool: pg.Pool, status: 'completed' | 'validating', count: number): Promise<void> {
@@ -31,18 +29,18 @@ async function insertBatches(pool: pg.Pool, status: 'completed' | 'validating', 
   );
 }
 
-/** Deadline jobs of batches that ended long before. */
-export async function insertDeferredJobs(pool: pg.Pool, count: number): Promise<void> {
-  await insertJobs(pool, closeQueue.name, count);
+/** Inserts turns of batches of the first workspace that failed to be validated and are due again tomorrow. */
+export async function insertDueTurns(pool: pg.Pool, count: number): Promise<void> {
+  await insertTurns(pool, 'due', count);
 }
 
-async function insertJobs(pool: pg.Pool, queue: string, count: number): Promise<void> {
+async function insertTurns(pool: pg.Pool, name: string, count: number): Promise<void> {
   await pool.query(
-    `insert into pgboss.job (name, data, retry_limit, retry_delay, heartbeat_seconds, expire_seconds, policy, start_after)
-     select $1, jsonb_build_object('batch_id', 'batch_abuse_validating_' || n), 10000, 0, 10, 86399, 'standard',
-       now() + interval '1 day'
+    `insert into batch_turn (batch_id, workspace_id, work, lane, priority, order_at, ready, failures, due_at)
+     select 'batch_abuse_' || $1 || '_' || n, (select id from resource where kind = 'workspace' order by created_at limit 1),
+       'validate', 'small_files', 0, now(), 0, 1, now() + interval '1 day'
      from generate_series(1, $2::int) as n`,
-    [queue, count],
+    [name, count],
   );
 }
 

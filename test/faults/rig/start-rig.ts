@@ -13,6 +13,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { freePort } from '#test/free-port.ts';
 import { startRigProcess, type RigProcess } from './child-process.ts';
 import { createRigClient, type RigClient } from './rig-client.ts';
+import { makeClockMovable } from './movable-clock.ts';
 import { startRigPostgres, type RigPostgres } from './rig-postgres.ts';
 
 /** The whole platform as real processes with their own Postgres and blobs, all of which can be killed. */
@@ -28,6 +29,8 @@ export type Rig = {
   key: string;
   /** The addresses at which the workers answer probes. */
   workerOrigins: readonly string[];
+  /** Sets the clock of the database forward or, if negative, back, as all of its sessions see it. */
+  moveClock(byMs: number): Promise<void>;
   /** The rig's own connection to the database. Queries fail while Postgres is down. */
   db: Kysely<Database>;
   pool: Pool;
@@ -52,6 +55,12 @@ export async function startRig(environment: Record<string, string> = {}): Promis
   await mkdir(path.join(folder, 'logs'));
   const postgres = await startRigPostgres({ dataDir: folder, logger });
   const { connectionString: databaseUrl } = postgres;
+  const pool = createPool(
+    { connectionString: databaseUrl, applicationName: 'sluice-faults', max: 4, connectionTimeoutMs: 2_000 },
+    logger,
+  );
+  const db = createDatabase(pool);
+  const moveClock = await makeClockMovable(db);
   const [apiPort, simulatorPort] = [await freePort(), await freePort()];
   const workerPorts = [await freePort(), await freePort()] as const;
   const key = `sk-faults-${randomBytes(16).toString('hex')}`;
@@ -93,11 +102,6 @@ export async function startRig(environment: Record<string, string> = {}): Promis
   const startWorker = (index: 0 | 1): RigProcess =>
     start(`worker-${index}`, 'worker', { ...workerEnvironment, SLUICE_WORKER_PORT: String(workerPorts[index]) });
   const workers = [startWorker(0), startWorker(1)] as const;
-  const pool = createPool(
-    { connectionString: databaseUrl, applicationName: 'sluice-faults', max: 4, connectionTimeoutMs: 2_000 },
-    logger,
-  );
-  const db = createDatabase(pool);
   const baseUrl = `http://127.0.0.1:${apiPort}`;
 
   const untilReady = async (): Promise<void> => {
@@ -124,6 +128,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     key,
     workerOrigins: workerPorts.map((port) => `http://127.0.0.1:${port}`),
     client: createRigClient({ baseUrl: `${baseUrl}/v1`, key, simulatorUrl }),
+    moveClock,
     db,
     pool,
     takeCrashes: () => crashes.splice(0),
