@@ -29,7 +29,7 @@ async function pathOf(fileId: string): Promise<string> {
 
 const isBeingValidated = async (): Promise<boolean> => {
   const { rowCount } = await platform.database.pool.query(
-    `select from pgboss.job where name = 'batch-validate' and state = 'active'`,
+    `select from batch_turn where work = 'validate' and holder is not null`,
   );
   return rowCount === 1;
 };
