@@ -9,7 +9,7 @@ export const batchColumns: readonly Column<Batch>[] = [
   ['status', httpStatus],
   ['lines', ({ request_counts: { completed, failed, total } }) => `${completed + failed}/${total}`, { right: true }],
   ['failed', ({ request_counts: { failed } }) => failed],
-  ['cost', ({ cost_usd: usd, model }) => formatCost(usd, usesSimulator(model) ? usd : 0), { right: true, spare: 3 }],
+  ['cost', ({ cost_usd: usd, model }) => formatCost(usd, usesSimulator(model)), { right: true, spare: 3 }],
   ['created', ({ created_at: at }) => formatTime(at), { spare: 2 }],
   ['endpoint', ({ endpoint }) => endpoint, { spare: 1 }],
 ];
@@ -48,7 +48,7 @@ export function summarise(batch: Batch): Record<string, unknown> {
 }
 
 function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {
-  const cost = formatCost(usd, usesSimulator(model) ? usd : 0);
+  const cost = formatCost(usd, usesSimulator(model));
   return `${cost}${unpriced === 0 ? '' : `, plus ${formatCount(unpriced, 'line')} without a known price`}`;
 }
 

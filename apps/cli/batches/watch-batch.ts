@@ -2,7 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, UnreachableError } from '../server/cli-error.ts';
 import { readPieces, type Client } from '../server/http-client.ts';
 import { barOf, createProgressLine } from '../terminal/progress-line.ts';
-import { formatDollars, formatDuration, formatTime } from '../terminal/quantities.ts';
+import { formatCost, formatDuration, formatTime, usesSimulator } from '../terminal/quantities.ts';
 
 /** The members of a batch that the commands read. */
 export type Batch = {
@@ -173,7 +173,7 @@ function describeProgress(batch: Batch, rate: number | null): string {
       ? []
       : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${formatDuration(left / rate)}`]),
     ...(failed === 0 ? [] : [`${failed} failed`]),
-    ...(batch.cost_usd === null ? [] : [formatDollars(batch.cost_usd)]),
+    ...(batch.cost_usd === null ? [] : [formatCost(batch.cost_usd, usesSimulator(batch.model))]),
     ...(batch.paused_at ? ['paused'] : []),
     ...(waiting === 0 ? [] : [`${waiting} waiting`]),
   ];

@@ -8,7 +8,7 @@ import { download } from '../batches/download.ts';
 import type { Client, Query } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, print, printObject, printRows, showsTable, tableForStdout } from '../terminal/output.ts';
-import { formatBytes, formatDollars, formatTime } from '../terminal/quantities.ts';
+import { formatBytes, formatCost, formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
 import { isObject } from '../records/read-documents.ts';
 import { checkTargets } from '../batches/result-targets.ts';
@@ -31,7 +31,7 @@ const columns: readonly Column<Log>[] = [
   ['time', ({ created_at: at }) => formatTime(at, { seconds: true })],
   ['status', ({ status }) => status],
   ['ms', ({ duration_ms: ms }) => Math.round(ms), { spare: 3 }],
-  ['cost', ({ cost_usd: usd }) => formatDollars(usd), { right: true, spare: 2 }],
+  ['cost', ({ cost_usd: usd, provider }) => formatCost(usd, provider === 'simulator'), { right: true, spare: 2 }],
   ['provider', ({ provider }) => provider, { spare: 1 }],
   ['id', ({ id }) => id],
   ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],

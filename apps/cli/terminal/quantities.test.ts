@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatBytes, formatCount, formatDollars, formatDuration } from './quantities.ts';
+import { formatBytes, formatCost, formatCount, formatDollars, formatDuration } from './quantities.ts';
 
 test('a cost has the digits that tell it apart, however small it is, and no exponent', () => {
   expect([null, 0, '4.770559', 0.9999, '0.0157', '0.000068', '0.00000012'].map(formatDollars)).toEqual([
@@ -10,6 +10,20 @@ test('a cost has the digits that tell it apart, however small it is, and no expo
     '$0.0157',
     '$0.0000680',
     '$0.000000120',
+  ]);
+});
+
+test('the part of a cost that is not billed is marked', () => {
+  expect([formatCost('0.5', 0), formatCost('0.5', '0.25'), formatCost('0.5', '0.5'), formatCost(null, true)]).toEqual([
+    '$0.500',
+    '$0.500, $0.250 simulated',
+    '$0.500 simulated',
+    '-',
+  ]);
+  expect([formatCost('0.5', false), formatCost('0.5', true), formatCost('0', true)]).toEqual([
+    '$0.500',
+    '$0.500 simulated',
+    '$0.00 simulated',
   ]);
 });
 

@@ -21,13 +21,17 @@ export function formatDollars(usd: string | number | null | undefined): string {
   return `$${dollars.toFixed(Math.min(100, 2 - Math.floor(Math.log10(size))))}`;
 }
 
-/** US dollars, including a part for simulated calls, which is not billed. */
-export function formatCost(usd: string | number | null, simulatedUsd: string | number | null = 0): string {
-  const simulated = Number(simulatedUsd);
-  if (usd === null || simulated === 0) return formatDollars(usd);
+/**
+ * US dollars, including a part for simulated calls, which is not billed. `simulated`: that part, or whether it is the whole
+ * amount.
+ */
+export function formatCost(usd: string | number | null, simulated: string | number | boolean | null = 0): string {
+  if (usd === null || Number(simulated) === 0) return formatDollars(usd);
   // Both numbers are sums, which can be rounded differently.
-  const isAll = simulated > Number(usd) * 0.999_999;
-  return isAll ? `${formatDollars(usd)} simulated` : `${formatDollars(usd)}, ${formatDollars(simulated)} simulated`;
+  const isAll = simulated === true || Number(simulated) > Number(usd) * 0.999_999;
+  return isAll
+    ? `${formatDollars(usd)} simulated`
+    : `${formatDollars(usd)}, ${formatDollars(Number(simulated))} simulated`;
 }
 
 /** Whether a batch or its lines use the simulator. */
