@@ -8,6 +8,8 @@ process.env['NODE_ENV'] = 'production';
 export default defineConfig({
   root: import.meta.dirname,
   base: '/console/',
+  // A proxy can serve the API below a path. The API makes the links of the page relative.
+  experimental: { renderBuiltUrl: (_file, { hostType }) => (hostType === 'html' ? undefined : { relative: true }) },
   plugins: [react()],
   build: {
     outDir: 'dist',

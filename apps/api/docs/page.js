@@ -4,11 +4,14 @@ const follow = () => document.documentElement.classList.toggle('dark-mode', dark
 dark.addEventListener('change', follow);
 follow();
 
+// The address of the server. A proxy can serve it below a path.
+const server = new URL('..', document.currentScript.src).href.replace(/\/$/, '');
+
 const show = async () => {
-  const spec = await (await fetch('/openapi.json')).json();
+  const spec = await (await fetch(`${server}/openapi.json`)).json();
   // The document contains one address of this server. The page may have been opened under another address, which is the
   // only one that it can call.
-  spec.servers = [{ url: location.origin }];
+  spec.servers = [{ url: server }];
   SwaggerUIBundle({
     spec,
     dom_id: '#reference',

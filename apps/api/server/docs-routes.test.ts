@@ -8,7 +8,7 @@ test('the API reference and every file that it names come from this server, and 
   const html = await page.text();
   expect(page.headers.get('content-security-policy')).toContain("default-src 'none'; script-src 'self';");
   expect(html).not.toMatch(/https?:\/\//);
-  const files = [...html.matchAll(/(?:src|href)="(\/docs\/[^"]+)"/g)].map(([, path = '']) => path);
+  const files = [...html.matchAll(/(?:src|href)="\.(\/docs\/[^"]+)"/g)].map(([, path = '']) => path);
   expect(files).toHaveLength(4);
   for (const path of files) {
     const compressed = await fetch(server.url + path, { headers: { 'accept-encoding': 'gzip' } });

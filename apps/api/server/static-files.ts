@@ -12,14 +12,35 @@ const compress = promisify(gzip);
 /** A file of a page that the API serves. `cacheSeconds`: how long a browser can use it without a new request. */
 export type StaticFile = { file: string; contentType: string; contentSecurityPolicy: string; cacheSeconds: number };
 
-/** Serves one file, compressed at the first request, because nearly every browser and client accepts gzip. */
-export function serveFile({ file, contentType, contentSecurityPolicy, cacheSeconds }: StaticFile): RequestHandler {
+/**
+ * Serves one file. Links of a page are made relative, so that the page works below any path at which a proxy serves the
+ * API.
+ */
+export function serveFile(served: StaticFile): RequestHandler {
+  if (served.contentType !== 'text/html') return serveBytes(served, (bytes) => bytes);
+  const handlers = new Map<number, RequestHandler>();
+  return (request, response, next) => {
+    const depth = request.path.split('/').length - 2;
+    const handler =
+      handlers.get(depth) ??
+      serveBytes(served, (page) => page.toString().replaceAll(/(src|href)="\//g, `$1="./${'../'.repeat(depth)}`));
+    handlers.set(depth, handler);
+    return handler(request, response, next);
+  };
+}
+
+/** Compresses the file at the first request, because nearly every browser and client accepts gzip. */
+function serveBytes(
+  { file, contentType, contentSecurityPolicy, cacheSeconds }: StaticFile,
+  edit: (bytes: Buffer) => Buffer | string,
+): RequestHandler {
   let compressed: Promise<Buffer> | undefined;
+  const read = async (): Promise<Buffer> => Buffer.from(edit(await readFile(file)));
   const isImmutable = cacheSeconds >= 31_536_000;
   return async (request, response) => {
-    compressed ??= readFile(file).then(async (bytes) => await compress(bytes));
+    compressed ??= read().then(async (bytes) => await compress(bytes));
     const takesGzip = request.acceptsEncodings('gzip') === 'gzip';
-    const body = takesGzip ? await compressed : await readFile(file);
+    const body = takesGzip ? await compressed : await read();
     response.setHeader('content-type', `${contentType}; charset=utf-8`);
     if (takesGzip) response.setHeader('content-encoding', 'gzip');
     response.setHeader('vary', 'accept-encoding');

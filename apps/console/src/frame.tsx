@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from 'react';
 import { retryNow, useLiveState } from './api/live.ts';
 import icon from './icon.svg';
 import { answerOf, api } from './api/client.ts';
+import { serverPath } from './api/server-url.ts';
 import { Empty } from './parts/basics.tsx';
 import { Confirmed, useChange } from './parts/changes.tsx';
 import { signOut, useActsForOrganisation, useSession } from './session.tsx';
@@ -111,7 +112,7 @@ export function Frame() {
           </div>
           <ThemeChoice />
           <div className="row">
-            <a href="/docs">API reference</a>
+            <a href={`${serverPath}/docs`}>API reference</a>
             <button type="button" className="plain" onClick={() => void signOut()}>
               Sign out
             </button>

@@ -3,6 +3,7 @@ import { RouterProvider } from '@tanstack/react-router';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { ApiError } from './api/client.ts';
+import { serverPath } from './api/server-url.ts';
 import { Invite } from './pages/invite.tsx';
 import { router } from './router.tsx';
 import { checkSession, SignedIn } from './session.tsx';
@@ -27,12 +28,15 @@ const queries = new QueryClient({
   },
 });
 
+// The links of the page are relative, and the browser resolves that of the icon again when the address changes.
+for (const icon of document.querySelectorAll<HTMLLinkElement>('link[rel="icon"]')) icon.setAttribute('href', icon.href);
+
 const root = document.getElementById('root');
 if (root === null) throw new Error('the page has no element to render the console in');
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={queries}>
-      {location.pathname === '/console/invite' ? (
+      {location.pathname === `${serverPath}/console/invite` ? (
         <Invite />
       ) : (
         <SignedIn>

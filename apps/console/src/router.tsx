@@ -1,6 +1,7 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Link } from '@tanstack/react-router';
 import { Frame } from './frame.tsx';
 import { Empty, ErrorNote, Loading } from './parts/basics.tsx';
+import { serverPath } from './api/server-url.ts';
 
 const root = createRootRoute({
   component: Frame,
@@ -95,7 +96,7 @@ const routeTree = root.addChildren([
 
 export const router = createRouter({
   routeTree,
-  basepath: '/console',
+  basepath: `${serverPath}/console`,
   defaultPendingComponent: Loading,
   defaultPreload: 'intent',
 });

@@ -3,6 +3,7 @@ import { createContext, useContext, useEffect, useState, type FormEvent, type Re
 import { answerOf, api, ApiError, send } from './api/client.ts';
 import { followChanges } from './api/live.ts';
 import type { Session } from './api/types.ts';
+import { serverPath } from './api/server-url.ts';
 import icon from './icon.svg';
 import { ErrorNote, Loading } from './parts/basics.tsx';
 
@@ -51,7 +52,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
 /** Ends the session in this browser. */
 export async function signOut(): Promise<void> {
   await send('/v1/session', { method: 'DELETE' });
-  location.assign('/console');
+  location.assign(`${serverPath}/console`);
 }
 
 /** Checks whether the session still exists, after an answer that indicates that it does not. */

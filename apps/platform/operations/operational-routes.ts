@@ -38,7 +38,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
         // A person typed the address into a browser; programs request JSON or any type.
         if ('/console' in paths && request.accepts(['json', 'html']) === 'html') {
           response.setHeader('vary', 'accept');
-          return response.redirect('/console');
+          return response.redirect('console');
         }
         const entries = Object.entries({
           console: '/console',

@@ -1,5 +1,6 @@
 import createClient from 'openapi-fetch';
 import type { paths } from '../../generated/api.ts';
+import { serverPath } from './server-url.ts';
 
 /** Longer than any answer that a page reads takes; the server ends analytics queries before this. */
 const answerMs = 20_000;
@@ -26,7 +27,7 @@ async function fetchInTime(request: Request): Promise<Response> {
  * The API of the server that served this page. The session cookie authenticates each request; the header shows that the
  * console sent it.
  */
-const client = createClient<paths>({ baseUrl: '', fetch: fetchInTime, headers: { 'x-sluice-console': '1' } });
+const client = createClient<paths>({ baseUrl: serverPath, fetch: fetchInTime, headers: { 'x-sluice-console': '1' } });
 
 /** The API's error response, or the reason why it did not answer (status 0). */
 export class ApiError extends Error {
@@ -73,7 +74,7 @@ export function toApiError(response: Response, body: unknown): ApiError {
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set('x-sluice-console', '1');
-  const response = await fetchInTime(new Request(path, { ...init, headers })).catch(noAnswer);
+  const response = await fetchInTime(new Request(serverPath + path, { ...init, headers })).catch(noAnswer);
   if (response.ok) return response;
   throw toApiError(response, await response.json().catch(() => undefined));
 }

@@ -1,6 +1,7 @@
 import type { Query, QueryClient } from '@tanstack/react-query';
 import { useSyncExternalStore } from 'react';
 import type { Answer } from './types.ts';
+import { serverPath } from './server-url.ts';
 
 export type LiveState = 'connecting' | 'live' | 'lost';
 
@@ -140,7 +141,7 @@ function follow(url: string, listen: (source: EventSource) => void): { reconnect
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   const connect = (): void => {
-    const opened = new EventSource(url);
+    const opened = new EventSource(serverPath + url);
     source = opened;
     listen(opened);
     opened.addEventListener('error', () => {

@@ -3,6 +3,7 @@ import { Link, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { Batch, BatchDetail, EventObject } from '../api/types.ts';
+import { serverPath } from '../api/server-url.ts';
 import { count, dateTime, duration, isOfSimulator, percent, short, usdOf } from '../format.ts';
 import { AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { useChange } from '../parts/changes.tsx';
@@ -80,14 +81,18 @@ function Head({ batch }: { batch: BatchDetail }) {
         {batch.output_file_id === null ? null : (
           <a
             className="button"
-            href={`/v1/files/${batch.output_file_id}/content`}
+            href={`${serverPath}/v1/files/${batch.output_file_id}/content`}
             download={`${batch.id}-output.jsonl`}
           >
             Download output
           </a>
         )}
         {batch.error_file_id === null ? null : (
-          <a className="button" href={`/v1/files/${batch.error_file_id}/content`} download={`${batch.id}-errors.jsonl`}>
+          <a
+            className="button"
+            href={`${serverPath}/v1/files/${batch.error_file_id}/content`}
+            download={`${batch.id}-errors.jsonl`}
+          >
             Download errors
           </a>
         )}

@@ -4,6 +4,7 @@ import { graphQuery, groupQuery, ofSimulator, periods, toPeriod, type Group, typ
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
+import { serverUrl } from '../api/server-url.ts';
 import { count, dateTime, duration, money, moneyOf, percent, short } from '../format.ts';
 import { AsCurl, Badge, Card, Code, Empty, PageHead, Progress, Shown, Tile } from '../parts/basics.tsx';
 import { bars, GraphCard, PeriodSelect } from '../parts/graphs.tsx';
@@ -180,7 +181,7 @@ function Budgets() {
   );
 }
 
-const firstBudget = `curl ${location.origin}/v1/policies/usage-limits -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
+const firstBudget = `curl ${serverUrl()}/v1/policies/usage-limits -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
   -d '{"name": "10 dollars per month for each team", "type": "cost", "credit_limit": 1000, "periodic_reset": "monthly",
        "conditions": [], "group_by": [{"key": "metadata.team"}]}'`;
 

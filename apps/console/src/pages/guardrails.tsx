@@ -4,6 +4,7 @@ import { useEffect, useState, type FormEvent } from 'react';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
+import { serverPath } from '../api/server-url.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
 import { RecordTable } from '../parts/table.tsx';
@@ -386,7 +387,7 @@ async function judge(text: string, checks: readonly CheckDraft[]): Promise<Verdi
       { id: 'tried', checks: checks.map((check) => ({ ...check, id: `default.${check.id}` })), deny: true },
     ],
   };
-  const response = await fetch('/v1/chat/completions', {
+  const response = await fetch(`${serverPath}/v1/chat/completions`, {
     method: 'POST',
     headers: {
       ...jsonHeaders,

@@ -2,6 +2,7 @@ import { useMutation } from '@tanstack/react-query';
 import { useEffect, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { AcceptedInvite } from '../api/types.ts';
+import { serverPath } from '../api/server-url.ts';
 import icon from '../icon.svg';
 import { CopyButton, ErrorNote } from '../parts/basics.tsx';
 
@@ -85,7 +86,7 @@ const Welcome = ({ user }: { user: AcceptedInvite }) => (
           </ul>
         </>
       )}
-      <a href="/console">Open the console</a>
+      <a href={`${serverPath}/console`}>Open the console</a>
     </div>
   </main>
 );

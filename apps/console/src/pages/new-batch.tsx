@@ -4,6 +4,7 @@ import { useRef, useState, type DragEvent } from 'react';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api, toApiError } from '../api/client.ts';
 import type { DryRun, FileObject } from '../api/types.ts';
+import { serverPath } from '../api/server-url.ts';
 import { bytes, count, isOfSimulator, moneyOf, percent, usd } from '../format.ts';
 import { Badge, Card, ErrorNote, Facts, PageHead, Tile } from '../parts/basics.tsx';
 import { DataTable } from '../parts/table.tsx';
@@ -359,7 +360,7 @@ function upload(file: File, idempotencyKey: string, onShare: (share: number) => 
   form.set('file', file);
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open('POST', '/v1/files');
+    request.open('POST', `${serverPath}/v1/files`);
     request.setRequestHeader('x-sluice-console', '1');
     request.setRequestHeader('idempotency-key', idempotencyKey);
     request.responseType = 'json';

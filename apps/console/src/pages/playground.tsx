@@ -3,6 +3,7 @@ import { useSearch } from '@tanstack/react-router';
 import { useRef, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
 import type { LogDetails } from '../api/types.ts';
+import { serverUrl } from '../api/server-url.ts';
 import { AnswerText, streamAnswer, type Answer } from '../parts/answer.tsx';
 import { readObject } from '../parts/read-object.ts';
 import { snippetsOf } from './call-snippets.ts';
@@ -277,7 +278,7 @@ function bodyOf({ model, system, prompt, tokens, body }: Call): Record<string, u
 function Snippets({ call }: { call: Call }) {
   const body = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
   const config = call.config === '' ? null : call.config;
-  const { curl, typescript, python } = snippetsOf({ body, base: `${location.origin}/v1`, config });
+  const { curl, typescript, python } = snippetsOf({ body, base: `${serverUrl()}/v1`, config });
   return (
     <details>
       <summary>The same call in code</summary>

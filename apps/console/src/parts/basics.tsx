@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react';
 import { ApiError } from '../api/client.ts';
+import { serverUrl } from '../api/server-url.ts';
 import { ago, dateTime, timeOfDay } from '../format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info' | 'plain';
@@ -257,7 +258,7 @@ export function Progress({
 export const AsCurl = ({ path, method = 'GET', body }: { path: string; method?: string; body?: unknown }) => {
   const data = body === undefined ? '' : ` \\\n  -H 'content-type: application/json' -d '${JSON.stringify(body)}'`;
   const verb = method === 'GET' ? '' : ` -X ${method}`;
-  const text = `curl${verb} '${location.origin}${path}' -H "authorization: Bearer $SLUICE_API_KEY"${data}`;
+  const text = `curl${verb} '${serverUrl()}${path}' -H "authorization: Bearer $SLUICE_API_KEY"${data}`;
   return (
     <details className="small">
       <summary>As curl</summary>
