@@ -68,6 +68,31 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     await page.context().close();
   });
 
+  test('a key without scopes of keys sees its sessions and revokes another one', async () => {
+    const answer = await fetch(`${platform.baseUrl}/api-keys`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ name: 'narrow', scopes: ['analytics.read'] }),
+    });
+    const { key } = (await answer.json()) as { key: string };
+    const narrow = { baseUrl: platform.baseUrl, adminKey: key };
+    const [{ page: lost }, { page, foreign, problems }] = [
+      await openConsole(browser, narrow),
+      await openConsole(browser, narrow),
+    ];
+    await page.getByRole('link', { name: 'Your sessions' }).click();
+    await page.getByRole('row', { name: /this browser/ }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Revoke' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+    await expect.poll(() => page.getByRole('button', { name: 'Revoke' }).count(), patience).toBe(0);
+    await lost.reload();
+    await lost.getByLabel('Gateway key or token').waitFor();
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+    await lost.context().close();
+  });
+
   test('a person is invited by a link, becomes a member, and is removed', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'People and workspaces' }).click();

@@ -117,7 +117,10 @@ export function Frame() {
               Sign out
             </button>
           </div>
-          <EndEverywhere />
+          <div className="row">
+            <Link to="/sessions">Your sessions</Link>
+            <EndEverywhere />
+          </div>
           <div className="muted">Sluice {server.version}</div>
         </footer>
       </nav>

@@ -85,6 +85,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/people.tsx'), 'People'),
   ),
   page(
+    '/sessions',
+    lazyRouteComponent(() => import('./pages/sessions.tsx'), 'OwnSessions'),
+  ),
+  page(
     '/system',
     lazyRouteComponent(() => import('./pages/system.tsx'), 'System'),
   ),

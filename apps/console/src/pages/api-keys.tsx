@@ -9,7 +9,8 @@ import { count, dateTime, money } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, Shown } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
 import { RecordTable } from '../parts/table.tsx';
-import { useMay, useSession } from '../session.tsx';
+import { useMay } from '../session.tsx';
+import { WorkspaceSessions } from './sessions.tsx';
 
 type ApiKey = Answer<'/v1/api-keys'>['data'][number];
 
@@ -92,59 +93,8 @@ export function ApiKeys() {
         </Shown>
       </Card>
       <AsCurl path="/v1/api-keys" />
-      <BrowserSessions mayWrite={mayWrite} />
+      <WorkspaceSessions mayWrite={mayWrite} />
     </>
-  );
-}
-
-type BrowserSession = Answer<'/v1/sessions'>['data'][number];
-
-/** The browsers that are signed in to this workspace. */
-function BrowserSessions({ mayWrite }: { mayWrite: boolean }) {
-  const { session_id: ownId } = useSession();
-  const sessions = useQuery({
-    queryKey: ['session', 'browsers'],
-    queryFn: () => allPages((query) => answerOf(api.GET('/v1/sessions', { params: { query } }))),
-  });
-  return (
-    <Card title="Browser sessions" flush>
-      <Shown query={sessions}>
-        {({ data, total }) => (
-          <RecordTable
-            label="Browser sessions"
-            total={total}
-            textOf={({ id, principal, address }) => `${id} ${principal.id} ${address ?? ''}`}
-            rows={data}
-            keyOf={({ id }) => id}
-            columns={[
-              { head: 'User or key', isLong: true, cell: ({ principal }) => <code>{principal.id}</code> },
-              { head: 'Address', cell: ({ address }) => address ?? '' },
-              { head: 'Browser', isLong: true, cell: ({ user_agent: agent }) => agent ?? '' },
-              { head: 'Signed in', cell: ({ created_at: at }) => <Ago at={at} /> },
-              { head: 'Expires', cell: ({ expires_at: at }) => dateTime(at) },
-              {
-                head: 'Actions',
-                cell: (session) => {
-                  if (session.id === ownId) return 'this browser';
-                  return mayWrite ? <EndSession session={session} /> : null;
-                },
-              },
-            ]}
-          />
-        )}
-      </Shown>
-    </Card>
-  );
-}
-
-function EndSession({ session: { id, principal } }: { session: BrowserSession }) {
-  const end = useChange<void, unknown>(['session', 'browsers'], () =>
-    answerOf(api.DELETE('/v1/sessions/{id}', { params: { path: { id } } })),
-  );
-  return (
-    <Confirmed text="Revoke" question={`Revoke the session of ${principal.id}?`} act={end}>
-      The browser is signed out within a second. The key itself stays valid.
-    </Confirmed>
   );
 }
 
