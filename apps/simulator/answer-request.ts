@@ -64,16 +64,8 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
       return guard(exchange, wire, () => sendBody(exchange, route.resource(received(nothing))));
     }
     allowance = rateLimit?.take(credential ?? '');
-    if (allowance !== undefined && allowance.retryAfterMs > 0) {
-      return refuse(
-        exchange,
-        wire,
-        limited('this key has used its requests per minute.', allowance.retryAfterMs, wire),
-      );
-    }
-    if (callsMax > 0 && stats.inFlight() > callsMax) {
-      return refuse(exchange, wire, limited('too many requests are in flight.', 1_000, wire));
-    }
+    const rejected = limitedBy(allowance, callsMax > 0 && stats.inFlight() > callsMax, wire);
+    if (rejected !== undefined) return refuse(exchange, wire, rejected);
     const respond = (call: Call): void => {
       const work = calls.answer({ call, wire, exchange, credential: credential ?? '', headers: sent, timing });
       work?.catch((error: unknown) => settle(exchange, wire, error));
@@ -178,6 +170,12 @@ function checkCredential(wire: WireFormat, credential: string, { requiredKey }: 
   if (credential !== 'invalid' && (requiredKey === undefined || credential === requiredKey.reveal())) return undefined;
   const shown = `${'*'.repeat(8)}${credential.length >= 12 ? credential.slice(-4) : ''}`;
   return wire.refuseCredential('wrong', shown);
+}
+
+function limitedBy(allowance: Allowance | undefined, isFull: boolean, wire: WireFormat): Failure | undefined {
+  if (allowance !== undefined && allowance.retryAfterMs > 0)
+    return limited('this key has used its requests per minute.', allowance.retryAfterMs, wire);
+  return isFull ? limited('too many requests are in flight.', 1_000, wire) : undefined;
 }
 
 function limited(why: string, retryAfterMs: number, wire: WireFormat): Failure {

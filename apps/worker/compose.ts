@@ -3,13 +3,9 @@ import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createCallLine, type CallLine, type RenderLine } from '#libs/batches/lines/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
-import { claimChunk, takeOverWork, wakeChunks } from '#libs/batches/chunks/chunk.ts';
-import { Lane, type Held } from '#libs/batches/chunks/lane.ts';
-import { ChunkRunner, type ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
-import { chunkKey, createStrayWork } from '#libs/batches/chunks/stray-work.ts';
-import { filesTickets, linesTickets } from '#libs/batches/chunks/tickets.ts';
-import { claimFileTurn } from '#libs/batches/chunks/turns.ts';
-import { createProcessLease, type ProcessLease } from '#libs/queue/process-lease.ts';
+import { takeOverWork, wakeChunks } from '#libs/batches/chunks/chunk.ts';
+import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
+import { createProcessLease } from '#libs/queue/process-lease.ts';
 import { createLostJobRepair } from '#libs/queue/replace-lost-jobs.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
@@ -37,7 +33,8 @@ import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
 import { subscribers } from '#apps/platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
-import { createBatchFileJobs, type ClaimedFiles } from './jobs/batch-files.ts';
+import { BatchFiles } from './jobs/batch-files.ts';
+import { composeLanes } from './lanes.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { checkReadModels } from './jobs/check-read-models.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
@@ -116,7 +113,7 @@ async function composePlatform(
 
 /** Composes what validates batches, runs their chunks and ends them. `stopping` ends validations and finalises. */
 function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: AbortSignal, logger: Logger) {
-  const { db, databaseClock, eventLog, queue, blobs, access, files, requestLog, memory } = platform;
+  const { db, databaseClock, eventLog, queue, blobs, access, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
@@ -126,17 +123,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
-  const inputBlob = async (batch: BatchRow): Promise<string> => {
-    const file = await files.find(batch.workspace_id, batch.input_file_id);
-    if (!file) {
-      const message = `Batch ${batch.id} has lost its input file ${batch.input_file_id}.`;
-      throw new GatewayError('not_found', 'blob_not_found', message);
-    }
-    return file.blob;
-  };
-  const wake = (): void => {
-    for (const lane of Object.values(lanes)) void lane.wake();
-  };
+  const inputBlob = createInputBlob(platform.files);
   const leasePool = createPool(
     { connectionString: config.DATABASE_URL, applicationName: 'sluice-lease', max: 2 },
     logger,
@@ -144,10 +131,10 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
   const lease = createProcessLease({
     db: createDatabase(leasePool),
     takeOver: takeOverWork,
-    onTakenOver: wake,
+    onTakenOver: () => lanes.wake(),
     logger,
   });
-  const runFiles = createBatchFileJobs(
+  const files = new BatchFiles(
     {
       config,
       platform,
@@ -155,7 +142,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
       watch,
       inputBlob,
       releaseTarget,
-      onValidated: () => void lanes.lines.wake(),
+      onValidated: () => lanes.wake(),
       logger,
     },
     stopping,
@@ -183,38 +170,18 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     ranges,
     callLine: composeCallLine(config, platform, operations),
     waits,
-    isCrowded: () => lanes.lines.isCrowded() || ranges.stats().waiting > 0,
+    isCrowded: () => lanes.isCrowded() || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
     releaseTarget,
     holder: () => lease.holder(),
-    finishSmallBatch: async ({ id, workspace_id: workspaceId }, holder) =>
-      await lanes.small_files.adopt(
-        { key: id, batchId: id, workspaceId, work: 'finalise', failures: 0, isAdopted: true },
-        holder,
-      ),
+    finishSmallBatch: (batch, holder) => lanes.finish(batch, holder),
     onRedelivery: () => operations.countRedelivery(),
     onSettled: (results) => operations.countSettle(results),
     onJobEnded: platform.onJobEnded,
     logger,
   });
-  const lanes = composeLanes(config, { db, lease, runner, runFiles, logger });
-  const stray = createStrayWork({
-    db,
-    lease,
-    running: () => Object.values(lanes).flatMap((lane) => [...lane.keys()]),
-    onReleased: wake,
-    logger,
-  });
-  const slots: Part = {
-    name: 'batch work',
-    start() {
-      for (const lane of Object.values(lanes)) lane.start();
-    },
-    async stop() {
-      await Promise.all(Object.values(lanes).map((lane) => lane.stop(config.SLUICE_DRAIN + 5_000)));
-    },
-  };
+  const lanes = composeLanes(config, { db, lease, stopping, logger }, { lines: runner, files });
   return {
     operations,
     parts: [
@@ -226,87 +193,32 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     workParts: [
       { name: 'connections of the process lease', stop: () => leasePool.end() },
       lease,
-      stray,
-      ...createHousekeeping({ db, eventLog, queue, clock: databaseClock, releaseTarget, onReady: wake, logger }),
-      slots,
+      ...createHousekeeping({
+        db,
+        eventLog,
+        queue,
+        clock: databaseClock,
+        releaseTarget,
+        onReady: () => lanes.wake(),
+        logger,
+      }),
+      ...lanes.parts,
     ],
     /** Stops taking chunks; calls have some time to end. */
     drain: () => runner.drain(config.SLUICE_DRAIN),
-    /** Looks for work when a ticket says so. While all slots are taken, tickets wait. */
-    async workOnTickets(): Promise<void> {
-      await queue.work(linesTickets, { concurrency: 1, claimedAtOnce: 8 }, async ({ signal }) => {
-        await lanes.lines.wake();
-        await lanes.lines.whenFree(AbortSignal.any([signal, stopping]));
-      });
-      await queue.work(filesTickets, { concurrency: 1, claimedAtOnce: 8 }, async () => {
-        await Promise.all([lanes.small_files.wake(), lanes.large_files.wake()]);
-      });
-    },
+    workOnTickets: () => lanes.workOnTickets(queue),
   };
 }
 
-/** Small files mostly wait for the database. Large ones take minutes, and have their own slots. */
-const fileSlots = { small: 12, large: 2 };
-
-function composeLanes(
-  config: WorkerConfig,
-  {
-    db,
-    lease,
-    runner,
-    runFiles,
-    logger,
-  }: {
-    db: Platform['db'];
-    lease: ProcessLease;
-    runner: ChunkRunner;
-    runFiles: (held: Held<ClaimedFiles>) => Promise<void>;
-    logger: Logger;
-  },
-) {
-  const ofBatch = config.SLUICE_CHUNKS_MAX;
-  const lines = new Lane<ClaimedChunk>({
-    name: 'lines',
-    slots: { ofAll: Math.max(ofBatch, config.SLUICE_CHUNKS_TOTAL), ofBatch },
-    lease,
-    async claim(holder, limits) {
-      const { claimed: chunk, ...found } = await claimChunk(db, holder, limits);
-      if (chunk === null) return { ...found, claimed: null };
-      const { batch_id: batchId, workspace_id: workspaceId } = chunk;
-      return { ...found, claimed: { key: chunkKey(chunk), batchId, workspaceId, chunk } };
-    },
-    run: (held) => runner.run(held),
-    logger,
-  });
-  const filesLane = (name: 'small_files' | 'large_files', atOnce: number): Lane<ClaimedFiles> => {
-    // Small batches are also finished by the process that settled their last line. They need no slot.
-    const adopted = createPermitPool({ callsMax: atOnce, bytesMax: Number.POSITIVE_INFINITY });
-    return new Lane<ClaimedFiles>({
-      name,
-      slots: { ofAll: atOnce, ofBatch: 1 },
-      lease,
-      async claim(holder, limits) {
-        const { claimed: turn, ...found } = await claimFileTurn(db, name, holder, limits);
-        return { ...found, claimed: turn && { ...turn, key: turn.batchId } };
-      },
-      async run(held) {
-        if (held.work.isAdopted !== true) return await runFiles(held);
-        await adopted.acquire(0);
-        try {
-          await runFiles(held);
-        } finally {
-          adopted.release(1, 0);
-        }
-      },
-      logger,
-    });
+/** The blob of a batch's input file, even if the file was deleted. */
+const createInputBlob =
+  (files: Platform['files']) =>
+  async (batch: BatchRow): Promise<string> => {
+    const file = await files.find(batch.workspace_id, batch.input_file_id);
+    if (file) return file.blob;
+    const message = `Batch ${batch.id} has lost its input file ${batch.input_file_id}.`;
+    throw new GatewayError('not_found', 'blob_not_found', message);
   };
-  return {
-    lines,
-    small_files: filesLane('small_files', fileSlots.small),
-    large_files: filesLane('large_files', fileSlots.large),
-  };
-}
 
 /** Composes how a line is called, retried and logged. */
 function composeCallLine(

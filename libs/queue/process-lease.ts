@@ -5,7 +5,7 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 
-// Work that takes long is held by a process and not by a lease of its own. A process shows that it is alive by a number
+// Long work is held by a process, and has no lease itself. A process shows that it is alive by a number
 // in its row of `worker_process`, and another one takes its work over when that number stands still. No clock is
 // compared: the observer measures with its own monotonic clock, and only while the database answers, so that an outage,
 // a failover or a change of any clock takes nothing away from anybody.

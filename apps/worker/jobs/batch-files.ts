@@ -30,15 +30,34 @@ type Deps = {
 /** A claimed turn; its key is the ID of the batch. `isAdopted`: this process held it when it came up. */
 export type ClaimedFiles = FileTurn & { key: string; isAdopted?: true };
 
-/** Runs claimed validations and finalises. What fails is released and tried again after a pause. Never rejects. */
-export function createBatchFileJobs(
-  deps: Deps,
-  stopping: AbortSignal,
-): (held: Pick<Held<ClaimedFiles>, 'work' | 'holder'>) => Promise<void> {
-  const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
-  const { db, eventLog, queue, blobs, files, access, onJobEnded } = deps.platform;
+type HeldFiles = Pick<Held<ClaimedFiles>, 'work' | 'holder'>;
 
-  async function validate({ id }: BatchRow, signal: AbortSignal): Promise<BatchRow | undefined> {
+/** Runs claimed validations and finalises. What fails is released and tried again after a pause. Never rejects. */
+export class BatchFiles {
+  readonly #deps: Deps;
+  readonly #stopping: AbortSignal;
+
+  constructor(deps: Deps, stopping: AbortSignal) {
+    this.#deps = deps;
+    this.#stopping = stopping;
+  }
+
+  async run(held: HeldFiles): Promise<void> {
+    const { batchId, work: what, failures } = held.work;
+    const { onJobEnded } = this.#deps.platform;
+    const facts = { id: batchId, retryCount: failures, payload: { batch_id: batchId }, waitedMs: null };
+    try {
+      if (onJobEnded === undefined) await this.#workOrRelease(held, () => {});
+      else
+        await runAndReport(onJobEnded, { queue: `batch-${what}`, ...facts }, (note) => this.#workOrRelease(held, note));
+    } catch {
+      // It has been logged. What could not be released is found by stray-work.ts.
+    }
+  }
+
+  async #validate({ id }: BatchRow, signal: AbortSignal): Promise<BatchRow | undefined> {
+    const { config, validator, watch, releaseTarget, logger } = this.#deps;
+    const { db, eventLog, queue, blobs, files, access } = this.#deps.platform;
     const batch = await validateBatch(
       {
         db,
@@ -78,11 +97,13 @@ export function createBatchFileJobs(
       id,
       signal,
     );
-    if (batch?.status === 'in_progress') deps.onValidated();
+    if (batch?.status === 'in_progress') this.#deps.onValidated();
     return batch;
   }
 
-  async function finalise(batch: BatchRow, signal: AbortSignal, failures: number): Promise<BatchRow> {
+  async #finalise(batch: BatchRow, signal: AbortSignal, failures: number): Promise<BatchRow> {
+    const { inputBlob, releaseTarget, logger } = this.#deps;
+    const { db, eventLog, queue, blobs, files } = this.#deps.platform;
     const after = await finaliseBatch(
       {
         db,
@@ -105,53 +126,37 @@ export function createBatchFileJobs(
     return after;
   }
 
-  async function work(turn: ClaimedFiles, signal: AbortSignal, note: (outcome: string) => void): Promise<void> {
+  async #work(turn: ClaimedFiles, signal: AbortSignal, note: (outcome: string) => void): Promise<void> {
+    const { db } = this.#deps.platform;
     const { batchId } = turn;
     const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
     const after =
       batch &&
-      (turn.work === 'validate' ? await validate(batch, signal) : await finalise(batch, signal, turn.failures));
+      (turn.work === 'validate'
+        ? await this.#validate(batch, signal)
+        : await this.#finalise(batch, signal, turn.failures));
     if (after !== undefined) note(after.status);
     // A turn whose batch has ended or does not exist: the two were restored from different moments.
     if (after === undefined || isTerminal(after.status)) await endTurn(db, batchId);
   }
 
-  async function workOrRelease(
-    { work: turn, holder }: Pick<Held<ClaimedFiles>, 'work' | 'holder'>,
-    note: (outcome: string) => void,
-  ) {
-    const signal = turn.isAdopted === true ? holder.lost : AbortSignal.any([stopping, holder.lost]);
+  async #workOrRelease({ work: turn, holder }: HeldFiles, note: (outcome: string) => void): Promise<void> {
+    const { logger } = this.#deps;
+    const signal = turn.isAdopted === true ? holder.lost : AbortSignal.any([this.#stopping, holder.lost]);
     const retrying = {
       delayMs: outageRetryMs,
       signal,
       onRetry: (error: unknown) => logger.warn({ err: error }, 'batch is waiting for the database'),
     };
     try {
-      await retryDuringOutage(() => work(turn, signal, note), retrying);
+      await retryDuringOutage(() => this.#work(turn, signal, note), retrying);
     } catch (error) {
       const { batchId: batch_id, work: what, failures } = turn;
       if (!signal.aborted) logger.warn({ err: error, batch_id, failures }, `${what} failed and will be retried`);
-      await releaseTurn(db, turn, holder.id, !signal.aborted);
+      await releaseTurn(this.#deps.platform.db, turn, holder.id, !signal.aborted);
       throw error;
     }
   }
-
-  return async (held) => {
-    const { batchId, work: what, failures } = held.work;
-    const job = {
-      queue: `batch-${what}`,
-      id: batchId,
-      retryCount: failures,
-      payload: { batch_id: batchId },
-      waitedMs: null,
-    };
-    try {
-      if (onJobEnded === undefined) await workOrRelease(held, () => {});
-      else await runAndReport(onJobEnded, job, (note) => workOrRelease(held, note));
-    } catch {
-      // It has been logged. What could not be released is found by stray-work.ts.
-    }
-  };
 }
 
 const outageRetryMs = 500;

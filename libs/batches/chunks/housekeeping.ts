@@ -47,6 +47,8 @@ const foundMax = 100;
  * Closes batches whose deadline has passed, whose grace period after a cancel is over, or that were cancelled and have
  * lost their last chunk with its process, by the database's clock. Does nothing while that clock could be wrong. Returns
  * how many batches were found.
+ *
+ * @testOnly
  */
 export async function closeOverdue(
   deps: Pick<Deps, 'db' | 'eventLog' | 'clock' | 'queue' | 'releaseTarget'>,

@@ -23,6 +23,8 @@ const filesLane = (isSmall: boolean): Lane => (isSmall ? 'small_files' : 'large_
  * When a batch should be running, by which the batches of a workspace are ordered. `immediate`: now. `24h`: half of its
  * window later, so that immediate batches come first, but earlier by a tenth of a second for each line, so that a stream
  * of immediate batches cannot make a large batch expire.
+ *
+ * @testOnly
  */
 export function orderAt(
   batch: Pick<BatchRow, 'completion_window' | 'created_at' | 'expires_at'>,

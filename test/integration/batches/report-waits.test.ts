@@ -81,7 +81,7 @@ test.each([
   expect(shown.map(({ message }) => message)).toEqual(sentences);
 });
 
-test('a batch whose chunks all wait says until when, and one that nobody has claimed is queued', async () => {
+test('a batch whose chunks all wait says until when, and one that no worker has claimed is queued', async () => {
   const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 2, linesPerChunk: 1 });
   const shown = async () => await findBatchWaits(db, await readBatch(database, id));

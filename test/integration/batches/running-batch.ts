@@ -22,7 +22,7 @@ import type { TestDatabase } from '#test/postgres.ts';
 export const silent = createLogger({ name: 'test', level: 'silent' });
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 
-/** A claim by a process of its own. `id` names it in statements; `lose` tells the process that it was given up. */
+/** A claim by a separate process. `id` names it in statements; `lose` tells the process that it was given up. */
 export type Claim = Held<ClaimedChunk> & { id: ChunkRow & { holder: string }; lose: () => void };
 
 /** What the transactions of batches need besides an event log. */

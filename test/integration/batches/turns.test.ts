@@ -162,7 +162,7 @@ async function problems(): Promise<string[]> {
     select 'not in the order: ' || workspace_id from batch_turn as turn where ready > 0 and not paused and not exists (
       select from batch_share where lane = turn.lane and workspace_id = turn.workspace_id and active)
     union all
-    select 'held by nobody: ' || batch_id from batch_chunk
+    select 'held by no process: ' || batch_id from batch_chunk
     where state = 'held' and holder not in (select id from worker_process)
     union all
     select 'ready in a batch that starts no lines: ' || batch_id from batch_chunk join batch_turn using (batch_id)
@@ -183,7 +183,9 @@ test(
   { timeout: 120_000 },
   async () => {
     const { db } = database;
-    const { next: random, pick } = createRandom(Number(process.env['SEED'] ?? 7));
+    const choices = createRandom(Number(process.env['SEED'] ?? 7));
+    const random = (): number => choices.next();
+    const pick = <Item>(items: readonly Item[]): Item => choices.pick(items);
     const batches: string[] = [];
     for (let n = 0; n < 12; n += 1) batches.push(await createBatch(`ws_${n % 4}`, 60, 4));
     type Process = { id: string; held: Claimed[] };
@@ -271,11 +273,14 @@ test(
       } else await wakeChunks(db, [`ws_${Math.floor(random() * 4)}`]);
     }
 
+    const found: string[] = [];
     for (let round = 0; round < 200; round += 1) {
       await Promise.all([...processes.map(step), ...processes.map(step), disturb()]);
-      if (round % 10 === 9) expect(await problems()).toEqual([]);
+      if (round % 10 === 9) found.push(...(await problems()));
+      if (found.length > 0) break;
     }
-    // Whatever is left can be run to its end.
+    expect(found).toEqual([]);
+    // What is left can be run to its end.
     for (const id of batches)
       await command(id, async (batch, unit) => {
         if (batch.paused_at !== null)
@@ -288,17 +293,20 @@ test(
     await wakeChunks(db, ['ws_0', 'ws_1', 'ws_2', 'ws_3']);
     await start();
     const [last] = processes as [Process];
-    for (let found = await claim(nothing, last.id); found !== null; found = await claim(nothing, last.id)) {
-      const results = unsettledLines(found).map((line) => lineResult(found!.batch_id, line, { chunk: found!.chunk }));
+    for (;;) {
+      const found = await claim(nothing, last.id);
+      if (found === null) break;
+      const results = unsettledLines(found).map((line) => lineResult(found.batch_id, line, { chunk: found.chunk }));
       const target = { id: found.batch_id, workspaceId: found.workspace_id };
       await settleGroup(settler(last.id), target, results, [{ ...found, holder: last.id }]);
     }
     expect(await problems()).toEqual([]);
+    const unfinished: unknown[] = [];
     for (const id of batches) {
       const { status, completed, total } = await readBatch(database, id);
-      if (status !== 'cancelling') expect([id, status === 'finalizing' && completed <= total]).toEqual([id, true]);
-      if (status === 'finalizing' && completed < total)
-        expect((await readBatch(database, id)).finalizing_reason).toBe('cancelled');
+      const isCancelled = status === 'cancelling';
+      if (!isCancelled && !(status === 'finalizing' && completed === total)) unfinished.push({ id, status, completed });
     }
+    expect(unfinished).toEqual([]);
   },
 );

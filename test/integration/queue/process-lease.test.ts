@@ -31,7 +31,7 @@ const silent = async (id: string): Promise<void> => {
   await database.db.insertInto('worker_process').values({ id }).execute();
 };
 
-/** Lets the observer look about once in each step of its own time. */
+/** Lets the observer look about once in each step of its clock. */
 async function pass(clock: { nowMs: number }, ms: number, stepMs: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += stepMs) {
     clock.nowMs += stepMs;

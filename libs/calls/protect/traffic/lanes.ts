@@ -121,7 +121,7 @@ export function createLanes(deps: {
   const createLane = (queue: CallQueue): Lane => {
     const lane: Lane = {
       queue,
-      paced: new PacedCalls({ now: clock.now, hasCapacity }),
+      paced: new PacedCalls({ now: () => clock.now(), hasCapacity }),
       rateLimitedUntilMs: 0,
       probeAtMs: 0,
       probed: new AbortController(),

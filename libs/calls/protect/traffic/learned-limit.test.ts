@@ -20,7 +20,8 @@ function simulate(limit: LearnedLimit, provider: Provider, lines: number, retryM
     const tick = Math.ceil(ms / tickMs);
     due.set(tick, [...(due.get(tick) ?? []), what]);
   };
-  while (answered < lines) {
+  const isOver = (): boolean => answered >= lines;
+  while (!isOver()) {
     for (const what of due.get(nowMs / tickMs) ?? []) what();
     due.delete(nowMs / tickMs);
     if (nowMs % 250 === 0) limit.grow(nowMs);

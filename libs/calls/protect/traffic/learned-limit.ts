@@ -27,6 +27,8 @@ const usedShare = 0.9;
  * within milliseconds. So the limit grows with time, and not with answers: by an eighth every quarter second while it is
  * used, something was answered and nothing was rejected. When calls are rejected, it falls to what was accepted, and
  * then grows slowly.
+ *
+ * @testOnly
  */
 export class LearnedLimit {
   #limit = firstLimit;

@@ -3,7 +3,8 @@ import type { BreakerPolicy } from '#libs/contracts/configs/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Permit } from './lanes.ts';
-import { createTraffic, type Traffic, type TrafficRequest } from './traffic.ts';
+import type { TrafficRequest } from './call-waits.ts';
+import { createTraffic, type Traffic } from './traffic.ts';
 
 let now: number;
 let waits: number[];
