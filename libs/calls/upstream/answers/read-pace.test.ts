@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -24,7 +25,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-type Reading = { pace: ReadPace; bytes: () => number; turns: () => number };
+type Reading = { pace: ReadPace; bytes: () => number; turns: () => number; closed: Promise<unknown> };
 
 /**
  * A socket that always has more data, read in the way that undici does. Each byte costs `costMs` of main-thread time.
@@ -38,6 +39,8 @@ function startReading(
   const more = (): void => void (socket.destroyed || socket.push(Buffer.alloc(pieceBytes)));
   const socket = new Readable({ highWaterMark: pieceBytes, read: () => process.nextTick(more) });
   sockets.push(socket);
+  const closed = once(socket, 'close');
+  closed.catch(() => {});
   const pace = paces.pace(socket as Socket);
   pace.startCall(workspaceId);
   if (options.isHead !== true) pace.headRead();
@@ -52,7 +55,7 @@ function startReading(
       if (bytes > 1_000 * pieceBytes) socket.destroy(); // Otherwise it would never end.
     }
   });
-  return { pace, bytes: () => bytes, turns: () => turns };
+  return { pace, bytes: () => bytes, turns: () => turns, closed };
 }
 
 const passOn = (pace: ReadPace, bytes: number): void => pace.handedOn(bytes, false);
@@ -184,16 +187,27 @@ describe('a flood', () => {
     expect(socket.read()).toBe(null);
   });
 
-  test('of headers is read in small pieces until the head is complete, and in the smallest when it is too long', async () => {
+  test('of headers is read in small pieces until the head is complete', async () => {
     const sizes: number[] = [];
     const onPiece = (pace: ReadPace, bytes: number): void => {
       sizes.push(bytes);
-      if (sizes.length === 6) pace.headRead();
+      if (sizes.length === 2) pace.headRead();
     };
     startReading('ws', 1e-6, { isHead: true, onPiece });
     await someTurns(1);
-    expect(sizes.slice(0, 6)).toEqual([4_096, 4_096, 4_096, 4_096, 256, 256]);
-    expect(sizes[6]).toBeGreaterThanOrEqual(4_096);
+    expect(sizes.slice(0, 2)).toEqual([4_096, 4_096]);
+    expect(sizes[2]).toBeGreaterThan(4_096);
+  });
+
+  test('of headers is read up to 16 KiB, and more only after the head of an interim answer', async () => {
+    const { pace, bytes, closed } = startReading('ws', 1e-6, {
+      isHead: true,
+      onPiece: () => {
+        if (bytes() === 8_192) pace.interimHeadRead();
+      },
+    });
+    await expect(closed).rejects.toMatchObject({ code: 'UND_ERR_HEADERS_OVERFLOW' });
+    expect(bytes()).toBe(8_192 + 16_384);
   });
 
   test('delays nobody else: not the ordinary answers of its workspace, and not the next call on its socket', async () => {

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { errors } from 'undici';
 import { unpacedBytesMax, type BytePace } from '#libs/kernel/sharing/byte-pace.ts';
 import { ExcessLane } from './excess-lane.ts';
 
@@ -12,16 +13,14 @@ const turnMsMax = 2;
  * KiB.
  */
 const sliceBytes = 4_096;
-/** The maximum size of a head. */
+/**
+ * The maximum size of a head, and of the interim answers since the previous one. undici's own limit counts only the
+ * characters of names and values, so it allows 8,000 headers of a character each. They cost 60 ms and are moved by every
+ * collection of the young generation while their socket waits. Real heads have less than 8 KiB.
+ */
 export const headBytesMax = 16_384;
 /** How much of a head is read in one step. One step contains the whole head of an ordinary answer. */
 const headSliceBytes = 4_096;
-/**
- * The same for a head that can be too long. When there are too many headers, undici makes an error, with its stack, for
- * each further header in the same piece, which takes some 50 µs. With the shortest headers, a piece of 4 KiB would take
- * 60 ms; this one takes four. Before that, larger pieces are better: undici copies a long header once per piece.
- */
-const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
 
 /**
@@ -119,6 +118,11 @@ export class ReadPace {
     this.#isHeadRead = true;
   }
 
+  /** The head of an interim answer is complete. */
+  interimHeadRead(): void {
+    this.#headBytes = 0;
+  }
+
   /** A piece of a body was passed on. `isPaused`: its reader asked to stop, so reading pauses until `resume` is called. */
   handedOn(bytes: number, isPaused: boolean): void {
     this.#bodyBytes += bytes;
@@ -151,6 +155,10 @@ export class ReadPace {
       this.#holdForTurn(lane);
       return null;
     }
+    if (!this.#isHeadRead && this.#headBytes >= headBytesMax) {
+      this.#socket.destroy(new errors.HeadersOverflowError());
+      return null;
+    }
     const sizeMax = this.#pieceBytesMax(isInExcess);
     const isCut = this.#socket.readableLength >= sizeMax;
     const piece = this.#readNow(isCut ? sizeMax : size);
@@ -165,7 +173,7 @@ export class ReadPace {
   }
 
   #pieceBytesMax(isInExcess: boolean): number {
-    if (!this.#isHeadRead) return this.#headBytes + headSliceBytes > headBytesMax ? longHeadSliceBytes : headSliceBytes;
+    if (!this.#isHeadRead) return headSliceBytes;
     return isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
   }
 

@@ -81,6 +81,7 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
     if (status >= 200) this.connection.pace?.headRead();
+    else this.connection.pace?.interimHeadRead();
     this.handler.onResponseStart(controller, status, headers);
     // A receiver without memory pauses the answer here. The pause does not count as time spent on reading.
     this.connection.pace?.handedOn(0, controller.paused);
