@@ -371,7 +371,7 @@ create table batch_chunk (
   claim_end text check (claim_end in ('stopped', 'clean')),
   settled_before integer not null default 0,
   claims_without_progress integer not null default 0,
-  put_offs integer not null default 0,
+  snoozes integer not null default 0,
   primary key (batch_id, chunk),
   check ((state = 'held') = (holder is not null) and (state = 'waiting') = (due_at is not null))
 ) with (fillfactor = 70);

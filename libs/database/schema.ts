@@ -203,7 +203,7 @@ export type BatchChunkTable = {
   claim_end: 'stopped' | 'clean' | null;
   settled_before: Generated<number>;
   claims_without_progress: Generated<number>;
-  put_offs: Generated<number>;
+  snoozes: Generated<number>;
 };
 
 /** Lines of one batch in one worker that wait for the same reason. Times in epoch milliseconds. */

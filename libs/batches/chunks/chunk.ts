@@ -14,7 +14,7 @@ import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLi
 //      ▲ ▲                │ │ ▲                                               ▲
 //      │ └── releaseChunk ┘ │ └─ holder: a process (libs/queue/process-lease.ts)
 //      │ └── takeOverWork   │                                                 │
-//      │ └── splitChunk     │ putOffChunk                                     │
+//      │ └── splitChunk     │ snoozeChunk                                     │
 //      │                    ▼                                                 │
 //      └── wakeDue ───── waiting              dropChunks (ready and waiting) ─┘
 //          wakeChunks
@@ -113,7 +113,7 @@ export async function releaseChunk(db: Kysely<Database>, claim: ChunkClaim, end:
  * clock, and its batch goes behind those that could run by now. The next claim does not count as one after a crash.
  * Returns false like `releaseChunk`.
  */
-export async function putOffChunk(db: Kysely<Database>, claim: ChunkClaim, delayMs: number): Promise<boolean> {
+export async function snoozeChunk(db: Kysely<Database>, claim: ChunkClaim, delayMs: number): Promise<boolean> {
   return await db.transaction().execute(async (tx) => {
     if ((await lockLines(tx, claim.batch_id)) === undefined) return false;
     await ofClaim(tx, claim)
@@ -121,7 +121,7 @@ export async function putOffChunk(db: Kysely<Database>, claim: ChunkClaim, delay
         state: 'waiting',
         holder: null,
         claim_end: 'clean',
-        put_offs: of('put_offs', '+', 1),
+        snoozes: of('snoozes', '+', 1),
         due_at: sql<Date>`clock_timestamp() + ${`${Math.ceil(delayMs)} ms`}::interval`,
       }))
       .execute();

@@ -12,7 +12,7 @@ import { canStartLines } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
 import type { BatchWatch } from '../batch-watch.ts';
 import type { CallLine } from '../lines/call-line.ts';
-import { putOffChunk, releaseChunk, type ChunkRow, type ClaimEnd } from './chunk.ts';
+import { snoozeChunk, releaseChunk, type ChunkRow, type ClaimEnd } from './chunk.ts';
 import type { Held } from './lane.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from './resume-chunk.ts';
 import { linesTickets } from './tickets.ts';
@@ -182,7 +182,7 @@ export class ChunkRunner {
       // While there was time, running calls have ended; only waiting lines were given up.
       await this.#release(run, this.#abandoned.signal.aborted ? 'stopped' : 'clean', 'handed_back');
     } else if (end.kind === 'paused') await this.#release(run, 'clean', 'put_back');
-    else if (end.kind === 'snoozed') await this.#putOff(run, Math.max(0, end.resumeAtMs - steadyClock.now()));
+    else if (end.kind === 'snoozed') await this.#snooze(run, Math.max(0, end.resumeAtMs - steadyClock.now()));
     else await this.#close(run);
   }
 
@@ -224,12 +224,12 @@ export class ChunkRunner {
     else await this.#close(run);
   }
 
-  async #putOff(run: Run, delayMs: number): Promise<void> {
+  async #snooze(run: Run, delayMs: number): Promise<void> {
     await run.settler.flush();
-    if (!(await putOffChunk(this.#deps.db, run.claim.id, delayMs))) return await this.#close(run);
-    run.claim.note('put_off');
+    if (!(await snoozeChunk(this.#deps.db, run.claim.id, delayMs))) return await this.#close(run);
+    run.claim.note('snoozed');
     const { batch_id, chunk } = run.claim.id;
-    this.#deps.logger.info({ batch_id, chunk, delay_ms: delayMs }, 'chunk was put off because all of its lines wait');
+    this.#deps.logger.info({ batch_id, chunk, delay_ms: delayMs }, 'chunk was snoozed because all of its lines wait');
   }
 
   async #close({ claim, settler }: Run): Promise<void> {

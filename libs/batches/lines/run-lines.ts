@@ -41,7 +41,7 @@ type Deps = {
 
 type Lines = {
   batch: BatchRow;
-  chunk: Pick<ChunkRow, 'chunk' | 'first_line' | 'line_count' | 'settled' | 'put_offs'>;
+  chunk: Pick<ChunkRow, 'chunk' | 'first_line' | 'line_count' | 'settled' | 'snoozes'>;
   lines: readonly RequestLine[];
   /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
   poison: number | null;
@@ -94,7 +94,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const snoozeWatch = createSnoozeWatch({
     now: () => steadyClock.now(),
     isCrowded: deps.isCrowded,
-    snoozes: chunk.put_offs,
+    snoozes: chunk.snoozes,
   });
   const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
   const busy = new BusyLines();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { putOffChunk } from '#libs/batches/chunks/chunk.ts';
+import { snoozeChunk } from '#libs/batches/chunks/chunk.ts';
 import { writeReport } from '#libs/batches/lines/report-waits.ts';
 import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -88,6 +88,6 @@ test('a batch whose chunks all wait says until when, and one that no worker has 
   expect(await shown()).toMatchObject([{ reason: 'queued' }]);
   const claims = [await claimChunk(database, id, 0), await claimChunk(database, id, 1)];
   expect(await shown()).toEqual([]);
-  for (const claim of claims) await putOffChunk(db, claim.id, 60_000);
+  for (const claim of claims) await snoozeChunk(db, claim.id, 60_000);
   expect(await shown()).toMatchObject([{ reason: 'snoozed', until: expect.any(Number) }]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { closeChunk, putOffChunk, releaseChunk, wakeChunks } from '#libs/batches/chunks/chunk.ts';
+import { closeChunk, snoozeChunk, releaseChunk, wakeChunks } from '#libs/batches/chunks/chunk.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from '#libs/batches/chunks/resume-chunk.ts';
 import { unsettledLines } from '#libs/batches/chunks/settled-lines.ts';
 import { createSettler } from '#libs/batches/results/settle-results.ts';
@@ -117,7 +117,7 @@ test('claims that a worker handed back do not count against the lines', async ()
 
 test('a claim after a snooze does not count as one after a crash when the reply to its COMMIT is lost', async () => {
   const id = await createRunningBatch(database, engine, { lines: 2 });
-  await putOffChunk(database.db, (await claimChunk(database, id, 0)).id, 60_000);
+  await snoozeChunk(database.db, (await claimChunk(database, id, 0)).id, 60_000);
   await wakeChunks(database.db, ['ws_1']);
   const claim = await claimChunk(database, id, 0);
   const { eventLog } = engine;

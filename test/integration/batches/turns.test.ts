@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import {
   claimChunk as claimNext,
-  putOffChunk,
+  snoozeChunk,
   releaseChunk,
   takeOverWork,
   wakeChunks,
@@ -116,13 +116,13 @@ test('a claim finds neither paused nor snoozed chunks, and both again when they 
   await deactivateIdle(db);
   await db.transaction().execute((tx) => pauseTurn(tx, batch, false));
   for (const chunk of await claimMany(2))
-    expect(await putOffChunk(db, { ...chunk, holder: 'process_1' }, 60_000)).toBe(true);
+    expect(await snoozeChunk(db, { ...chunk, holder: 'process_1' }, 60_000)).toBe(true);
   await deactivateIdle(db);
   expect(await claim()).toBeNull();
   expect(await wakeDue(db, engine.queue)).toBe(false);
   await sql`update batch_chunk set due_at = now() where chunk = 0`.execute(db);
   expect(await wakeDue(db, engine.queue)).toBe(true);
-  expect(await claim()).toMatchObject({ chunk: 0, put_offs: 1, claim_end: 'clean' });
+  expect(await claim()).toMatchObject({ chunk: 0, snoozes: 1, claim_end: 'clean' });
   await wakeChunks(db, ['ws_2']);
   expect(await claim()).toBeNull();
   await wakeChunks(db, ['ws_1']);
@@ -134,7 +134,7 @@ test('a batch with a snoozed chunk goes behind those that could run by now', asy
   const [throttled, other] = [await createBatch('ws_1', 1), await createBatch('ws_1', 1)];
   await setTurn(throttled, { order_at: new Date(1_000) });
   await setTurn(other, { order_at: new Date(2_000) });
-  await putOffChunk(db, { ...((await claim()) as Claimed), holder: 'process_1' }, 0);
+  await snoozeChunk(db, { ...((await claim()) as Claimed), holder: 'process_1' }, 0);
   await wakeChunks(db, ['ws_1']);
   expect((await claimMany(2)).map((chunk) => chunk.batch_id)).toEqual([other, throttled]);
 });
@@ -231,7 +231,7 @@ test(
       if (what < 0.4) {
         if (await releaseChunk(db, own, random() < 0.5 ? 'clean' : null)) end();
       } else if (what < 0.5) {
-        if (await putOffChunk(db, own, random() * 20)) end();
+        if (await snoozeChunk(db, own, random() * 20)) end();
       } else if (what < 0.6 && chunk.claim > 1) {
         const resumed = await resumeChunk(engine.eventLog, await readBatch(database, chunk.batch_id), own);
         if (resumed.action === 'drop') end();
