@@ -133,13 +133,18 @@ export function createProcessLease(deps: {
       for (const loop of loops) loop.start();
     },
     holder: () => holder,
-    /** Whatever this process still holds is available to others at once. */
+    /** What this process still holds is available to others at once; if the database is away, when it is given up. */
     async stop() {
       for (const loop of loops) await loop.stop();
-      await db.transaction().execute(async (tx) => {
-        await tx.deleteFrom('worker_process').where('id', '=', holder.id).execute();
-        await deps.takeOver(tx, holder.id);
-      });
+      if (!isRegistered) return;
+      try {
+        await db.transaction().execute(async (tx) => {
+          await tx.deleteFrom('worker_process').where('id', '=', holder.id).execute();
+          await deps.takeOver(tx, holder.id);
+        });
+      } catch (error) {
+        logger.warn({ err: error }, 'others take over the work of this process when they have given it up');
+      }
     },
   };
 }
