@@ -66,7 +66,7 @@ async function pauseHalfway(): Promise<{ batch: Paused; calls: number }> {
       .execute();
     return [...new Set(rows.map(({ state }) => state))];
   };
-  await expect.poll(openStates, patience).toEqual(['pending']);
+  await expect.poll(openStates, patience).toEqual(['ready']);
   return { batch, calls: calls.length };
 }
 

@@ -26,6 +26,7 @@ test(
     onTestFinished(() => platform.stop());
     const port = await freePort();
     await platform.startWorker({
+      SLUICE_CALLS_MAX: '128',
       SLUICE_REQUEST_LOG_QUEUE: '100',
       SLUICE_REQUEST_LOG_DISK: '0',
       SLUICE_WORKER_PORT: String(port),
