@@ -164,7 +164,8 @@ async function pollUntilEnd(rig: Rig, batchId: string): Promise<OpenAiBatch[]> {
   }
 }
 
-async function callsByLine(rig: Rig, name: string): Promise<Map<number, number>> {
+/** How often the provider has been asked for each line of a round. */
+export async function callsByLine(rig: Rig, name: string): Promise<Map<number, number>> {
   const byLine = new Map<number, number>();
   for (const [user, count] of Object.entries(await rig.calls())) {
     const [round, line] = user.split('/');

@@ -1,0 +1,59 @@
+import { randomUUID } from 'node:crypto';
+import { isTerminal } from '#libs/batches/batch.ts';
+import { eventually } from '#test/eventually.ts';
+import { checkBatch } from './check-batch.ts';
+import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
+import type { Fault } from './plan-round.ts';
+import type { Rig } from './rig/start-rig.ts';
+import { callsByLine } from './run-round.ts';
+import { hasLostWorker, strike } from './strike.ts';
+import { writeInput } from './write-input.ts';
+
+/** So many calls under way at once need more than the settings of the other rounds. */
+export const outageEnvironment: Record<string, string> = {
+  SLUICE_CHUNK_LINES: '40',
+  SLUICE_CHUNKS_MAX: '10',
+  SLUICE_CALLS_MAX: '500',
+};
+
+/**
+ * HOLD-5 where a call takes longer than an outage, and the outage longer than the silence after which a worker is given
+ * up: strikes once all lines of a batch are being called, and checks that none was called twice. Returns what was
+ * violated.
+ */
+export async function runOutageRound(
+  rig: Rig,
+  { lines, callMs }: { lines: number; callMs: number },
+  fault: Fault,
+): Promise<string[]> {
+  const name = `outage-${randomUUID().slice(0, 8)}`;
+  await rig.untilReady();
+  await rig.resetCalls();
+  const input = writeInput({ name, lines, model: `@simulator/sim-small+${callMs}ms` });
+  const { id: fileId } = await rig.client.upload(`${name}.jsonl`, input, name);
+  const { id } = await rig.client.createBatch(
+    { input_file_id: fileId, endpoint: '/v1/chat/completions', completion_window: '24h' },
+    { idempotencyKey: name, ownKey: false },
+  );
+  await eventually(
+    () => callsByLine(rig, name),
+    (calls) => calls.size === lines,
+  );
+  await strike(rig, { hurry: false }, fault, {}, () => {});
+  const { request_counts: counts } = await rig.client.retrieveBatch(id);
+  await eventually(
+    () => rig.client.retrieveBatch(id),
+    ({ status }) => isTerminal(status),
+    { timeoutMs: 2 * callMs + 60_000 },
+  );
+  const violations = counts.completed < lines ? [] : ['the calls ended before the strike did'];
+  violations.push(...(await checkResidue(rig, id)));
+  const byLine = await callsByLine(rig, name);
+  const calls = { byLine, retriesMax: 0, lostWorker: hasLostWorker([fault.kind]) };
+  const clockSetBack = fault.kind === 'move_clock' && fault.byMs < 0;
+  const evidence = { ...(await collectEvidence(rig, id)), input, seen: [], calls, clockSetBack };
+  violations.push(...checkBatch(evidence), ...(await checkModels(rig)), ...rig.takeCrashes());
+  const { completed } = evidence.batch.request_counts;
+  if (completed !== lines) violations.push(`${completed} of ${lines} lines were completed`);
+  return violations;
+}
