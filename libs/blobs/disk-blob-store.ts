@@ -1,13 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { link, open, opendir, readFile, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { addAbortSignal, Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BlobEntry, BlobStore, SweepOptions } from './blob-store.ts';
+import { blobNotFound } from './blob-errors.ts';
+import type { BlobEntry, BlobStore } from './blob-store.ts';
+import { assertBlobName, newBlobName, putBlob } from './blob-writer.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
+import { sweepBlobs } from './sweep-blobs.ts';
 
-const blobShape = /^[0-9a-f]{32}$/;
 const partialSuffix = '.partial';
 const readChunkBytes = 262_144;
 
@@ -25,7 +27,7 @@ export async function createDiskBlobStore(options: {
   const id = await guardSpace(() => loadStoreId(root));
 
   const pathOf = (blob: string): string => {
-    if (!blobShape.test(blob)) throw new Error(`not a name of a blob: ${JSON.stringify(blob.slice(0, 64))}`);
+    assertBlobName(blob);
     return join(root, blob.slice(0, 2), blob.slice(2, 4), blob);
   };
   const openBlob = async (blob: string): Promise<FileHandle> => {
@@ -33,9 +35,7 @@ export async function createDiskBlobStore(options: {
       return await open(pathOf(blob), 'r');
     } catch (error) {
       if (!hasCode(error) || error.code !== 'ENOENT') throw error;
-      throw new GatewayError('not_found', 'blob_not_found', 'The content of this file no longer exists.', {
-        cause: error,
-      });
+      throw blobNotFound(error);
     }
   };
 
@@ -43,36 +43,23 @@ export async function createDiskBlobStore(options: {
     storeId: () => Promise.resolve(id),
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
-      const blob = randomBytes(16).toString('hex');
+      const blob = newBlobName();
       const finalPath = pathOf(blob);
       const folder = dirname(finalPath);
       await guardSpace(() => makeFolders(root, folder));
       return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
     },
 
-    async put(source, { sizeBytesMax, signal, leavesReserve = false } = {}) {
-      signal?.throwIfAborted();
-      const reserve = leavesReserve ? reservedBytes : 0;
+    put(source, options = {}) {
+      const reserve = options.leavesReserve === true ? reservedBytes : 0;
       let unaskedBytes = askedEveryBytes;
-      if (signal && source instanceof Readable) addAbortSignal(signal, source);
-      const writer = await store.openWriter(sizeBytesMax === undefined ? {} : { sizeBytesMax });
-      try {
-        for await (const chunk of source) {
-          signal?.throwIfAborted();
-          if (reserve > 0 && unaskedBytes >= askedEveryBytes) {
-            await assertFree(root, reserve);
-            unaskedBytes = 0;
-          }
-          unaskedBytes += chunk.length;
-          await writer.write(chunk);
+      return putBlob(store.openWriter, source, options, async (chunk) => {
+        if (reserve > 0 && unaskedBytes >= askedEveryBytes) {
+          await assertFree(root, reserve);
+          unaskedBytes = 0;
         }
-        signal?.throwIfAborted();
-        return await writer.commit();
-      } catch (error) {
-        await writer.abort();
-        // The error of an aborted stream is AbortError; the reason is in the signal.
-        throw signal?.aborted ? signal.reason : error;
-      }
+        unaskedBytes += chunk.length;
+      });
     },
 
     async read(blob, { offset = 0, length } = {}) {
@@ -106,7 +93,11 @@ export async function createDiskBlobStore(options: {
     async sweep({ olderThanMs, findReferenced }) {
       const beforeMs = (await timeOf(root)) - olderThanMs;
       const partialsRemoved = await sweepPartials(root, beforeMs);
-      return { blobsRemoved: await sweepBlobs(store, { beforeMs, findReferenced }), partialsRemoved };
+      const removeAll = async (blobs: readonly string[]): Promise<void> => {
+        for (const blob of blobs) await store.remove(blob);
+      };
+      const blobsRemoved = await sweepBlobs({ list: store.list, removeAll }, { beforeMs, findReferenced });
+      return { blobsRemoved, partialsRemoved };
     },
   };
   return store;
@@ -218,36 +209,5 @@ async function sweepPartials(root: string, beforeMs: number): Promise<number> {
     await unlink(path).catch(ignoreMissing);
     removed += 1;
   }
-  return removed;
-}
-
-const namesPerQuestion = 500;
-
-/**
- * Removes the blobs from before this time that `findReferenced` does not return, and returns their number. It checks
- * many names per query, so that a store of a million files costs two thousand queries.
- */
-async function sweepBlobs(
-  store: Pick<BlobStore, 'list' | 'remove'>,
-  options: Pick<SweepOptions, 'findReferenced'> & { beforeMs: number },
-): Promise<number> {
-  let removed = 0;
-  let candidates: string[] = [];
-  const settle = async (): Promise<void> => {
-    if (candidates.length === 0) return;
-    const referenced = await options.findReferenced(candidates);
-    for (const blob of candidates) {
-      if (referenced.has(blob)) continue;
-      await store.remove(blob);
-      removed += 1;
-    }
-    candidates = [];
-  };
-  for await (const { blob, modifiedMs } of store.list()) {
-    if (modifiedMs > options.beforeMs) continue;
-    candidates.push(blob);
-    if (candidates.length === namesPerQuestion) await settle();
-  }
-  await settle();
   return removed;
 }

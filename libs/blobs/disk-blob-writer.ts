@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto';
 import { open, rename, unlink, type FileHandle } from 'node:fs/promises';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BlobWriter, StoredBlob } from './blob-store.ts';
-import { fileTooLarge } from './file-too-large.ts';
+import type { BlobWriter } from './blob-store.ts';
+import { createBlobWriter, type BlobTarget } from './blob-writer.ts';
 
 // Small writes (lines of an output file) are collected, for one system call per 256 KiB.
 const flushBytes = 262_144;
@@ -20,64 +19,23 @@ export async function openDiskBlobWriter(target: {
 }): Promise<BlobWriter> {
   const { blob, partialPath, finalPath, folder, sizeBytesMax } = target;
   const handle = await guardSpace(() => open(partialPath, 'wx', 0o600));
-  const hash = createHash('sha256');
-  let pending: Uint8Array[] = [];
-  let pendingBytes = 0;
-  let sizeBytes = 0;
-  let state: 'open' | 'busy' | 'committed' | 'closed' = 'open';
-  let stored: Promise<StoredBlob> | null = null;
-
-  const discard = async (): Promise<void> => {
-    if (state === 'closed' || state === 'committed') return;
-    state = 'closed';
-    pending = [];
-    await handle.close().catch(() => {}); // An error of close would hide the original one.
-    await unlink(partialPath).catch(ignoreMissing);
-    await unlink(finalPath).catch(ignoreMissing); // It only exists if the fsync of the folder failed.
-  };
-  const flush = async (): Promise<void> => {
-    const bytes = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending, pendingBytes);
-    pending = [];
-    pendingBytes = 0;
-    await writeAll(handle, bytes);
-  };
-  const attempt = async <Result>(action: () => Promise<Result>): Promise<Result> => {
-    if (state !== 'open') throw new Error(`blob writer is ${state}: make one call at a time, and none after its end`);
-    state = 'busy';
-    try {
-      const result = await guardSpace(action);
-      if (state === 'busy') state = 'open';
-      return result;
-    } catch (error) {
-      await discard();
-      throw error;
-    }
-  };
-  const finish = async (): Promise<StoredBlob> => {
-    await attempt(async () => {
-      if (pendingBytes > 0) await flush();
-      await handle.sync();
-      await handle.close();
-      await rename(partialPath, finalPath);
-      await syncFolder(folder);
-    });
-    state = 'committed';
-    return { blob, sizeBytes, sha256: hash.digest('hex') };
-  };
-
-  return {
-    write: (chunk) =>
-      attempt(async () => {
-        sizeBytes += chunk.length;
-        if (sizeBytes > sizeBytesMax) throw fileTooLarge(sizeBytesMax);
-        hash.update(chunk);
-        pending.push(chunk);
-        pendingBytes += chunk.length;
-        if (pendingBytes >= flushBytes) await flush();
+  const onDisk: BlobTarget = {
+    append: (bytes) => guardSpace(() => writeAll(handle, bytes)),
+    finish: (rest) =>
+      guardSpace(async () => {
+        await writeAll(handle, rest);
+        await handle.sync();
+        await handle.close();
+        await rename(partialPath, finalPath);
+        await syncFolder(folder);
       }),
-    commit: () => (stored ??= finish()),
-    abort: discard,
+    async discard() {
+      await handle.close().catch(() => {}); // An error of close would hide the original one.
+      await unlink(partialPath).catch(ignoreMissing);
+      await unlink(finalPath).catch(ignoreMissing); // It only exists if the fsync of the folder failed.
+    },
   };
+  return createBlobWriter(blob, onDisk, { sizeBytesMax, flushBytes });
 }
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {

@@ -8,7 +8,7 @@ import {
   UploadPartForm,
   UploadPartObject,
 } from '#libs/contracts/batches/uploads.ts';
-import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
+import { fileTooLarge } from '#libs/blobs/blob-errors.ts';
 import { receiveUpload } from '#libs/http/bodies/multipart-upload.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import { Busboy } from '@fastify/busboy';
 import type { ZodType, z } from 'zod';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
-import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
+import { fileTooLarge } from '#libs/blobs/blob-errors.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
