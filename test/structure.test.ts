@@ -204,3 +204,8 @@ test('only find-by-name.ts finds a record by its ID or its slug', () => {
   );
   expect(found).toEqual([]);
 });
+
+test('only the blob store uses the AWS SDK, whose default credentials are those of the operator', () => {
+  const users = productFiles.filter((file) => /'@aws-sdk\/|credential-provider/.test(readSource(file)));
+  expect(users).toEqual(['libs/blobs/s3-blob-store.ts', 'libs/blobs/s3-target.ts']);
+});

@@ -1,7 +1,5 @@
-import path from 'node:path';
 import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { migrate } from '#libs/database/migrate.ts';
@@ -24,7 +22,7 @@ import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuit
 import { createTraffic } from '#libs/calls/protect/traffic/traffic.ts';
 import type { AccessSnapshotOptions } from '#libs/snapshot/access-snapshot.ts';
 import { createAccess } from './access.ts';
-import { blobFolder } from './config.ts';
+import { openBlobs, rowFolder } from './blobs.ts';
 import { createJobSpans } from './operations/job-spans.ts';
 import { allQueues } from './queues.ts';
 import { createTelemetry } from './operations/telemetry.ts';
@@ -57,10 +55,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     believedAfterMs: app.believedAfterMs,
   });
   const eventLog = createEventLog(db);
-  const blobs = await createDiskBlobStore({
-    folder: blobFolder(config),
-    reservedBytes: config.SLUICE_DISK_RESERVE,
-  });
+  const blobs = await openBlobs(config, config.SLUICE_DISK_RESERVE);
   const telemetry = await createTelemetry(config, { app: app.name, logger });
   const onJobEnded = telemetry === null ? undefined : createJobSpans({ db, telemetry, logger });
   const queue = createJobQueue({
@@ -197,7 +192,7 @@ const composeRequestLog = (
     disk:
       config.SLUICE_REQUEST_LOG_DISK === 0
         ? undefined
-        : { folder: path.join(blobFolder(config), 'request-log'), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
+        : { folder: rowFolder(config), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
   });
 
 /** Prepares the database before anything reads a table. If several processes start together, one migrates and the others wait. */

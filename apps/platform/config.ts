@@ -1,5 +1,4 @@
 import { availableParallelism } from 'node:os';
-import path from 'node:path';
 import { z } from 'zod';
 import { defaultMemoryBytesMax } from '#libs/kernel/sharing/memory-budget.ts';
 import { byteSize, ConfigurationError, duration, wholeNumber } from '#libs/kernel/read-env.ts';
@@ -46,14 +45,35 @@ export const platformFields = {
     .string()
     .default('.data')
     .describe(
-      'Folder of `npm start`: embedded database, blobs, logs and key files. Parent of the default blob folder.',
+      'Folder of `npm start`: embedded database, blobs, logs and key files. Parent of the default blob folder. If files are ' +
+        'in S3, its folder `request-log` has the request-log rows that wait on disk.',
     ),
   SLUICE_BLOBS: z
     .string()
-    .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
+    .regex(
+      /^(?:file:|s3:\/\/[a-z0-9][a-z0-9.-]+(?:\/|$))/,
+      'must be a folder such as file:/var/lib/sluice/blobs, or a bucket such as s3://bucket/prefix',
+    )
     .optional()
     .meta({ fallback: '`blobs` in the data folder' })
-    .describe('Folder of stored files, written `file:/path`. All API and worker processes share it.'),
+    .describe(
+      'Where files are stored: a folder, written `file:/path`, or a bucket of S3 or a compatible server, written ' +
+        '`s3://bucket/prefix`. All API and worker processes share it. See [deploy](deploy.md#files-in-s3).',
+    ),
+  SLUICE_S3_ENDPOINT: z
+    .string()
+    .regex(/^https?:\/\//, 'must be an http:// or https:// URL')
+    .optional()
+    .meta({ fallback: 'AWS' })
+    .describe('Address of an S3-compatible server. Used only if `SLUICE_BLOBS` is a bucket.'),
+  SLUICE_S3_REGION: z.string().default('us-east-1').describe('Region of the bucket.'),
+  SLUICE_S3_PATH_STYLE: z
+    .stringbool()
+    .default(false)
+    .meta({ fallback: 'false' })
+    .describe(
+      '`true` puts the bucket into the path of URLs instead of the host name. Most S3-compatible servers need it.',
+    ),
   SLUICE_LOG_LEVEL: z
     .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
     .default('info')
@@ -233,13 +253,6 @@ export const platformFields = {
     .meta({ fallback: '1' })
     .describe('Share of traces for the `traceidratio` samplers.'),
 } as const;
-
-/** The blob folder: SLUICE_BLOBS, or `blobs` in the data directory. */
-export function blobFolder(config: { SLUICE_BLOBS?: string | undefined; SLUICE_DATA_DIR: string }): string {
-  return config.SLUICE_BLOBS === undefined
-    ? path.resolve(config.SLUICE_DATA_DIR, 'blobs')
-    : path.resolve(config.SLUICE_BLOBS.slice('file:'.length));
-}
 
 /** The webhook of alerts, or null. Throws ConfigurationError if its address or its secret is missing. */
 export function readAlertWebhook(config: {

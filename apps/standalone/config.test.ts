@@ -42,6 +42,14 @@ test("the shell's other variables stay where they are", () => {
   }
 });
 
+test('AWS credentials are passed to the API and the worker only for blobs in S3', () => {
+  const env = { AWS_ACCESS_KEY_ID: 'id', AWS_WEB_IDENTITY_TOKEN_FILE: '/token' };
+  const { api, worker, simulator } = environmentsOf({ ...env, SLUICE_BLOBS: 's3://bucket/prefix' });
+  expect(api).toMatchObject({ ...env, SLUICE_BLOBS: 's3://bucket/prefix' });
+  expect(worker).toMatchObject(env);
+  expect(Object.keys(simulator)).not.toContain('AWS_ACCESS_KEY_ID');
+});
+
 test("libpq's variables go with a database of one's own", () => {
   const { worker } = environmentsOf({ DATABASE_URL: 'postgres://db.example/sluice', PGSSLMODE: 'verify-full' });
   expect(worker['PGSSLMODE']).toBe('verify-full');

@@ -139,6 +139,8 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
     ...base,
     ...pick((name) => name.startsWith('SLUICE_') && !notForChildren.has(name)),
     // Variables of libpq (certificates, SSL mode) apply only to the operator's database, not to the embedded one.
+    // The AWS SDK needs them for blobs in S3. Providers never use them: Bedrock has only the credentials of a virtual key.
+    ...(config.SLUICE_BLOBS?.startsWith('s3:') === true ? pick((name) => name.startsWith('AWS_')) : {}),
     ...(config.DATABASE_URL === undefined ? {} : pick((name) => /^PG[A-Z]+$/.test(name))),
     DATABASE_URL: values.databaseUrl,
     HOST: config.HOST,

@@ -83,14 +83,14 @@ export function createBlobWriter(
 
 /** The `put` of every store. `beforeWrite` runs before each chunk is written. */
 export async function putBlob(
-  openWriter: BlobStore['openWriter'],
+  store: Pick<BlobStore, 'openWriter'>,
   source: AsyncIterable<Uint8Array>,
   { sizeBytesMax, signal }: PutOptions,
   beforeWrite: (chunk: Uint8Array) => Promise<void> = async () => {},
 ): Promise<StoredBlob> {
   signal?.throwIfAborted();
   if (signal && source instanceof Readable) addAbortSignal(signal, source);
-  const writer = await openWriter(sizeBytesMax === undefined ? {} : { sizeBytesMax });
+  const writer = await store.openWriter(sizeBytesMax === undefined ? {} : { sizeBytesMax });
   try {
     for await (const chunk of source) {
       signal?.throwIfAborted();

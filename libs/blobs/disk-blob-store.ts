@@ -53,7 +53,7 @@ export async function createDiskBlobStore(options: {
     put(source, options = {}) {
       const reserve = options.leavesReserve === true ? reservedBytes : 0;
       let unaskedBytes = askedEveryBytes;
-      return putBlob(store.openWriter, source, options, async (chunk) => {
+      return putBlob(store, source, options, async (chunk) => {
         if (reserve > 0 && unaskedBytes >= askedEveryBytes) {
           await assertFree(root, reserve);
           unaskedBytes = 0;
@@ -96,7 +96,7 @@ export async function createDiskBlobStore(options: {
       const removeAll = async (blobs: readonly string[]): Promise<void> => {
         for (const blob of blobs) await store.remove(blob);
       };
-      const blobsRemoved = await sweepBlobs({ list: store.list, removeAll }, { beforeMs, findReferenced });
+      const blobsRemoved = await sweepBlobs({ list: () => store.list(), removeAll }, { beforeMs, findReferenced });
       return { blobsRemoved, partialsRemoved };
     },
   };

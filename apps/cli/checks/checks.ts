@@ -90,16 +90,16 @@ const results: Check = {
   canRepair: false,
   async run({ db, onProgress }) {
     const { checkResults } = await import('#libs/batches/results/check-results.ts');
-    const { createDiskBlobStore } = await import('#libs/blobs/disk-blob-store.ts');
     const { createEventLog } = await import('#libs/event-log/event-log.ts');
     const { createFiles } = await import('#libs/files/files.ts');
     const { ConfigurationError, readEnv } = await import('#libs/kernel/read-env.ts');
-    const { blobFolder } = await import('../../platform/config.ts');
+    const { blobFolder, openBlobs } = await import('../../platform/blobs.ts');
     const { CliConfig } = await import('../operate/config.ts');
-    const folder = blobFolder(readEnv(CliConfig));
-    if (!existsSync(folder))
+    const config = readEnv(CliConfig);
+    const folder = blobFolder(config);
+    if (folder !== null && !existsSync(folder))
       throw new ConfigurationError(`There are no files in ${folder}. Set SLUICE_BLOBS or SLUICE_DATA_DIR.`);
-    const blobs = await createDiskBlobStore({ folder });
+    const blobs = await openBlobs(config);
     const files = createFiles({ db, eventLog: createEventLog(db), blobs });
     const counts = { batches: 0, lines: 0, events: 0 };
     const findings: Finding[] = [];

@@ -10,6 +10,9 @@ export const CliConfig = z.object({
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
   SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
+  SLUICE_S3_ENDPOINT: platformFields.SLUICE_S3_ENDPOINT,
+  SLUICE_S3_REGION: platformFields.SLUICE_S3_REGION,
+  SLUICE_S3_PATH_STYLE: platformFields.SLUICE_S3_PATH_STYLE,
   SLUICE_REQUEST_LOG_RETENTION: WorkerConfig.shape.SLUICE_REQUEST_LOG_RETENTION,
 });
 export type CliConfig = z.output<typeof CliConfig>;

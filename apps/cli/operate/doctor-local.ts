@@ -7,7 +7,7 @@ import { eventsBehindMax, listSubscribers } from '#libs/event-log/subscriber.ts'
 import { createLogDestination } from '#libs/kernel/logging/log-destination.ts';
 import { createLogger, type Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
-import { blobFolder } from '#apps/platform/config.ts';
+import { blobFolder, openBlobs } from '#apps/platform/blobs.ts';
 import { toFileError } from '../terminal/file-problem.ts';
 import { formatBytes } from '../terminal/quantities.ts';
 import { CliConfig } from './config.ts';
@@ -117,7 +117,12 @@ const messageOf = (error: unknown): string =>
       : String(error));
 
 async function checkBlobs(): Promise<string> {
-  const folder = path.resolve(blobFolder(readEnv(CliConfig)));
+  const config = readEnv(CliConfig);
+  const folder = blobFolder(config);
+  if (folder === null) {
+    await openBlobs(config);
+    return `${config.SLUICE_BLOBS} can be used`;
+  }
   await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
   const { bavail, bsize } = await statfs(folder);
   const free = bavail * bsize;

@@ -55,7 +55,7 @@ function describeDone({ migrations, epoch, jobs, blobs, checks }: RestoreReport)
       : `created jobs that were missing from the queue: ${made.join(', ')}`,
   );
   if (jobs.turns > 0) lines.push(`batches whose place in the order was corrected: ${jobs.turns}`);
-  lines.push(`compared ${blobs.checked} rows and blobs in ${blobs.folder}`);
+  lines.push(`compared ${blobs.checked} rows and blobs in ${blobs.location}`);
   for (const { check, counts } of checks) lines.push(`checked ${check}: ${describeCounts(counts)}`);
   return lines;
 }

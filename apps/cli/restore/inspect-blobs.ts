@@ -4,18 +4,18 @@ import path from 'node:path';
 import type { Kysely } from 'kysely';
 import { findBatchesReading } from '#libs/batches/open-batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { checkBlobs, type BlobFinding } from '#libs/files/check-blobs.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
-import { blobFolder } from '../../platform/config.ts';
+import { blobFolder, blobLocation, openBlobs, rowFolder } from '../../platform/blobs.ts';
 import { CliConfig } from '../operate/config.ts';
 import { toJson } from '../terminal/output.ts';
 
 type Count = { blobs: number; bytes: number };
 
 export type BlobReport = {
-  folder: string;
+  /** The folder, or the URL of the bucket. */
+  location: string;
   /** The number of compared rows and blobs. */
   checked: number;
   missing: Count;
@@ -41,14 +41,15 @@ export async function openBlobStore(
   db: Kysely<Database>,
   { adoptBlobs, mayChange }: { adoptBlobs: boolean; mayChange: boolean },
 ): Promise<BlobStore> {
-  const folder = blobFolder(readEnv(CliConfig));
-  if (!existsSync(folder)) {
+  const config = readEnv(CliConfig);
+  const folder = blobFolder(config);
+  if (folder !== null && !existsSync(folder)) {
     throw new ConfigurationError(
       `There are no blobs in ${folder}. Restore them there, or set SLUICE_BLOBS or SLUICE_DATA_DIR. If they are lost, ` +
         'create the folder and add --adopt-blobs.',
     );
   }
-  const blobs = await createDiskBlobStore({ folder });
+  const blobs = await openBlobs(config);
   const value = await blobs.storeId();
   const known = await db
     .selectFrom('installation')
@@ -58,7 +59,7 @@ export async function openBlobStore(
   if (known === undefined || known.value === value) return blobs;
   if (!adoptBlobs) {
     throw new ConfigurationError(
-      `The blobs in ${folder} (${value}) do not belong to this database, which uses ${known.value}. Restore the blobs of ` +
+      `The blobs in ${blobLocation(config)} (${value}) do not belong to this database, which uses ${known.value}. Restore the blobs of ` +
         'the same backup. If those are lost, add --adopt-blobs, which makes these the blobs of the database.',
     );
   }
@@ -75,7 +76,7 @@ export async function inspectBlobs(
   { db, blobs }: { db: Kysely<Database>; blobs: BlobStore },
   { listFile, onProgress }: { listFile: string | null; onProgress: (text: string) => void },
 ): Promise<BlobReport> {
-  const folder = blobFolder(readEnv(CliConfig));
+  const config = readEnv(CliConfig);
   const counts = { missing: none(), wrong_size: none(), surplus: none() };
   const first: BlobFinding[] = [];
   const stuckBatches: BlobReport['stuckBatches'] = { batches: 0, first: [] };
@@ -104,16 +105,16 @@ export async function inspectBlobs(
   }
   if (unreadable.length > 0) await findStuck();
   const { missing, wrong_size: wrongSize, surplus } = counts;
-  return { folder, checked, missing, wrongSize, surplus, first, stuckBatches, rowsOnDisk: await countRowFiles(folder) };
+  const rowsOnDisk = await countRowFiles(rowFolder(config));
+  return { location: blobLocation(config), checked, missing, wrongSize, surplus, first, stuckBatches, rowsOnDisk };
 }
 
 const none = (): Count => ({ blobs: 0, bytes: 0 });
 
 async function countRowFiles(folder: string): Promise<BlobReport['rowsOnDisk']> {
-  const rowFolder = path.join(folder, 'request-log');
-  const names = existsSync(rowFolder) ? await readdir(rowFolder) : [];
+  const names = existsSync(folder) ? await readdir(folder) : [];
   const sizes = await Promise.all(
-    names.filter((name) => name.endsWith('.rows')).map(async (name) => (await stat(path.join(rowFolder, name))).size),
+    names.filter((name) => name.endsWith('.rows')).map(async (name) => (await stat(path.join(folder, name))).size),
   );
   const written = sizes.filter((size) => size > 0);
   return { files: written.length, bytes: written.reduce((sum, size) => sum + size, 0) };

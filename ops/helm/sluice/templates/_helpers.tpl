@@ -22,6 +22,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.blobs.existingClaim | default (printf "%s-blobs" (include "sluice.name" .)) }}
 {{- end }}
 
+{{/* The volume of the blob folder. */}}
+{{- define "sluice.blobs" -}}
+{{- if .Values.blobs.shared -}}
+persistentVolumeClaim: { claimName: {{ include "sluice.claim" . }} }
+{{- else -}}
+emptyDir: { sizeLimit: 2Gi }
+{{- end }}
+{{- end }}
+
 {{/* What every pod has: the user of the image, no rights, a read-only file system. */}}
 {{- define "sluice.podSecurity" -}}
 runAsNonRoot: true

@@ -1,0 +1,46 @@
+import path from 'node:path';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { createS3BlobStore } from '#libs/blobs/s3-blob-store.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import type { PlatformConfig } from './platform.ts';
+
+type BlobConfig = Pick<
+  PlatformConfig,
+  'SLUICE_BLOBS' | 'SLUICE_DATA_DIR' | 'SLUICE_S3_ENDPOINT' | 'SLUICE_S3_REGION' | 'SLUICE_S3_PATH_STYLE'
+>;
+
+/** The blob folder: SLUICE_BLOBS, or `blobs` in the data directory. null if the blobs are in S3. */
+export function blobFolder({ SLUICE_BLOBS: blobs, SLUICE_DATA_DIR: dataDir }: BlobConfig): string | null {
+  if (blobs === undefined) return path.resolve(dataDir, 'blobs');
+  return blobs.startsWith('s3:') ? null : path.resolve(blobs.slice('file:'.length));
+}
+
+/** The folder, or the URL of the bucket. */
+export const blobLocation = (config: BlobConfig): string => blobFolder(config) ?? config.SLUICE_BLOBS ?? '';
+
+/** The folder of request-log rows that wait on disk: in the blob folder, or in the data directory if there is none. */
+export const rowFolder = (config: BlobConfig): string =>
+  path.join(blobFolder(config) ?? path.resolve(config.SLUICE_DATA_DIR), 'request-log');
+
+/** Opens the blob store of the configuration. Throws ConfigurationError if the bucket cannot be used. */
+export async function openBlobs(config: BlobConfig, reservedBytes = 0): Promise<BlobStore> {
+  const folder = blobFolder(config);
+  if (folder !== null) return await createDiskBlobStore({ folder, reservedBytes });
+  const [, bucket = '', prefix = ''] = /^s3:\/\/([^/]+)\/*(.*?)\/*$/.exec(config.SLUICE_BLOBS ?? '') ?? [];
+  try {
+    return await createS3BlobStore({
+      bucket,
+      prefix: prefix === '' ? '' : `${prefix}/`,
+      endpoint: config.SLUICE_S3_ENDPOINT,
+      region: config.SLUICE_S3_REGION,
+      pathStyle: config.SLUICE_S3_PATH_STYLE,
+    });
+  } catch (error) {
+    const { name, message } = (error as Error).cause as Error;
+    throw new ConfigurationError(
+      `The bucket of ${config.SLUICE_BLOBS} cannot be used: ${name}: ${message}. Check SLUICE_BLOBS, SLUICE_S3_ENDPOINT, ` +
+        'SLUICE_S3_REGION, SLUICE_S3_PATH_STYLE and the AWS credentials.',
+    );
+  }
+}
