@@ -21,7 +21,7 @@ export function missingS3(kind: S3Kind): string | null {
 }
 
 /** Also the credentials of this process, from which the SDK takes them. */
-export const s3Credentials = { AWS_ACCESS_KEY_ID: 'sluice-test', AWS_SECRET_ACCESS_KEY: 'sluice-test-secret' };
+const s3Credentials = { AWS_ACCESS_KEY_ID: 'sluice-test', AWS_SECRET_ACCESS_KEY: 'sluice-test-secret' };
 
 /** Starts a server on a free port, with one bucket. */
 export async function startS3(kind: S3Kind): Promise<S3Server> {

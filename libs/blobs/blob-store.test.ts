@@ -167,6 +167,14 @@ describe.each(kinds.filter(({ missing }) => missing === null))('blobs on $name',
     expect(await isListed(orphan.blob)).toBe(false);
   });
 
+  test('the sweeper takes the remains of a writer that never ended', async () => {
+    const abandoned = await store.openWriter();
+    await abandoned.write(Buffer.alloc(9_000_000));
+    const findReferenced = async (blobs: readonly string[]) => new Set(blobs);
+    expect(await store.sweep({ olderThanMs: -1_000, findReferenced })).toEqual({ blobsRemoved: 0, partialsRemoved: 1 });
+    await abandoned.abort();
+  });
+
   test('the id of the store is made once, also when several open it at the same time', async () => {
     const stores = await Promise.all(Array.from({ length: 8 }, () => rig.open()));
     const ids = await Promise.all(stores.map((other) => other.storeId()));
