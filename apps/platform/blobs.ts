@@ -37,7 +37,7 @@ export async function openBlobs(config: BlobConfig, reservedBytes = 0): Promise<
       pathStyle: config.SLUICE_S3_PATH_STYLE,
     });
   } catch (error) {
-    const { name, message } = (error as Error).cause as Error;
+    const { name, message } = ((error as Error).cause ?? error) as Error;
     throw new ConfigurationError(
       `The bucket of ${config.SLUICE_BLOBS} cannot be used: ${name}: ${message}. Check SLUICE_BLOBS, SLUICE_S3_ENDPOINT, ` +
         'SLUICE_S3_REGION, SLUICE_S3_PATH_STYLE and the AWS credentials.',
