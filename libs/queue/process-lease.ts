@@ -40,6 +40,26 @@ const gapMsMax = 4_000;
 
 type Seen = { beat: number; sinceMs: number };
 
+/** The numbers of the processes, and since when an observer has seen each of them. */
+class Observation {
+  #seen = new Map<string, Seen>();
+  #observedMs = Number.NEGATIVE_INFINITY;
+
+  /** Takes what the database has answered. Returns the processes whose number has stood still for too long. */
+  note<Row extends { id: string; beat: number }>(rows: readonly Row[], nowMs: number): Row[] {
+    const hasGap = nowMs - this.#observedMs > gapMsMax;
+    this.#observedMs = nowMs;
+    const before = this.#seen;
+    this.#seen = new Map();
+    return rows.filter(({ id, beat }) => {
+      const last = before.get(id);
+      const now = !hasGap && last?.beat === beat ? last : { beat, sinceMs: nowMs };
+      this.#seen.set(id, now);
+      return nowMs - now.sinceMs >= silentMsMax;
+    });
+  }
+}
+
 /**
  * Holds a row for this process, and gives up processes that have died. `takeOver` makes the work that a process held
  * available to others; it runs in the transaction that deletes its row.
@@ -57,8 +77,7 @@ export function createProcessLease(deps: {
   let lost = new AbortController();
   let holder: Holder = { id: newId('process_'), lost: lost.signal };
   let isRegistered = false;
-  let observedMs = Number.NEGATIVE_INFINITY;
-  let seen = new Map<string, Seen>();
+  const observation = new Observation();
 
   async function register(): Promise<void> {
     await db
@@ -83,21 +102,6 @@ export function createProcessLease(deps: {
     await register();
   }
 
-  /** Returns the processes whose number has stood still for too long. */
-  async function observe(): Promise<{ id: string; beat: number }[]> {
-    const rows = await db.selectFrom('worker_process').select(['id', 'beat']).execute();
-    const nowMs = monotonicMs();
-    const hasGap = nowMs - observedMs > gapMsMax;
-    observedMs = nowMs;
-    const before = seen;
-    seen = new Map();
-    for (const row of rows) {
-      const last = before.get(row.id);
-      seen.set(row.id, !hasGap && last?.beat === row.beat ? last : { beat: row.beat, sinceMs: nowMs });
-    }
-    return rows.filter(({ id }) => id !== holder.id && nowMs - (seen.get(id) as Seen).sinceMs >= silentMsMax);
-  }
-
   async function giveUp(process: { id: string; beat: number }): Promise<void> {
     const isGivenUp = await db.transaction().execute(async (tx) => {
       const { numDeletedRows } = await tx
@@ -114,7 +118,8 @@ export function createProcessLease(deps: {
   }
 
   async function watch(): Promise<void> {
-    for (const process of await observe()) await giveUp(process);
+    const rows = await db.selectFrom('worker_process').select(['id', 'beat']).execute();
+    for (const process of observation.note(rows, monotonicMs())) if (process.id !== holder.id) await giveUp(process);
   }
 
   // Two loops, so that a process that takes over the work of others does not miss its own beat.
