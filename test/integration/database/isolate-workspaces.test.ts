@@ -28,8 +28,8 @@ beforeAll(async () => {
   for (const table of tables) await insertRow(table, 'ws_b');
   for (const id of ['ws_a', 'ws_b']) {
     await sql`
-      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count)
-      values (${`id of ${id}`}, 0, 0, 1, 0, 0, 1)`.execute(database.db);
+      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count, settled)
+      values (${`id of ${id}`}, 0, 0, 1, 0, 0, 1, '')`.execute(database.db);
   }
 });
 
