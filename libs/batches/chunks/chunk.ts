@@ -208,11 +208,13 @@ export async function takeOverWork(
     where batch_id in (select batch_id from batch_chunk where ${isTaken}) or (${isTurnTaken})
     order by batch_id for update`.execute(tx);
   const { rows: freed } = await sql<{ batch_id: string; chunks: number }>`
-    with freed as (
+    with held as (
+      select batch_id, chunk from batch_chunk where ${isTaken} order by batch_id, chunk for update
+    ), freed as (
       update batch_chunk set holder = null,
         state = case when batch_id = any(${turns.filter(({ work }) => work === 'lines').map((row) => row.batch_id)}::text[])
           then 'ready' else 'done' end
-      where ${isTaken} returning batch_id
+      where (batch_id, chunk) in (select batch_id, chunk from held) returning batch_id
     ) select batch_id, count(*)::int as chunks from freed group by batch_id`.execute(tx);
   const counts = new Map(freed.map((row) => [row.batch_id, row.chunks]));
   const ofLines = turns.filter(({ work }) => work === 'lines');

@@ -41,6 +41,7 @@ export async function rebuildTurns(db: Kysely<Database>): Promise<RebuiltTurns> 
         from batch_turn as turn
       ) as wanted
       where batch_turn.batch_id = wanted.batch_id and batch_turn.ready <> wanted.ready`.execute(tx);
+    await sql`update batch_share set virtual_time = 0`.execute(tx);
     await sql`
       insert into batch_share (lane, workspace_id, active)
       select distinct lane, workspace_id, true from batch_turn where ready > 0

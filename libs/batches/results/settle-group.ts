@@ -138,7 +138,8 @@ async function writeSettled(
   const changed = chunks.filter(({ first_line: first, line_count: count }) =>
     fresh.some(({ line }) => line >= first && line < first + count),
   );
-  for (const { chunk, settled } of changed)
+  // In the order in which they are taken over.
+  for (const { chunk, settled } of changed.toSorted((a, b) => a.chunk - b.chunk))
     await tx
       .updateTable('batch_chunk')
       .set({ settled })

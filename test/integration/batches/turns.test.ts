@@ -303,8 +303,8 @@ test(
     expect(await problems()).toEqual([]);
     const unfinished: unknown[] = [];
     for (const id of batches) {
-      const { status, completed, total } = await readBatch(database, id);
-      const isCancelled = status === 'cancelling';
+      const { status, finalizing_reason: reason, completed, total } = await readBatch(database, id);
+      const isCancelled = status === 'cancelling' || reason === 'cancelled';
       if (!isCancelled && !(status === 'finalizing' && completed === total)) unfinished.push({ id, status, completed });
     }
     expect(unfinished).toEqual([]);
