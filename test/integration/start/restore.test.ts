@@ -70,7 +70,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
     ok: true,
     epoch: { epoch: 1, is_new: true },
     open: { batches: 1, lines: lines - settled[0].completed, overdue: 0 },
-    jobs: { turns: 0, fineTuningJobs: 0, logExports: 0 },
+    jobs: { turns: 0, fine_tuning_jobs: 0, log_exports: 0 },
     // The input of the batch that the backup does not have.
     blobs: { missing: { blobs: 0 }, wrong_size: { blobs: 0 }, surplus: { blobs: 1 } },
     checks: [
