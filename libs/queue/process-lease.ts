@@ -138,7 +138,7 @@ export function createProcessLease(deps: {
       for (const loop of loops) loop.start();
     },
     holder: () => holder,
-    /** What this process still holds is available to others at once; if the database is away, when it is given up. */
+    /** What this process still holds is available to others at once; if the database is unavailable, when it is given up. */
     async stop() {
       for (const loop of loops) await loop.stop();
       if (!isRegistered) return;

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
@@ -105,7 +106,7 @@ export class ChunkRunner {
       logger.error({ err: error, batch_id, chunk, claim: number }, 'chunk failed and will be retried');
       await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(number - 1, 10)), stop);
       // If no line has been called yet, none of them caused the failure, and it must not count against them.
-      await releaseChunk(db, claim.id, claim.isCalling ? null : quietEnd(claim));
+      await this.#untilWritten(claim, () => releaseChunk(db, claim.id, claim.isCalling ? null : quietEnd(claim)));
       throw error;
     }
   }
@@ -220,16 +221,25 @@ export class ChunkRunner {
   /** Settles the finished lines, and makes the rest ready for others. */
   async #release(run: Run, end: ClaimEnd, outcome: string): Promise<void> {
     await run.settler.flush();
-    if (await releaseChunk(this.#deps.db, run.claim.id, end)) run.claim.note(outcome);
+    const { claim } = run;
+    if (await this.#untilWritten(claim, () => releaseChunk(this.#deps.db, claim.id, end))) claim.note(outcome);
     else await this.#close(run);
   }
 
   async #snooze(run: Run, delayMs: number): Promise<void> {
     await run.settler.flush();
-    if (!(await snoozeChunk(this.#deps.db, run.claim.id, delayMs))) return await this.#close(run);
-    run.claim.note('snoozed');
+    const { claim } = run;
+    const snooze = (): Promise<boolean> => snoozeChunk(this.#deps.db, claim.id, delayMs);
+    if (!(await this.#untilWritten(claim, snooze))) return await this.#close(run);
+    claim.note('snoozed');
     const { batch_id, chunk } = run.claim.id;
     this.#deps.logger.info({ batch_id, chunk, delay_ms: delayMs }, 'chunk was snoozed because all of its lines wait');
+  }
+
+  /** Repeats the end of a claim while the database is unavailable, so that no line is taken for one that crashed. */
+  async #untilWritten(claim: Claim, write: () => Promise<boolean>): Promise<boolean> {
+    const signal = AbortSignal.any([claim.holder.lost, this.#abandoned.signal]);
+    return await retryDuringOutage(write, { delayMs: 500, isOutage: isDatabaseTrouble, signal });
   }
 
   async #close({ claim, settler }: Run): Promise<void> {

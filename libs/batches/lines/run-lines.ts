@@ -160,7 +160,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
 }
 
 /** Further lines of a chunk are not begun while this many wait because their provider takes no more calls. */
-const busyLinesMax = 16;
+const busyLinesMax = 4;
 
 /** The lines of a chunk that have begun and wait for the limit of their provider. Each holds several kilobytes. */
 class BusyLines {
