@@ -20,7 +20,7 @@ export const WorkerConfig = z.object({
       'count. One batch or credential gets at most 7/8 of them, one ' +
       'workspace 15/16. A workspace without any can start one more, up to twice the number in total.',
   ),
-  SLUICE_CHUNKS_MAX: wholeNumber(16, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
+  SLUICE_CHUNKS_MAX: wholeNumber(8, { min: 1, max: 256 }).describe('Chunks of one batch that a worker runs.'),
   SLUICE_CHUNKS_TOTAL: wholeNumber(64, { min: 1, max: 1_024 }).describe(
     'Chunks of all batches that a worker runs. Workspaces below their share can exceed it, and so can the first chunks ' +
       'of batches.',
