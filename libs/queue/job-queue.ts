@@ -1,4 +1,4 @@
-import { fromKysely, PgBoss, type ConstructorOptions, type QueueResult } from 'pg-boss';
+import { fromKysely, PgBoss, type ConstructorOptions } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Database } from '#libs/database/schema.ts';
@@ -22,6 +22,16 @@ type EnqueueOptions = {
   singletonKey?: string;
   singletonSeconds?: number;
   priority?: number;
+};
+
+export type QueueDepth = {
+  name: string;
+  /** As counted by the last monitor pass of a worker. */
+  readyCount: number;
+  activeCount: number;
+  deferredCount: number;
+  /** How long the oldest job that could start has waited; null if none is waiting. */
+  oldestReadySeconds: number | null;
 };
 
 // Jobs belong to no workspace, but requests can only access rows of a workspace (libs/database/workspace-database.ts), so
@@ -57,7 +67,7 @@ export type JobQueue = Part & {
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Sends a heartbeat inside the caller's transaction. false when the claim was lost. */
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
+  depths(): Promise<QueueDepth[]>;
 };
 
 // pg-boss returns the count, but its public type does not include it.
@@ -117,8 +127,27 @@ export function createJobQueue(deps: {
       startWorkers({ boss, logger, stopping: stopping.signal, onJobEnded }, queue, options, handler),
     complete: async (tx, queue, job) => isDone(await boss.complete(queue.name, job, null, { db: fromKysely(tx) })),
     holds: async (tx, queue, job) => isDone(await boss.touch(queue.name, job, { db: fromKysely(tx) })),
-    depths: () => boss.getQueues(queues.map((queue) => queue.name)),
+    depths: async () =>
+      await Promise.all(
+        (await boss.getQueues(queues.map((queue) => queue.name))).map(async (queue) => ({
+          ...queue,
+          oldestReadySeconds: await readOldestReady(boss, queue.name),
+        })),
+      ),
   };
+}
+
+/** Jobs that wait for their time come before younger ones that are ready. All of them are due soon, or few. */
+const oldestMax = 100;
+
+/**
+ * How many seconds the oldest job that could start has waited. Read from the jobs, because workers might be missing,
+ * and the counts of pg-boss are those of the last monitor pass of a worker.
+ */
+async function readOldestReady(boss: PgBoss, name: string): Promise<number | null> {
+  const oldest = await boss.findJobs(name, { queued: true, limit: oldestMax });
+  const waits = oldest.map(({ startAfter }) => (Date.now() - startAfter.getTime()) / 1_000).filter((wait) => wait >= 0);
+  return waits.length === 0 ? null : Math.max(...waits);
 }
 
 const errorLogIntervalMs = 5_000;

@@ -13,7 +13,7 @@ import { actsForOrganisation, hasScope, requireOrganisation } from '#libs/http/r
 import { version } from '#libs/kernel/version.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { listProcesses, type ListedProcess } from '#libs/request-log/write/process-record.ts';
-import { readOldestJobs, readOpenBatches } from '../../platform/operations/database-metrics.ts';
+import { readOpenBatches } from '../../platform/operations/database-metrics.ts';
 import { recordModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
@@ -127,31 +127,27 @@ function shareState(deps: Pick<Deps, 'db' | 'queue'>): () => Promise<string> {
 }
 
 async function readSystem({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<SystemObject> {
-  const [processes, depths, oldest, subscribers, rollups, batches, database, lag, lastEvent, check] = await Promise.all(
-    [
-      listProcesses(db, { ms: 3_600_000 }),
-      queue.depths(),
-      readOldestJobs(db),
-      listSubscribers(db),
-      readRollupLag(db),
-      readOpenBatches(db),
-      readDatabase(db),
-      closedLagSeconds(db),
-      newestEvent(db),
-      readModelCheck(db),
-    ],
-  );
-  const waits = new Map(oldest.map(({ labelled, value }) => [labelled, value]));
+  const [processes, depths, subscribers, rollups, batches, database, lag, lastEvent, check] = await Promise.all([
+    listProcesses(db, { ms: 3_600_000 }),
+    queue.depths(),
+    listSubscribers(db),
+    readRollupLag(db),
+    readOpenBatches(db),
+    readDatabase(db),
+    closedLagSeconds(db),
+    newestEvent(db),
+    readModelCheck(db),
+  ]);
   return {
     object: 'system',
     version,
     processes: processes.map(toProcess),
-    queues: depths.map(({ name, readyCount, activeCount, deferredCount }) => ({
+    queues: depths.map(({ name, readyCount, activeCount, deferredCount, oldestReadySeconds }) => ({
       name,
       ready: readyCount,
       active: activeCount,
       deferred: deferredCount,
-      oldest_seconds: waits.get(name) ?? 0,
+      oldest_seconds: oldestReadySeconds ?? 0,
     })),
     subscribers: subscribers.map(({ name, eventsBehind, secondsBehind, failures, lastError }) => ({
       name,

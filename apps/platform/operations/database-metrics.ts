@@ -55,12 +55,6 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
         .groupBy('status')
         .execute(),
   );
-  byLabel(
-    'sluice_queue_oldest_job_seconds',
-    'Seconds that the oldest ready job has waited for a worker, by queue; absent if no job is waiting.',
-    'queue',
-    () => readOldestJobs(db),
-  );
 }
 
 type Labelled = { labelled: string; value: number };
@@ -73,17 +67,6 @@ export const readOpenBatches = async (db: Platform['db']): Promise<Labelled[]> =
     .where('status', 'in', openStatuses)
     .groupBy('status')
     .execute();
-
-/**
- * Returns by queue how many seconds the oldest job that could start has waited. Queues without a waiting job are
- * absent.
- */
-export async function readOldestJobs(db: Platform['db']): Promise<Labelled[]> {
-  const { rows } = await sql<Labelled>`
-    select name as labelled, extract(epoch from now() - min(start_after))::float8 as value
-    from pgboss.job where state < 'active' and not blocked and start_after <= now() group by name`.execute(db);
-  return rows;
-}
 
 const openStatuses = ['validating', 'in_progress', 'finalizing', 'cancelling'] as const;
 

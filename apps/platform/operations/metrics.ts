@@ -262,6 +262,18 @@ function registerQueueMetrics({ registers }: Registrar, { queue, traffic }: Plat
     },
   });
   const readDepths = databaseRead(() => queue.depths());
+  const oldest: Gauge = new Gauge({
+    name: 'sluice_queue_oldest_job_seconds',
+    help: 'Seconds that the oldest ready job has waited for a worker, by queue; absent if no job is waiting.',
+    labelNames: ['queue'],
+    registers,
+    async collect() {
+      const depths = (await readDepths()) ?? [];
+      oldest.reset();
+      for (const { name, oldestReadySeconds: seconds } of depths)
+        if (seconds !== null) oldest.set({ queue: name }, seconds);
+    },
+  });
   const jobs = new Gauge({
     name: 'sluice_queue_jobs',
     help: 'Number of jobs in each queue by state (ready, active, deferred), as counted by the last monitor pass.',
