@@ -2,10 +2,7 @@ import { sql } from 'kysely';
 import type { TestDatabase } from './postgres.ts';
 
 export type DatabaseClock = {
-  /**
-   * Moves the clock by this much: for deadlines, for what is recorded from now on, and for jobs that wait for their
-   * time.
-   */
+  /** Moves the clock by this much: for deadlines, for work that waits, and for what is recorded from now on. */
   pass(ms: number): Promise<void>;
 };
 
@@ -13,8 +10,7 @@ export type DatabaseClock = {
  * A clock that a test can move, for a database to which only the test is connected yet. Deadlines are compared with the
  * database's clock, and a test that waits for a real deadline depends on the speed of the machine. Sessions that begin
  * after this read the clock through the function of the same name in `public`. The time of pg-boss, which reads
- * `now()`, is not moved, because the claims of running jobs would be lost: only jobs that are due later become due
- * sooner.
+ * `now()`, is not moved, because the claims of running jobs would be lost.
  */
 export async function moveClockOf({ db, connectionString }: TestDatabase): Promise<DatabaseClock> {
   const name = new URL(connectionString).pathname.slice(1);
@@ -28,8 +24,6 @@ export async function moveClockOf({ db, connectionString }: TestDatabase): Promi
     async pass(ms) {
       const interval = `${ms} milliseconds`;
       await sql`update passed_time set total = total + ${interval}::interval`.execute(db);
-      await sql`update pgboss.job set start_after = start_after - ${interval}::interval
-        where state = 'created' and start_after > now()`.execute(db);
     },
   };
 }

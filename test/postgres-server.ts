@@ -7,8 +7,7 @@ import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-po
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logging/logger.ts';
-import { createJobQueue } from '#libs/queue/job-queue.ts';
-import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
+import { createJobQueue, type AnyQueue } from '#libs/queue/job-queue.ts';
 import { makeDatabaseFolder } from './database-folder.ts';
 
 /** What tests get from `inject('postgres')`. Use test/postgres.ts instead of reading it. */
@@ -149,11 +148,7 @@ async function dropDatabases(adminUrl: string, isMeant: (name: string) => boolea
 }
 
 /** Creates pg-boss's schema and the queues in a database, as the first process that uses it would. */
-async function installQueue(
-  connectionString: string,
-  queues: readonly Omit<QueueDefinition<object>, 'payload'>[],
-  logger: Logger,
-): Promise<void> {
+async function installQueue(connectionString: string, queues: readonly AnyQueue[], logger: Logger): Promise<void> {
   const queue = createJobQueue({ connectionString, role: 'sender', queues, logger, poolSizeMax: 1 });
   await queue.start?.();
   await queue.stop?.();

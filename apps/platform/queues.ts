@@ -15,6 +15,8 @@ export const quickTaskPriority = 1;
 export const maintenanceQueue: QueueDefinition<{ task: string }> = {
   name: 'maintenance-task',
   payload: z.object({ task: z.string() }),
+  // Only one job of a task runs at a time.
+  key: ({ task }) => task,
   options: {
     retryLimit: 0,
     expireInSeconds: 86_399, // pg-boss requires less than a day.
@@ -23,7 +25,6 @@ export const maintenanceQueue: QueueDefinition<{ task: string }> = {
     // Longer than the longest interval, because an ended job prevents others in its interval.
     deleteAfterSeconds: 7_200,
     retentionSeconds: 7_200,
-    // By the key of the job: only one job of a task runs at a time.
     policy: 'exclusive',
   },
 };

@@ -17,7 +17,7 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
-import { workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
+import { jobsToFollow, jobsToStart } from '#libs/fine-tuning/open-jobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -25,7 +25,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
-import { logExportQueue, runLogExport, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
+import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';
 import type { Platform } from '#apps/platform/platform.ts';
@@ -76,7 +76,9 @@ export async function composeWorker(
       ...platform.parts,
       ...engine.parts,
       platform.queuePart,
-      createLostJobRepair({ db, queue, work: [workedOnFineTuningJobs, workedOnExports], logger }),
+      createLostJobRepair({ db, queue, logger }, jobsToStart),
+      createLostJobRepair({ db, queue, logger }, jobsToFollow),
+      createLostJobRepair({ db, queue, logger }, exportsInProgress),
       ...engine.workParts,
       ...projectionParts(config, platform, logger),
       jobs,

@@ -106,7 +106,7 @@ export function createFineTuningJobs(deps: {
             },
           },
         ]);
-        await queue.enqueue(unit.tx, startQueue, firstStart(id, false));
+        await queue.enqueue(unit.tx, startQueue, firstStart(id));
         return { status: 200, body: toOpenAiFineTuningJob(row) };
       });
       return { job: result.body, replayed: result.replayed };

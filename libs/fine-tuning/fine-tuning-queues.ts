@@ -3,12 +3,8 @@ import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 const StartPayload = z.object({
   job_id: z.string(),
+  /** 0: no earlier start can have sent anything, unless the log was restored from a backup. */
   attempt: z.number().int(),
-  /**
-   * An earlier start may have sent everything, although the log does not show it, because its queue job or the log
-   * itself was lost.
-   */
-  may_be_sent: z.boolean().default(false),
 });
 const FollowPayload = z.object({
   job_id: z.string(),
@@ -32,6 +28,7 @@ export type FollowPayload = z.infer<typeof FollowPayload>;
 // Like the queues of batches: if pg-boss gave up on a job, its fine-tuning job would never end. The handlers themselves wait
 // when the provider fails; the queue's retries are for killed workers and for bugs of our own.
 const durable = {
+  policy: 'exclusive' as const,
   retryLimit: 10_000,
   retryDelay: 1,
   retryBackoff: true,
@@ -47,6 +44,7 @@ const durable = {
 export const startQueue: QueueDefinition<StartPayload> = {
   name: 'fine-tuning-start',
   payload: StartPayload,
+  key: ({ job_id }) => job_id,
   options: durable,
 };
 
@@ -54,15 +52,16 @@ export const startQueue: QueueDefinition<StartPayload> = {
 export const followQueue: QueueDefinition<FollowPayload> = {
   name: 'fine-tuning-follow',
   payload: FollowPayload,
+  // The chain of regular polls has one key. If the polls of two requests meet, one of them carries on for both.
+  key: ({ job_id, left }) => (left === null ? job_id : `${job_id}/${left}`),
   options: durable,
 };
 
-/** The payload of the first start of a job, or of one that follows a lost one. */
-export const firstStart = (jobId: string, mayBeSent: boolean): StartPayload => ({
-  job_id: jobId,
-  attempt: 0,
-  may_be_sent: mayBeSent,
-});
+/** The payload of the first start of a job. */
+export const firstStart = (jobId: string): StartPayload => ({ job_id: jobId, attempt: 0 });
+
+/** The payload of a start that follows a lost one. */
+export const repeatedStart = (jobId: string): StartPayload => ({ job_id: jobId, attempt: 1 });
 
 /** The payload of the first of `left` polls, or of the regular polls when null. */
 export const firstPoll = (jobId: string, left: number | null): FollowPayload => ({

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { currentEpoch } from '#libs/event-log/epoch.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 
@@ -47,6 +48,16 @@ export async function listRecordedCheckpoints(
   const index = checkpoints.findIndex(({ id }) => id === after);
   if (index === -1) throw unknownCursor('checkpoint', after);
   return checkpoints.slice(index + 1, index + 2 + limit);
+}
+
+/**
+ * Whether the log was restored from a backup after the job was created. Starts of the lost period may have sent the
+ * job, although the log does not show it.
+ */
+export async function isFromOlderEpoch(db: Kysely<Database>, jobId: string): Promise<boolean> {
+  const { rows } = await sql<{ older: boolean }>`
+    select epoch < ${currentEpoch} as older from event where stream_id = ${jobId} and stream_version = 1`.execute(db);
+  return rows[0]?.older === true;
 }
 
 /** Returns which of these IDs a job has recorded. */

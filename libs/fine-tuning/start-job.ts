@@ -14,7 +14,7 @@ import {
 } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { firstPoll, followQueue, startQueue, type StartPayload } from './fine-tuning-queues.ts';
-import { makeRecordId } from './fine-tuning-records.ts';
+import { isFromOlderEpoch, makeRecordId } from './fine-tuning-records.ts';
 import type { ProviderJob } from './read-provider-job.ts';
 import { isRetryable, jobTag, type FileToUpload, type TuningProvider } from './tuning-provider.ts';
 
@@ -89,8 +89,8 @@ async function uploadFiles(
   provider: TuningProvider,
 ): Promise<{ row: FineTuningJobRow; mayBeThere: boolean } | null> {
   if (row.provider_training_file_id !== null) return { row, mayBeThere: true };
-  const { attempt, may_be_sent: mayBeSent } = job.payload;
-  const repeated = attempt > 0 || job.retryCount > 0 || mayBeSent;
+  const isRestored = await isFromOlderEpoch(deps.db, row.id);
+  const repeated = job.payload.attempt > 0 || job.retryCount > 0 || isRestored;
   const upload = async (fileId: string, role: 'training' | 'validation'): Promise<string> => {
     const filename = `${row.id}-${role}.jsonl`;
     const found = repeated ? await provider.findFile(filename, row.created_at) : null;
@@ -105,7 +105,7 @@ async function uploadFiles(
   });
   if (isTerminal(after.status) || after.provider_job_id !== null) return null;
   // If another worker was faster with the upload, it may have sent its create call.
-  return { row: after, mayBeThere: !recorded || mayBeSent };
+  return { row: after, mayBeThere: !recorded || isRestored };
 }
 
 async function createThere(

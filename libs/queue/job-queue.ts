@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { fromKysely, PgBoss, type ConstructorOptions } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
@@ -9,20 +10,11 @@ import type { OnJobEnded } from './ended-job.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 import { startWorkers, type WorkOptions } from './start-workers.ts';
 
-/** Enough to complete jobs, where the payload does not matter. */
-type QueueName = { name: string };
+/** Enough to create a queue, or to complete its jobs, where the payload does not matter. */
+export type AnyQueue = Pick<QueueDefinition<object>, 'name' | 'options'>;
 
-/**
- * `singletonSeconds`: does nothing if a job with the same `singletonKey` was enqueued in the current interval of this
- * length.
- */
-type EnqueueOptions = {
-  id?: string;
-  startAfter?: Date;
-  singletonKey?: string;
-  singletonSeconds?: number;
-  priority?: number;
-};
+/** `singletonSeconds`: does nothing if a job with the same key was enqueued in the current interval of this length. */
+type EnqueueOptions = { startAfter?: Date; singletonSeconds?: number; priority?: number };
 
 export type QueueDepth = {
   name: string;
@@ -45,11 +37,15 @@ export type JobQueue = Part & {
     payload: Payload,
     options?: EnqueueOptions,
   ): Promise<void>;
+  /**
+   * Enqueues a job for each payload in one statement. Returns the payloads of those that were enqueued, because no job
+   * with their key existed. Pass them in the order of their keys, so that concurrent transactions do not deadlock.
+   */
   enqueueMany<Payload extends object>(
     tx: Kysely<Database>,
     queue: QueueDefinition<Payload>,
-    jobs: readonly { payload: Payload; singletonKey: string }[],
-  ): Promise<void>;
+    payloads: readonly Payload[],
+  ): Promise<Payload[]>;
   /**
    * Runs a handler for each job, `concurrency` in parallel in this process. A job whose handler throws is retried.
    * `claimedAtOnce` (default 1): each worker claims this many jobs, runs them in parallel and completes them together.
@@ -64,9 +60,9 @@ export type JobQueue = Part & {
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /** Completes a job inside the caller's transaction. false when its claim was lost. */
-  complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
+  complete(tx: Kysely<Database>, queue: AnyQueue, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Sends a heartbeat inside the caller's transaction. false when the claim was lost. */
-  holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
+  holds(tx: Kysely<Database>, queue: AnyQueue, job: { id: string; retryCount: number }): Promise<boolean>;
   depths(): Promise<QueueDepth[]>;
 };
 
@@ -81,7 +77,7 @@ const isDone = (response: object): boolean => Affected.parse(response).affected 
 export function createJobQueue(deps: {
   connectionString: string;
   role: 'sender' | 'worker';
-  queues: readonly Omit<QueueDefinition<object>, 'payload'>[];
+  queues: readonly AnyQueue[];
   logger: Logger;
   poolSizeMax: number;
   /** How long `stop` waits for running handlers. Jobs still running after that fail and are retried. Default 25 s. */
@@ -117,11 +113,15 @@ export function createJobQueue(deps: {
       await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
     },
     async enqueue(tx, queue, payload, options = {}) {
-      await asSystem(() => boss.send(queue.name, payload, { ...options, db: fromKysely(tx) }));
+      await asSystem(() =>
+        boss.send(queue.name, payload, { ...options, ...keyOf(queue, payload), db: fromKysely(tx) }),
+      );
     },
-    async enqueueMany(tx, queue, jobs) {
-      const inserts = jobs.map(({ payload, singletonKey }) => ({ data: payload, singletonKey }));
-      await asSystem(() => boss.insert(queue.name, inserts, { db: fromKysely(tx) }));
+    async enqueueMany(tx, queue, payloads) {
+      const jobs = payloads.map((data) => ({ id: randomUUID(), data, ...keyOf(queue, data) }));
+      const inserted = await asSystem(() => boss.insert(queue.name, jobs, { db: fromKysely(tx), returnId: true }));
+      const ids = new Set(inserted);
+      return jobs.filter(({ id }) => ids.has(id)).map(({ data }) => data);
     },
     work: (queue, options, handler) =>
       startWorkers({ boss, logger, stopping: stopping.signal, onJobEnded }, queue, options, handler),
@@ -136,6 +136,11 @@ export function createJobQueue(deps: {
       ),
   };
 }
+
+const keyOf = <Payload extends object>(
+  { key }: QueueDefinition<Payload>,
+  payload: Payload,
+): { singletonKey?: string } => (key === undefined ? {} : { singletonKey: key(payload) });
 
 /** Jobs that wait for their time come before younger ones that are ready. All of them are due soon, or few. */
 const oldestMax = 100;

@@ -5,7 +5,12 @@ import type { z } from 'zod';
 export type QueueDefinition<Payload extends object> = {
   name: string;
   payload: z.ZodType<Payload>;
-  options: QueueOptions & { notify?: boolean; policy?: 'standard' | 'exclusive' | 'short' };
+  /**
+   * The key of a job. Enqueueing does nothing while another job with the key is open (policy `exclusive`) or waits
+   * (`short`).
+   */
+  key?: (payload: Payload) => string;
+  options: QueueOptions & { notify?: boolean; policy?: 'exclusive' | 'short' };
 };
 
 /**

@@ -4,13 +4,9 @@ import { expect, test } from 'vitest';
 import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';
-import type { TestDatabase } from '#test/postgres.ts';
+import { deleteJobs } from '#test/queue-jobs.ts';
 import { chatLines, createBatch, ended } from './batch-kit.ts';
 import { sdks } from './sdk.ts';
-
-/** Only what has not changed for a minute is looked at. */
-const age = (db: TestDatabase['db'], table: 'fine_tuning_job' | 'resource', id: string) =>
-  sql`update ${sql.table(table)} set updated_at = updated_at - interval '2 minutes' where id = ${id}`.execute(db);
 
 test('a batch whose tickets are gone is run when a worker is there', async ({ onTestFinished }) => {
   const platform = await startPlatform({ worker: false });
@@ -19,7 +15,7 @@ test('a batch whose tickets are gone is run when a worker is there', async ({ on
   if (!sdk) throw new Error('no SDK');
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   const batch = await createBatch(sdk, client, chatLines(1));
-  await sql`delete from pgboss.job`.execute(platform.database.db);
+  await deleteJobs(platform.database.connectionString);
   await platform.startWorker();
   expect(await ended(client, batch)).toMatchObject({ status: 'completed' });
 });
@@ -27,12 +23,13 @@ test('a batch whose tickets are gone is run when a worker is there', async ({ on
 test('an export of the request log whose job is gone is written when a worker is there', async ({ onTestFinished }) => {
   const platform = await startPlatform({ worker: false });
   onTestFinished(() => platform.stop());
-  const { db } = platform.database;
+  const { db, connectionString } = platform.database;
   const exports = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl }).logs.exports;
   const exportId = (await exports.create({ requestedData: ['id'], filters: {} })).id ?? '';
   await exports.start({ exportId });
-  await sql`delete from pgboss.job where name = ${logExportQueue.name}`.execute(db);
-  await age(db, 'resource', exportId);
+  await deleteJobs(connectionString, logExportQueue.name);
+  // Only what has not changed for a minute is looked at.
+  await sql`update resource set updated_at = updated_at - interval '2 minutes' where id = ${exportId}`.execute(db);
   await platform.startWorker();
   await eventually(
     () => exports.retrieve({ exportId }),

@@ -8,12 +8,12 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { startEpoch } from '#libs/event-log/epoch.ts';
 import { newestEvent } from '#libs/event-log/read-events.ts';
-import { countOpenFineTuningJobs, recheckPendingStarts, workedOnFineTuningJobs } from '#libs/fine-tuning/open-jobs.ts';
+import { countOpenFineTuningJobs, jobsToFollow, jobsToStart } from '#libs/fine-tuning/open-jobs.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { lastReportAt } from '#libs/request-log/write/process-record.ts';
-import { countRunningExports, workedOnExports } from '#libs/request-log/read/run-log-export.ts';
+import { countRunningExports, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { compareMasterKeys } from '#libs/secrets/master-key.ts';
 import { runChecks, type CheckReport } from '../checks/check.ts';
 import { checks } from '../checks/checks.ts';
@@ -175,10 +175,10 @@ export async function reconcileJobs(deps: {
   await queue.start?.();
   try {
     const { held, turns } = await rebuildTurns(db);
-    const replaceIn = (kinds: readonly WorkedOn[]) => replaceLostJobs({ db, queue, logger: quiet }, kinds, '0 s');
-    await recheckPendingStarts(db);
-    const fineTuningJobs = await replaceIn([workedOnFineTuningJobs]);
-    const logExports = await replaceIn([workedOnExports]);
+    const replaceIn = <Payload extends object>(kind: WorkedOn<Payload>) =>
+      replaceLostJobs({ db, queue, logger: quiet }, kind, '0 s');
+    const fineTuningJobs = (await replaceIn(jobsToStart)) + (await replaceIn(jobsToFollow));
+    const logExports = await replaceIn(exportsInProgress);
     return { held, turns, fineTuningJobs, logExports };
   } finally {
     await queue.stop?.();

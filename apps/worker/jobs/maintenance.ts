@@ -33,7 +33,7 @@ export function createMaintenance(
   async function offer(): Promise<void> {
     for (const { name, everySeconds } of tasks) {
       const priority = everySeconds <= quickSeconds ? quickTaskPriority : 0;
-      const options = { singletonKey: name, singletonSeconds: everySeconds, priority };
+      const options = { singletonSeconds: everySeconds, priority };
       await queue.enqueue(db, maintenanceQueue, { task: name }, options);
     }
   }

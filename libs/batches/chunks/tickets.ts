@@ -9,13 +9,14 @@ import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 // that is lost, or sent too often, costs a look. While all slots of all workers are taken, tickets wait, and the age of
 // the oldest one shows that more workers are needed.
 
-const Nothing = z.unknown().transform((): object => ({}));
+type Ticket = { number: number };
 
-const ticketQueue = (name: string): QueueDefinition<object> => ({
+const ticketQueue = (name: string): QueueDefinition<Ticket> => ({
   name,
-  payload: Nothing,
+  payload: z.object({ number: z.number() }),
+  // A ticket is not sent again while the one with its number waits.
+  key: ({ number }) => String(number),
   options: {
-    // By the key of the ticket: it is not sent again while it waits.
     policy: 'short',
     retryLimit: 0,
     heartbeatSeconds: 30,
@@ -31,7 +32,7 @@ export const linesTickets = ticketQueue('batch-lines');
 /** Batches have to be validated or finalised. */
 export const filesTickets = ticketQueue('batch-files');
 
-const ticketsOf = (lane: Lane): QueueDefinition<object> => (lane === 'lines' ? linesTickets : filesTickets);
+const ticketsOf = (lane: Lane): QueueDefinition<Ticket> => (lane === 'lines' ? linesTickets : filesTickets);
 
 /** The most tickets of a kind that wait: twice the slots of a worker with the default settings. */
 const waitingMax = 64;
@@ -43,13 +44,13 @@ export async function sendTickets(
   lane: Lane,
   count: number,
 ): Promise<void> {
-  // A random first key, so that transactions that send at the same time do not wait for each other.
+  // A random first number, so that transactions that send at the same time do not wait for each other.
   const first = randomInt(waitingMax);
-  const keys = Array.from({ length: Math.min(count, waitingMax) }, (_value, index) => (first + index) % waitingMax);
-  keys.sort((a, b) => a - b); // In one order, so that such transactions do not deadlock either.
+  const numbers = Array.from({ length: Math.min(count, waitingMax) }, (_value, index) => (first + index) % waitingMax);
+  numbers.sort((a, b) => a - b);
   await queue.enqueueMany(
     tx,
     ticketsOf(lane),
-    keys.map((key) => ({ payload: {}, singletonKey: String(key) })),
+    numbers.map((number) => ({ number })),
   );
 }

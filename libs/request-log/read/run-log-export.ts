@@ -21,7 +21,9 @@ import { pageStatements, selectPage, type LogListRow, type PageQuery } from './r
 export const logExportQueue: QueueDefinition<{ export_id: string }> = {
   name: 'log-export',
   payload: z.object({ export_id: z.string() }),
+  key: ({ export_id }) => export_id,
   options: {
+    policy: 'exclusive',
     retryLimit: 10_000,
     retryDelay: 1,
     retryBackoff: true,
@@ -84,17 +86,16 @@ async function findRunning(db: Kysely<Database>, exportId: string): Promise<Runn
 }
 
 /** Exports in progress, each of which has one job. */
-export const workedOnExports: WorkedOn = {
-  idField: 'export_id',
+export const exportsInProgress: WorkedOn<{ export_id: string }> = {
   what: 'an export of the request log',
-  async findLost(tx, { changedBefore, max }) {
+  queue: logExportQueue,
+  async findOpen(db, { changedBefore, after, max }) {
     const { rows } = await sql<{ id: string }>`
       select id from resource
       where kind = 'log_export' and deleted_at is null and data ->> 'status' = 'in_progress'
-        and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
-        select from pgboss.job where name = ${logExportQueue.name} and state <= 'active' and data ->> 'export_id' = resource.id
-      ) limit ${max} for update skip locked`.execute(tx);
-    return rows.map(({ id }) => ({ id, enqueue: (queue) => queue.enqueue(tx, logExportQueue, { export_id: id }) }));
+        and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and id > ${after}
+      order by id limit ${max}`.execute(db);
+    return rows.map(({ id }) => ({ id, job: { export_id: id } }));
   },
 };
 

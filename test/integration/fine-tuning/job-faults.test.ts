@@ -1,6 +1,8 @@
 import { spawn } from 'node:child_process';
 import { expect, test, type TestContext } from 'vitest';
+import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { eventually } from '#test/eventually.ts';
+import { withQueue } from '#test/queue-jobs.ts';
 import type { ProxiedCall, Verdict } from './provider-proxy.ts';
 import { startTuningRig, type Json, type TuningRig } from './tuning-rig.ts';
 
@@ -78,11 +80,17 @@ test.concurrent('a worker that is killed in the middle of the create call loses 
 
 /** Deletes the queue's job, and lets the fine-tuning job look unchanged for long enough that a worker misses it. */
 async function loseJob({ platform }: TuningRig, id: string): Promise<void> {
-  const { pool } = platform.database;
-  const { rowCount } = await pool.query(`delete from pgboss.job where data ->> 'job_id' = $1 and state <= 'active'`, [
-    id,
-  ]);
-  expect(rowCount).toBe(1);
+  const { pool, connectionString } = platform.database;
+  const deleted = await withQueue(connectionString, async (boss) => {
+    let open = 0;
+    for (const { name } of [startQueue, followQueue]) {
+      const jobs = await boss.findJobs(name, { data: { job_id: id } });
+      open += jobs.filter(({ completedOn }) => completedOn === null).length;
+      for (const job of jobs) await boss.deleteJob(name, job.id);
+    }
+    return open;
+  });
+  expect(deleted).toBe(1);
   await pool.query(`update fine_tuning_job set updated_at = updated_at - interval '2 minutes' where id = $1`, [id]);
 }
 

@@ -72,7 +72,7 @@ test('when two workers create the same job at the same moment, one wins and the 
       return { sizeBytes: file.bytes, open: () => blobs.read(file.blob) };
     },
   };
-  const start = () => startJob(deps, { ...claim, payload: firstStart(id, false) }, signal);
+  const start = () => startJob(deps, { ...claim, payload: firstStart(id) }, signal);
   await Promise.all([start(), start()]);
   const jobs = (await rig.atProvider('/fine_tuning/jobs'))['data'] as Json[];
   expect(jobs.map(({ status }) => String(status)).toSorted()).toEqual(['cancelled', 'validating_files']);

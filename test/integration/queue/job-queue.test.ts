@@ -127,6 +127,38 @@ test.concurrent('a claim is held until its handler fails, and a lost one has no 
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
 
+test.concurrent('a job is enqueued once while one with its key is open, and again in the transaction that completes it', async (context) => {
+  const definition: QueueDefinition<{ n: number }> = {
+    ...queueOf('keyed'),
+    key: ({ n }) => String(n),
+    options: { ...queueOf('keyed').options, policy: 'exclusive' },
+  };
+  const queue = await startQueue(context, [definition]);
+  const { db } = database;
+  await queue.enqueue(db, definition, { n: 1 });
+  expect(await queue.enqueueMany(db, definition, [{ n: 1 }, { n: 2 }])).toEqual([{ n: 2 }]);
+  const claims: string[] = [];
+  const first = Promise.withResolvers<void>();
+  await queue.work(definition, { concurrency: 1 }, async (job) => {
+    claims.push(`${job.payload.n}/${job.retryCount}`);
+    if (job.payload.n !== 1 || claims.filter((claim) => claim.startsWith('1/')).length > 2) return;
+    // Neither while it is active nor while it waits for its retry.
+    expect(await queue.enqueueMany(db, definition, [{ n: 1 }])).toEqual([]);
+    if (job.retryCount === 0) throw new Error('a bug of ours');
+    await db.transaction().execute(async (tx) => {
+      expect(await queue.complete(tx, definition, job)).toBe(true);
+      await queue.enqueue(tx, definition, job.payload);
+    });
+    first.resolve();
+  });
+  await first.promise;
+  await eventually(
+    () => claims.toSorted(),
+    (found) => found.length === 4,
+  );
+  expect(claims.toSorted()).toEqual(['1/0', '1/0', '1/1', '2/0']);
+});
+
 test.concurrent('jobs that are claimed together run side by side, and if one fails, all are retried', async (context) => {
   const definition = queueOf('together');
   const queue = await startQueue(context, [definition]);

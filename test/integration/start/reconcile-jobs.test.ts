@@ -1,11 +1,12 @@
 import { Portkey } from 'portkey-ai';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, inject, onTestFinished, test } from 'vitest';
 import { reconcileJobs } from '#apps/cli/restore/restore.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform } from '#test/platform.ts';
+import { deleteJobs } from '#test/queue-jobs.ts';
 import { chatLines, createBatch, ended } from '../../api/batch-kit.ts';
-import { sdk } from './installation.ts';
+import { sdk, sqlOn } from './installation.ts';
 
 const example = {
   messages: [
@@ -59,12 +60,16 @@ test('open work of every kind gets the jobs that a backup does not have, once, a
   const exportId = (await logs.create({ requestedData: ['id'], filters: {} })).id ?? '';
   await logs.start({ exportId });
 
-  await pool.query(`delete from pgboss.job where state <= 'active'`);
+  await deleteJobs(connectionString);
   // A turn of a batch that is over, and none of one that is open.
   await pool.query('update batch_turn set batch_id = $1 where batch_id = $2', [over.id, batch.id]);
   const waiting = await createJob();
   // What workers sent in the time that is lost: a job whose start the backup does not have, and one whose start it has.
   for (const { id } of [created, waiting]) await startAtProvider(platform.simulatorUrl, id);
+  // A restore starts an epoch, after which the processes of before would exit. Here, the log becomes that of an older one.
+  const { adminUrl } = inject('postgres');
+  const asAdmin = new URL(new URL(connectionString).pathname, adminUrl).href;
+  await sqlOn(asAdmin, `set session_replication_role = replica; update event set epoch = -1`);
   const logger = createLogger({ name: 'test', level: 'silent' });
   const nothing = { held: 0, turns: 0, fineTuningJobs: 0, logExports: 0 };
   expect(await reconcileJobs({ db, connectionString, logger })).toEqual({

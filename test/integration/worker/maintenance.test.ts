@@ -1,4 +1,3 @@
-import { sql } from 'kysely';
 import { afterAll, expect, test } from 'vitest';
 import { createMaintenance, type MaintenanceTask } from '#apps/worker/jobs/maintenance.ts';
 import { maintenanceQueue } from '#apps/platform/queues.ts';
@@ -7,6 +6,7 @@ import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { deleteJobs, withQueue } from '#test/queue-jobs.ts';
 
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -58,15 +58,15 @@ test('each task runs once in the installation, beside a task that does not end, 
     { timeoutMs: 15_000 },
   );
   finish();
-  const jobs = () =>
-    sql<{ count: number }>`select count(*)::int as count from pgboss.job where name = ${maintenanceQueue.name}
-      and state = 'completed'`.execute(database.db);
-  await eventually(jobs, ({ rows }) => rows[0]?.count === 4, { timeoutMs: 15_000 });
+  const jobs = () => withQueue(database.connectionString, (boss) => boss.findJobs(maintenanceQueue.name));
+  const haveEnded = (found: Awaited<ReturnType<typeof jobs>>): boolean =>
+    found.length === 4 && found.every(({ state }) => state === 'completed');
+  await eventually(jobs, haveEnded, { timeoutMs: 15_000 });
   for (const stop of stops.splice(0).toReversed()) await stop();
 
-  await sql`delete from pgboss.job where name = ${maintenanceQueue.name}`.execute(database.db);
+  await deleteJobs(database.connectionString, maintenanceQueue.name);
   runs.length = 0;
   await start(() => Date.now() - 86_400_000);
-  await eventually(jobs, ({ rows }) => rows[0]?.count === 4, { timeoutMs: 15_000 });
+  await eventually(jobs, haveEnded, { timeoutMs: 15_000 });
   expect(runs).toEqual(['quick']);
 });
