@@ -114,7 +114,7 @@ export type ForwardRequest = {
    * live call.
    */
   isBackground?: boolean;
-  /** The group, such as a batch, with which a background call takes turns. */
+  /** The workspace of a background call. Workspaces take turns when calls wait for the limit of their provider. */
   turn?: string;
   /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps its permit. */
   waitWithoutPermit?: WaitWithoutPermit;

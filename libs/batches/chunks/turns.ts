@@ -39,7 +39,7 @@ export function orderAt(
 const priorityOf = ({ gateway_options: { priority } }: Pick<BatchRow, 'gateway_options'>): number =>
   typeof priority === 'number' ? priority : 0;
 
-/** Creates the turn of a new batch. A worker validates it next. `inputBytes`: null when there is no such file. */
+/** Gives a new batch its turn: a worker validates it next. `inputBytes`: null when there is no such file. */
 export async function openTurn(tx: Transaction<Database>, batch: BatchRow, inputBytes: number | null): Promise<Lane> {
   const lane = filesLane(inputBytes === null || inputBytes <= smallFile.bytes);
   await tx

@@ -227,7 +227,7 @@ function toCall(
     traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
     signal,
     isBackground: true,
-    turn: batch.id,
+    turn: batch.workspace_id,
     waitWithoutPermit: permit.waitWithoutPermit,
     memory,
   };

@@ -91,7 +91,7 @@ type Deps = {
 
 /**
  * The background calls of one credential and model, which wait for the learned limit. Live calls are counted but never
- * wait. Groups take turns, so that a large batch does not hold up a small one.
+ * wait. Workspaces that share a credential take turns, however many batches each of them has.
  */
 export class PacedCalls {
   readonly #deps: Deps;
