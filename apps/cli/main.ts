@@ -1,4 +1,4 @@
-import { CliError, describeError } from './server/cli-error.ts';
+import { CliError, describeError, exitCodes } from './server/cli-error.ts';
 import { unwritableFile, toFileError } from './terminal/file-problem.ts';
 import { printable } from './terminal/table.ts';
 import { createProgram } from './program.ts';
@@ -17,6 +17,8 @@ try {
   if (problem === null) process.stderr.write(`${await explained(error)}\n`);
   else for (const line of describeError(problem).join('\n').split('\n')) process.stderr.write(`${printable(line)}\n`);
   process.exitCode = problem?.exitCode ?? 1;
+  // While Node shuts down in order, it handles no signals, and Ctrl-C that is still held down would change the status.
+  if (problem?.exitCode === exitCodes.detached) process.exit();
 }
 
 /** Describes an error of a maintenance command: an expected error in one sentence, any other with its stack. */

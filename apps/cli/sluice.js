@@ -23,7 +23,5 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
     );
     process.exitCode = 1;
   });
-  child.on('exit', (code) => {
-    process.exitCode = code ?? 1;
-  });
+  child.on('exit', (code) => process.exit(code ?? 1));
 }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -150,10 +151,10 @@ test('the story of a record is there as it happened, and events are followed', a
 });
 
 test('Ctrl-C that is held down ends a command as one Ctrl-C does', async () => {
-  const [made] = await json('labels', 'create', '--set', 'name=held');
+  const [made] = await json('labels', 'create', '--set', `name=held-${randomUUID().slice(0, 8)}`);
   const id = String(made?.['id']);
   const [first] = await json('events', 'show', id);
-  await json('labels', 'update', id, '--set', 'name=down');
+  await json('labels', 'update', id, '--set', 'description=down');
   const { code, stdout } = await at.cli.run(['events', 'tail', '--after', String(first?.['id']), '--record', id], {
     onStart: (child) =>
       child.stdout?.once('data', () => {
