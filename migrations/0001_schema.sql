@@ -379,16 +379,34 @@ create index batch_chunk_open on batch_chunk (batch_id, state, chunk) where stat
 create index batch_chunk_held on batch_chunk (holder) where holder is not null;
 create index batch_chunk_due on batch_chunk (due_at) where due_at is not null;
 
--- One row per line, inserted once, with the exact bytes of its output or error line. There is one partition per
--- creation day of the batch (bucket), which is dropped when all its batches are past retention.
+-- The results of lines that were settled together. Each line is in one row, in which its result is final. There is one
+-- partition per creation day of the batch (bucket), which is dropped when all its batches are past retention.
 create table batch_result (
   bucket date not null,
   batch_id text not null,
-  line integer not null,
-  succeeded boolean not null,
-  data bytea not null,
-  primary key (bucket, batch_id, line)
+  -- All lines of a row are in one stripe, so that the rows of a range of lines are found by the primary key
+  -- (libs/batches/results/stored-results.ts).
+  stripe integer not null,
+  first_line integer not null,
+  last_line integer not null,
+  -- One element for each line, in the order of the lines: its number, the length of its result in bytes, and the HTTP
+  -- status of its answer, or 0 without one. `digests` has 32 bytes for each line, the SHA-256 of its result.
+  lines integer[] not null,
+  lengths integer[] not null,
+  statuses smallint[] not null,
+  digests bytea not null,
+  -- The lines that failed, by error code and status. Null if none did.
+  failures jsonb,
+  -- The exact lines of the output and error file, one after the other without line ends: here, or in a blob from
+  -- segment_offset on.
+  data bytea,
+  segment text,
+  segment_offset bigint,
+  primary key (bucket, batch_id, stripe, first_line),
+  check ((data is null) = (segment is not null) and (segment is null) = (segment_offset is null))
 ) partition by list (bucket);
+-- For the sweep of blobs, which must not delete those that are still needed.
+create index batch_result_segment on batch_result (segment) where segment is not null;
 
 -- The waits of the lines of running batches, from each worker's last report. Unlogged, because workers report them again
 -- after a crash of the server.

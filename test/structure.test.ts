@@ -140,6 +140,7 @@ const knownReaders: Readonly<Record<string, string>> = {
   'libs/fine-tuning: event': 'events and checkpoints of a job are read from the log itself',
   'apps/api: log_export_part': 'sends the parts of a file one after another',
   'libs/request-log: secret': 'deletes the keys of bodies that have expired',
+  'libs/files: batch_result': 'a blob stays while it has results of lines',
   'libs/files: recorded_bodies': 'a blob stays while it has recorded bodies',
   'libs/files: log_export_part': 'a blob stays while an export needs it',
   'libs/policies: resource': 'an alert names its record, and the addresses that it has',

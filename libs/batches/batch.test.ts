@@ -3,6 +3,7 @@ import type { BatchStatus } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { foldEvent } from '#libs/event-log/inline-model.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { bitsOfLines } from './chunks/settled-lines.ts';
 import {
   cancelGraceMs,
   decideBatch,
@@ -52,7 +53,7 @@ const finalizing = (reason: 'completed' | 'cancelled' | 'expired'): BatchEvent =
 });
 
 const settled = (completed: number, failed = 0) => ({
-  chunks: [{ chunk: 0, ranges: [[0, completed + failed - 1] as [number, number]] }],
+  chunks: [{ chunk: 0, ...bitsOfLines(Array.from({ length: completed + failed }, (_value, index) => index + 1)) }],
   completed,
   failed,
   usage: [],

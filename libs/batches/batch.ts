@@ -1,5 +1,6 @@
 import type { BatchError, BatchStatus, BatchTarget } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { SettledBits } from './chunks/settled-lines.ts';
 
 /** Why a batch stopped taking results. It is also the name of the terminal status that follows. */
 export type FinalizingReason = 'completed' | 'cancelled' | 'expired';
@@ -61,7 +62,8 @@ export type BatchEvent =
   | {
       type: 'batch.lines_settled';
       data: {
-        chunks: { chunk: number; ranges: [first: number, last: number][] }[];
+        /** Which lines of each chunk: base64 of one bit per line from `first_line` on, the highest bit first. */
+        chunks: ({ chunk: number } & SettledBits)[];
         completed: number;
         failed: number;
         usage: SettledUsage[];

@@ -226,7 +226,24 @@ export type BatchLineWaitTable = {
   reported_at: Date;
 };
 
-export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };
+export type BatchResultTable = {
+  bucket: string;
+  batch_id: string;
+  stripe: number;
+  first_line: number;
+  last_line: number;
+  lines: number[];
+  lengths: number[];
+  statuses: number[];
+  digests: Buffer;
+  failures: NullableJson<LineFailures[]>;
+  data: Buffer | null;
+  segment: string | null;
+  segment_offset: number | null;
+};
+
+/** Lines of a row that failed for the same reason. `message`: that of the first one. */
+export type LineFailures = { code: string | null; status: number | null; message: string | null; lines: number[] };
 
 export type FineTuningStatus =
   | 'validating_files'

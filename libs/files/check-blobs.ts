@@ -11,15 +11,14 @@ export type BlobFinding = {
   /** The size in the store; for a missing blob, the size in the row. */
   sizeBytes: number;
   /** The record that needs the blob; null for a surplus one. */
-  owner: { type: 'file' | 'upload' | 'log_export' | 'recorded_bodies'; id: string; workspaceId: string } | null;
+  owner: { type: BlobOwner; id: string; workspaceId: string } | null;
 };
 
-type NeededBlob = {
-  blob: string;
-  size: number;
-  type: 'file' | 'upload' | 'log_export' | 'recorded_bodies';
-  id: string;
-};
+/** `batch`: the results of its lines. */
+type BlobOwner = 'file' | 'upload' | 'log_export' | 'recorded_bodies' | 'batch';
+
+/** `size`: null if the row does not have it. */
+type NeededBlob = { blob: string; size: number | null; type: BlobOwner; id: string };
 type NeededRow = NeededBlob & { workspace: string; after: string };
 
 const pageSize = 500;
@@ -38,6 +37,10 @@ const pagesOf = [
   (after: string) => sql<NeededRow>`
     select blob, size_bytes as size, 'recorded_bodies' as type, id::text as id, workspace_id as workspace, blob as after
     from recorded_bodies where blob > ${after} order by blob limit ${pageSize}`,
+  (after: string) => sql<NeededRow>`
+    select distinct on (segment) segment as blob, null::bigint as size, 'batch' as type, batch_id as id,
+      (select workspace_id from batch where batch.id = batch_id) as workspace, segment as after
+    from batch_result where segment > ${after} order by segment limit ${pageSize}`,
 ];
 
 /**
@@ -65,9 +68,9 @@ async function* findMissing({ db, blobs }: Deps, onChecked: (count: number) => v
       const sizes = await Promise.all(page.map(({ blob }) => blobs.sizeOf(blob)));
       for (const [index, { blob, size, type, id, workspace }] of page.entries()) {
         const found = sizes[index] ?? null;
-        if (found === size) continue;
+        if (found === size || (found !== null && size === null)) continue;
         const problem = found === null ? 'missing' : 'wrong_size';
-        yield { problem, blob, sizeBytes: found ?? size, owner: { type, id, workspaceId: workspace } };
+        yield { problem, blob, sizeBytes: found ?? size ?? 0, owner: { type, id, workspaceId: workspace } };
       }
       onChecked(page.length);
       after = page.length < pageSize ? undefined : page.at(-1)?.after;

@@ -14,8 +14,8 @@ export const fileIsNeeded = sql`(
 
 /**
  * Returns those of the blobs that are still needed: by a file that is neither deleted nor expired, by a batch or
- * fine-tuning job that has not ended and reads its input from it, by an export of the request log, by recorded bodies, or by an
- * upload that is not complete.
+ * fine-tuning job that has not ended and reads its input from it, by an export of the request log, by recorded bodies, by an
+ * upload that is not complete, or by results of lines.
  */
 export async function findReferencedBlobs(
   db: Kysely<Database>,
@@ -25,6 +25,7 @@ export async function findReferencedBlobs(
     select blob from file where blob = any(${blobs}::text[]) and ${fileIsNeeded}
     union all select blob from log_export_part where blob = any(${blobs}::text[])
     union all select blob from upload_part where blob = any(${blobs}::text[])
-    union all select blob from recorded_bodies where blob = any(${blobs}::text[])`.execute(db);
+    union all select blob from recorded_bodies where blob = any(${blobs}::text[])
+    union all select segment from batch_result where segment = any(${blobs}::text[])`.execute(db);
   return new Set(rows.map((row) => row.blob));
 }

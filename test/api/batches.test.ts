@@ -100,7 +100,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('a batch goes validating, in_progress, finalizing, completed; nothing ever goes back', async () => {
-    const created = await createBatch(sdk, client, chatLines(48, { model: '@simulator/sim-small+200ms' }), {
+    const created = await createBatch(sdk, client, chatLines(160, { model: '@simulator/sim-small+200ms' }), {
       completion_window: 'immediate' as '24h',
     });
     const seen = await history(client, created);
@@ -120,7 +120,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
     // The counts climb while the batch runs, and the total is known from the start of it.
     const running = seen.filter(({ status }) => status === 'in_progress').map(({ request_counts: counts }) => counts);
-    expect(new Set(running.map((count) => count?.total))).toEqual(new Set([48]));
+    expect(new Set(running.map((count) => count?.total))).toEqual(new Set([160]));
     expect(new Set(running.map((count) => count?.completed)).size).toBeGreaterThan(2);
     for (const time of times) {
       const values = seen.map((batch) => batch[time] ?? null);
@@ -138,7 +138,7 @@ describe.each(sdks)('$name', (sdk) => {
       expired_at: null,
       cancelling_at: null,
       cancelled_at: null,
-      request_counts: { total: 48, completed: 48, failed: 0 },
+      request_counts: { total: 160, completed: 160, failed: 0 },
     });
   });
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
+import { bitsOfLines } from '#libs/batches/chunks/settled-lines.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
@@ -52,11 +53,13 @@ function settle(chunk: number, first: number, last: number): BatchEvent {
   return {
     type: 'batch.lines_settled',
     data: {
-      chunks: [{ chunk, ranges: [[first, last]] }],
+      chunks: [{ chunk, ...bitsOfLines(lines) }],
       completed,
       failed: lines.length - completed,
       usage: [usage],
-      results_root: resultsRoot(lines.map((line) => ({ line, data: dataOf(line) }))),
+      results_root: resultsRoot(
+        lines.map((line) => ({ line, sha256: createHash('sha256').update(dataOf(line)).digest() })),
+      ),
     },
   };
 }

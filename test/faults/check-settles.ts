@@ -1,5 +1,7 @@
+import { hash } from 'node:crypto';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
+import { rangesOfBits } from '#libs/batches/chunks/settled-lines.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import type { FileLine, ReadFiles } from './check-files.ts';
 
@@ -51,9 +53,9 @@ export function checkSettles(events: readonly BatchEvent[], batch: OpenAiBatch, 
 }
 
 export function linesOf({ chunks }: Settled): number[] {
-  const lines = chunks.flatMap(({ ranges }) =>
-    ranges.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_value, index) => first + index)),
-  );
+  const lines = chunks
+    .flatMap(rangesOfBits)
+    .flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_value, index) => first + index));
   return lines.toSorted((a, b) => a - b);
 }
 
@@ -65,7 +67,11 @@ function checkOne(data: Settled, version: number, lines: readonly FileLine[], fi
       `event ${version} counts ${data.completed}+${data.failed}, its lines are ${completed}+${lines.length - completed}`,
     );
   if (lines.length === 0) violations.push(`event ${version} settles no line`);
-  const root = resultsRoot(lines.toSorted((a, b) => a.line - b.line));
+  const root = resultsRoot(
+    lines
+      .map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') }))
+      .toSorted((a, b) => a.line - b.line),
+  );
   if (root !== data.results_root) violations.push(`event ${version}: the root of its lines is another`);
   return violations;
 }

@@ -20,14 +20,13 @@ import { linesTickets } from './tickets.ts';
 import type { LineWaits } from '../lines/line-waits.ts';
 import { runLines } from '../lines/run-lines.ts';
 import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '../results/results-bucket.ts';
-import type { SettleDeps } from '../results/settle-group.ts';
-import { createSettler, type Settler } from '../results/settle-results.ts';
+import { Settler, type BatchSettler } from '../results/settler.ts';
 import { createPermitPool, type Permits, type PermitPool } from '../lines/permit-pool.ts';
 
 /** A chunk that a lane has claimed. */
 export type ClaimedChunk = { key: string; batchId: string; workspaceId: string; chunk: ChunkRow };
 
-type Deps = Omit<SettleDeps, 'signal'> & {
+type Deps = Omit<ConstructorParameters<typeof Settler>[0], 'signal' | 'remakePartition'> & {
   db: Kysely<Database>;
   blobs: BlobStore;
   watch: BatchWatch;
@@ -56,13 +55,18 @@ export class ChunkRunner {
   readonly #deps: Deps;
   readonly #draining = new AbortController();
   readonly #abandoned = new AbortController();
-  readonly #settlers = new Map<string, { settler: Settler; users: number }>();
+  readonly #settler: Settler;
   // Only one suspected poison line is called at a time, so that it is clear which one ended the process (resume-chunk.ts).
   readonly #suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
   #active = 0;
 
   constructor(deps: Deps) {
     this.#deps = deps;
+    const remakePartition = async (batchId: string): Promise<void> => {
+      const find = deps.db.selectFrom('batch').select('created_at').where('id', '=', batchId);
+      await remakeResultsPartition(deps.db, resultsBucket(await find.executeTakeFirstOrThrow()));
+    };
+    this.#settler = new Settler({ ...deps, remakePartition, signal: this.#abandoned.signal });
   }
 
   /** Chunks that are running, without those that wait for memory. */
@@ -123,17 +127,16 @@ export class ChunkRunner {
     const { batchId, chunk } = claim.work;
     const batch = await again(() => db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst());
     if (batch === undefined) throw new Error(`batch ${batchId} does not exist`);
-    await this.#useSettler(batch, async (settler) => {
-      const run: Run = { claim, batch, settler, again };
-      const memory = memoryForRange(ranges.open(batch.workspace_id));
-      await this.#withPermit(run, { permits: memory, bytes: chunk.byte_length }, async () => {
-        this.#active += 1;
-        try {
-          await this.#prepareAndRun(run);
-        } finally {
-          this.#active -= 1;
-        }
-      });
+    const settler = this.#settler.of({ id: batch.id, workspaceId: batch.workspace_id });
+    const run: Run = { claim, batch, settler, again };
+    const memory = memoryForRange(ranges.open(batch.workspace_id));
+    await this.#withPermit(run, { permits: memory, bytes: chunk.byte_length }, async () => {
+      this.#active += 1;
+      try {
+        await this.#prepareAndRun(run);
+      } finally {
+        this.#active -= 1;
+      }
     });
   }
 
@@ -254,24 +257,6 @@ export class ChunkRunner {
     const end = chunk.first_line + chunk.line_count;
     return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
   }
-
-  /** One settler per batch, so that its chunks share transactions. */
-  async #useSettler(batch: BatchRow, work: (settler: Settler) => Promise<void>): Promise<void> {
-    let entry = this.#settlers.get(batch.id);
-    if (!entry) {
-      const remakePartition = (): Promise<void> => remakeResultsPartition(this.#deps.db, resultsBucket(batch));
-      const deps = { ...this.#deps, signal: this.#abandoned.signal, remakePartition };
-      entry = { settler: createSettler(deps, { id: batch.id, workspaceId: batch.workspace_id }), users: 0 };
-      this.#settlers.set(batch.id, entry);
-    }
-    entry.users += 1;
-    try {
-      await work(entry.settler);
-    } finally {
-      entry.users -= 1;
-      if (entry.users === 0) this.#settlers.delete(batch.id);
-    }
-  }
 }
 
 /** A failed chunk must not be claimed again at once, time after time. */
@@ -287,7 +272,7 @@ const quietEnd = ({ work, isResumed }: Claim): ClaimEnd =>
 
 /** Repeats a step during an outage of the database. */
 type Again = <Result>(step: () => Promise<Result>) => Promise<Result>;
-type Run = { claim: Claim; batch: BatchRow; settler: Settler; again: Again };
+type Run = { claim: Claim; batch: BatchRow; settler: BatchSettler; again: Again };
 
 /**
  * The memory for the byte range of one chunk. Each workspace has a share of it, because a batch whose provider hangs

@@ -1,19 +1,20 @@
 // Which lines of a chunk have a result: one bit for each, from the chunk's first line on.
 
 type Range = { first_line: number; line_count: number };
+type Bits = { first_line: number; settled: Buffer };
 
 /** The bits of a chunk without results. */
 export const noneSettled = (lineCount: number): Buffer => Buffer.alloc(Math.ceil(lineCount / 8));
 
 const bitOf = (index: number): number => 0x80 >> (index & 7);
 
-export function isSettled({ first_line: first, settled }: Range & { settled: Buffer }, line: number): boolean {
+export function isSettled({ first_line: first, settled }: Bits, line: number): boolean {
   const index = line - first;
   return ((settled[index >> 3] as number) & bitOf(index)) !== 0;
 }
 
 /** Sets the bit of a line. */
-export function settle({ first_line: first, settled }: Range & { settled: Buffer }, line: number): void {
+export function settle({ first_line: first, settled }: Bits, line: number): void {
   const index = line - first;
   settled[index >> 3] = (settled[index >> 3] as number) | bitOf(index);
 }
@@ -38,4 +39,28 @@ export function settledOfPart(chunk: Range & { settled: Buffer }, part: Range): 
   for (let line = part.first_line; line < part.first_line + part.line_count; line += 1)
     if (isSettled(chunk, line)) settle(bits, line);
   return bits.settled;
+}
+
+/** Lines with a result, in the form of events. `settled`: base64 of their bits from `first_line` on. */
+export type SettledBits = { first_line: number; settled: string };
+
+/** The bits of some lines of one chunk, sorted by number and at least one. */
+export function bitsOfLines(lines: readonly number[]): SettledBits {
+  const first = lines[0] as number;
+  const bits = { first_line: first, settled: noneSettled((lines.at(-1) as number) - first + 1) };
+  for (const line of lines) settle(bits, line);
+  return { first_line: first, settled: bits.settled.toString('base64') };
+}
+
+/** The same lines as inclusive ranges. */
+export function rangesOfBits({ first_line: first, settled }: SettledBits): [first: number, last: number][] {
+  const bits = Buffer.from(settled, 'base64');
+  const ranges: [number, number][] = [];
+  for (let line = first; line < first + bits.length * 8; line += 1) {
+    if (!isSettled({ first_line: first, settled: bits }, line)) continue;
+    const last = ranges.at(-1);
+    if (last?.[1] === line - 1) last[1] = line;
+    else ranges.push([line, line]);
+  }
+  return ranges;
 }

@@ -29,7 +29,7 @@ import type { BatchRow } from '../batch-model.ts';
 import { operationOf } from '../endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
 import { resultId, type LineOutcome } from '../results/result-line.ts';
-import type { LineResult } from '../results/settle-group.ts';
+import type { LineResult } from '../results/settle-groups.ts';
 
 /** `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
 type Line = {

@@ -16,9 +16,9 @@ import { readModel, replacedModel, type CallLine } from './call-line.ts';
 import { createSnoozeWatch } from './snooze-watch.ts';
 import { createLinePermit, type LinePermit, type OnWait } from './line-permit.ts';
 import type { LineWaits } from './line-waits.ts';
-import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from '../results/result-line.ts';
-import type { LineResult } from '../results/settle-group.ts';
-import type { Settler } from '../results/settle-results.ts';
+import { failureOf, resultLine, statusOf, unansweredMessages, type LineOutcome } from '../results/result-line.ts';
+import type { LineResult } from '../results/settle-groups.ts';
+import type { BatchSettler } from '../results/settler.ts';
 import type { PermitPool, Permits } from './permit-pool.ts';
 import { withLineMemory } from './with-line-memory.ts';
 import { createHash } from 'node:crypto';
@@ -45,7 +45,7 @@ type Lines = {
   lines: readonly RequestLine[];
   /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
   poison: number | null;
-  settler: Settler;
+  settler: BatchSettler;
   /** The claim of the chunk. */
   job?: { id: string; retryCount: number } | undefined;
   /** Starts no more lines and abandons those that wait. Lines that are calling can finish. */
@@ -241,7 +241,8 @@ async function runLine(
     }
     const data = resultLine(batch.id, line, customId, outcome);
     const release = (): void => memory.release();
-    settler.add({ chunk: chunk.chunk, line, succeeded: isSuccess(outcome), data, usage, release });
+    const [status, failure] = [statusOf(outcome), failureOf(outcome)];
+    settler.add({ chunk: chunk.chunk, line, status, failure, data, usage, release });
     // The call is over. The result, and the statement that will hold it, stay counted until it is committed.
     permit.end(answerCopies * data.length, outcome.kind === 'response');
     if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);

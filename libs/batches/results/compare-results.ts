@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { BatchEvent } from '../batch.ts';
+import { rangesOfBits } from '../chunks/settled-lines.ts';
 import { resultId } from './result-line.ts';
-import { hashedResultsRoot } from './results-root.ts';
+import { resultsRoot } from './results-root.ts';
 
 type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
 
@@ -94,8 +95,7 @@ function judge(settle: Settle, complain: (text: string) => void): void {
         `${settle.completed} and ${failed}`,
     );
   }
-  if (hashedResultsRoot(lines) !== data.results_root)
-    complain(`event ${version}: results_root does not match its lines`);
+  if (resultsRoot(lines) !== data.results_root) complain(`event ${version}: results_root does not match its lines`);
 }
 
 /** The line ranges that each event settled, in the order of the lines. */
@@ -103,7 +103,7 @@ async function readRanges(events: Evidence['events']): Promise<Range[]> {
   const ranges: Range[] = [];
   for await (const { version, data } of events) {
     const settle: Settle = { version, data, left: 0, completed: 0, lines: [] };
-    for (const [first, last] of data.chunks.flatMap((chunk) => chunk.ranges)) {
+    for (const [first, last] of data.chunks.flatMap(rangesOfBits)) {
       settle.left += last - first + 1;
       ranges.push({ first, last, settle });
     }

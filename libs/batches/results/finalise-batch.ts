@@ -1,5 +1,8 @@
-import { sql, type Kysely } from 'kysely';
+import { createHash, hash } from 'node:crypto';
+import type { Kysely } from 'kysely';
 import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.ts';
+import { isDatabaseTrouble } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -10,9 +13,9 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { decideBatch, type BatchOutcome } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
-import { resultLine, unansweredMessages } from './result-line.ts';
-import { resultsBucket } from './results-bucket.ts';
+import { isSuccess, resultLine, unansweredMessages } from './result-line.ts';
 import { scanRequests } from './scan-requests.ts';
+import { listResults, readPart, readResults, type StoredResult } from './stored-results.ts';
 
 type Deps = FollowDeps & {
   db: Kysely<Database>;
@@ -28,9 +31,8 @@ type Deps = FollowDeps & {
 };
 
 // Results are read in pages: many small answers or a few large ones. A result that is larger than a page is read in
-// parts. (A byte of a page takes four bytes of memory: as hexadecimal text from the driver, as bytes, and in the joined
-// page.)
-const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
+// parts.
+const pageMax = { lines: 4_096, bytes: 2 * 1_048_576 };
 
 /**
  * Writes every line of a `finalizing` batch, in input order, to the output or the error file, lines without a result as
@@ -48,9 +50,9 @@ export async function finaliseBatch(
   const batchId = batch.id;
   const files = { output: createResultFile(deps.blobs), error: createResultFile(deps.blobs) };
   try {
-    await writeLines({ ...deps, needsInput: retries < retriesWithoutInput }, batch, files, signal);
-    const unanswered = files.error.lines() - batch.failed;
-    if (files.output.lines() !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
+    const lost = await writeLines({ ...deps, needsInput: retries < retriesWithoutInput }, batch, files, signal);
+    const unanswered = files.error.lines() - batch.failed - lost;
+    if (files.output.lines() + lost !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
       throw new Error(
         `batch ${batchId}: ${files.output.lines()} output and ${files.error.lines()} error lines do not fit the counts ` +
           `${batch.completed} completed, ${batch.failed} failed, ${batch.total} in total`,
@@ -58,7 +60,7 @@ export async function finaliseBatch(
     }
     const [output, error] = [await files.output.commit(), await files.error.commit()];
     deps.logger.info(
-      { batch_id: batchId, completed: batch.completed, failed: batch.failed, unanswered },
+      { batch_id: batchId, completed: batch.completed, failed: batch.failed, unanswered, lost },
       'batch files written',
     );
     return await finish(deps, batch, { output, error });
@@ -108,83 +110,126 @@ function createResultFile(blobs: BlobStore): ResultFile {
   };
 }
 
-/** From this retry on, lines without a result are written without their custom_id if the input file is lost. */
+/**
+ * From this retry on, lines without a result are written without their custom_id if the input file is lost, and lines
+ * whose result is lost are written as errors.
+ */
 const retriesWithoutInput = 2;
 
+const readRetryMs = 1_000;
+
+/** Returns how many answers of completed lines were lost. */
 async function writeLines(
   deps: Deps & { needsInput: boolean },
   batch: BatchRow,
   files: { output: ResultFile; error: ResultFile },
   signal: AbortSignal,
-): Promise<void> {
+): Promise<number> {
+  let lost = 0;
+  const again = <Result>(read: () => Promise<Result>): Promise<Result> =>
+    retryDuringOutage(read, {
+      delayMs: readRetryMs,
+      isOutage: isDatabaseTrouble,
+      signal,
+      onRetry: (error) => deps.logger.warn({ err: error, batch_id: batch.id }, 'files are waiting for the database'),
+    });
   for (let first = 1; first <= batch.total;) {
     signal.throwIfAborted();
-    const { rows, end } = await readPage(deps.db, batch, first);
-    const byLine = new Map(rows.map((row) => [row.line, row]));
+    const windowEnd = Math.min(first + pageMax.lines, batch.total + 1);
+    const stored = await again(() => listResults(deps.db, batch, { first, end: windowEnd }));
+    const { results, end } = cutPage(stored, windowEnd);
+    const byLine = new Map(results.map((result) => [result.line, result]));
     const missing = Array.from({ length: end - first }, (_value, index) => first + index).filter(
       (line) => !byLine.has(line),
     );
     const unanswered = missing.length === 0 ? null : await unansweredLines(deps, batch, missing);
+    const small = results.filter(({ bytes }) => bytes <= pageMax.bytes);
+    const read = await again(() => readOrLose(deps, batch, small));
+    for (const { line, bytes, place } of results) {
+      const isMissing =
+        bytes > pageMax.bytes && 'segment' in place && (await deps.blobs.sizeOf(place.segment)) === null;
+      if (isMissing && !deps.needsInput) read.set(line, lostResult);
+    }
     const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
     const writePage = async (): Promise<void> => {
       await files.output.write(page.output.splice(0));
       await files.error.write(page.error.splice(0));
     };
     for (let line = first; line < end; line += 1) {
-      const row = byLine.get(line);
-      const kind = row?.succeeded === true ? 'output' : 'error';
-      const data = row ? row.data : (unanswered?.get(line) as Buffer);
-      if (data !== null) page[kind].push(data);
+      const result = byLine.get(line);
+      const kind = result !== undefined && isSuccess(result.status) ? 'output' : 'error';
+      const data = result ? read.get(line) : (unanswered?.get(line) as Buffer);
+      if (data === lostResult) {
+        lost += kind === 'output' ? 1 : 0;
+        const error = { kind: 'error' as const, code: 'result_lost', message: unansweredMessages.result_lost };
+        page.error.push(resultLine(batch.id, line, nullText, error));
+      } else if (data !== undefined) page[kind].push(data);
       else {
         await writePage();
-        await files[kind].writeParts(readParts(deps.db, batch, line));
+        await files[kind].writeParts(readParts(deps, batch, result as StoredResult));
       }
     }
     await writePage();
     first = end;
   }
+  return lost;
 }
 
-/** `data` is null when the result is larger than a page. */
-type ResultRow = { line: number; succeeded: boolean; data: Buffer | null };
-
-/** The rows of the lines from `first` up to, not including, `end`: at most one page. */
-async function readPage(
-  db: Kysely<Database>,
-  batch: BatchRow,
-  first: number,
-): Promise<{ rows: ResultRow[]; end: number }> {
-  const end = Math.min(first + pageMax.lines, batch.total + 1);
-  // octet_length does not read the value, because it is stored uncompressed and out of line.
-  const { rows } = await sql<ResultRow & { page_rows: number }>`
-    select line, succeeded, data, page_rows from (
-      select line, succeeded, count(*) over ()::int as page_rows,
-        case when octet_length(data) <= ${pageMax.bytes} then data end as data,
-        sum(octet_length(data)) over (order by line) - octet_length(data) as bytes_before
-      from batch_result
-      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
-    ) as page
-    where bytes_before < ${pageMax.bytes}
-    order by line`.execute(db);
-  const last = rows.at(-1);
-  const isCut = last !== undefined && rows.length < last.page_rows;
-  return { rows, end: isCut ? last.line + 1 : end };
+/** The results that fit a page, and the end of its lines. */
+function cutPage(
+  stored: readonly StoredResult[],
+  windowEnd: number,
+): { results: readonly StoredResult[]; end: number } {
+  let bytes = 0;
+  for (const [index, result] of stored.entries()) {
+    if (bytes >= pageMax.bytes) return { results: stored.slice(0, index), end: result.line };
+    bytes += result.bytes;
+  }
+  return { results: stored, end: windowEnd };
 }
+
+const lostResult = Symbol('lost result');
 
 /**
- * Reads the result of one line in parts of one page each. Reading a result of 60 MB in one piece would take four times
- * as much memory.
+ * Reads results and checks that they are those that were settled. After some retries, those that are damaged or whose
+ * segment is missing are given up.
  */
-async function* readParts(db: Kysely<Database>, batch: BatchRow, line: number): AsyncGenerator<Buffer> {
-  for (let from = 1; ; from += pageMax.bytes) {
-    const { rows } = await sql<{ part: Buffer }>`
-      select substring(data from ${from}::int for ${pageMax.bytes}::int) as part from batch_result
-      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = ${line}`.execute(db);
-    const part = rows[0]?.part;
-    if (part === undefined) throw new Error(`batch ${batch.id} has lost the result of line ${line}`);
-    if (part.length > 0) yield part;
-    if (part.length < pageMax.bytes) return;
+async function readOrLose(
+  deps: Deps & { needsInput: boolean },
+  batch: BatchRow,
+  results: readonly StoredResult[],
+): Promise<Map<number, Buffer | typeof lostResult>> {
+  const found = new Map<number, Buffer | typeof lostResult>();
+  try {
+    for (const [line, data] of await readResults(deps, batch, results)) found.set(line, data);
+  } catch (error) {
+    if (deps.needsInput || !isLost(error)) throw error;
+    if (results.length > 1) {
+      for (const result of results)
+        for (const [line, data] of await readOrLose(deps, batch, [result])) found.set(line, data);
+      return found;
+    }
   }
+  for (const { line, sha256 } of results) {
+    const data = found.get(line);
+    if (data instanceof Buffer && hash('sha256', data, 'buffer').equals(sha256)) continue;
+    if (deps.needsInput) throw new Error(`batch ${batch.id}: the stored result of line ${line} is damaged`);
+    deps.logger.error({ batch_id: batch.id, line }, 'the result of a line was lost');
+    found.set(line, lostResult);
+  }
+  return found;
+}
+
+/** Reads a large result in parts of one page each. */
+async function* readParts(deps: Deps, batch: BatchRow, result: StoredResult): AsyncGenerator<Buffer> {
+  const digest = createHash('sha256');
+  for (let from = 0; from < result.bytes; from += pageMax.bytes) {
+    const part = await readPart(deps, batch, result, { from, length: Math.min(pageMax.bytes, result.bytes - from) });
+    digest.update(part);
+    yield part;
+  }
+  if (!digest.digest().equals(result.sha256))
+    throw new Error(`batch ${batch.id}: the stored result of line ${result.line} is damaged`);
 }
 
 /** Error lines for requests that were never executed, with the custom_id of the input. */

@@ -1,28 +1,31 @@
-import { sql, type Kysely, type RawBuilder } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { BatchFailures, BatchLineListQuery, BatchLineObject } from '#libs/contracts/batches/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { isTerminal } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
-import { resultId, unansweredMessages } from './result-line.ts';
+import { failureInBody, isSuccess, resultId, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
+import { listResults, readPart, readResults, type StoredResult } from './stored-results.ts';
 
-// Shows the lines of a batch, while it runs and after it has ended: results from their rows, requests from the byte
-// ranges of the input file. Callers must have checked the owner of the batch, because neither has a workspace.
+// Shows the lines of a batch, while it runs and after it has ended: results from where they are stored, requests from
+// the byte ranges of the input file. Callers must have checked the owner of the batch, because neither has a workspace.
 
-/**
- * The part of a result that `matches` and the answer need. For a large one this is the beginning, which has its status.
- */
-type ResultRow = { line: number; succeeded: boolean; head: Buffer; bytes: number };
+/** The part of a result that `matches` and the answer need. For a large one this is the beginning, which has its status. */
+type ReadResult = StoredResult & { head: Buffer };
 
 /** A result is read whole up to this size. For a larger one, only the status is shown. */
 const headBytesMax = 65_536;
+/** The beginning of a larger result has its status and custom_id. */
+const beginningBytes = 8_192;
 /** A search reads windows of this many lines and bytes of results, and begins no further one after this time. */
 const windowLines = 5_000;
 const windowBytesMax = 64 * 1_048_576;
 const searchMsMax = 1_500;
+/** Results are read in pages of this many bytes. A search looks at this much of a larger result. */
+const pageBytesMax = 2 * 1_048_576;
 const detailsBytesMax = 1_048_576;
 
 export type LinesPage = { lines: BatchLineObject[]; lastLine: number; hasMore: boolean; searchedLines: number };
@@ -58,7 +61,9 @@ type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
 
 /** Whether a page may have to skip many lines. */
 export const isLineSearch = (query: Filters): boolean =>
-  conditionsOf(query).length > 0 || query.search !== undefined || query.outcome !== undefined;
+  [query.search, query.outcome, query.code, query.status_code, query.model, query.custom_id].some(
+    (filter) => filter !== undefined,
+  );
 
 /**
  * The matching lines of a window, by number: all of them before `end`. `end` is before the end of the window if lines
@@ -82,7 +87,7 @@ async function readWindow(
   // Requests are read only if they are needed: for a search, or for lines without a result, whose custom_id is only in
   // the request.
   if (needle !== undefined) await scan();
-  const results = await readResults(deps.db, batch, filters, { first, end, room }, [...customIds.keys()]);
+  const results = await findResults(deps, batch, filters, { first, end, room }, needle && { needle, customIds });
   end = results.end;
   const found = results.rows.map((row) => toLine(batch, row)).filter((line) => matches(line, filters));
   const open = openLines({ first, end }, results.settled);
@@ -109,61 +114,83 @@ function openLines({ first, end }: Window, settled: ReadonlySet<number>): number
   return Array.from({ length: end - first }, (_value, index) => first + index).filter((line) => !settled.has(line));
 }
 
-/** The conditions that Postgres can check on the bytes of a result. `matches` then checks the line itself. */
-function conditionsOf({ outcome, code, status_code: status, model, custom_id: id }: Filters): RawBuilder<boolean>[] {
-  const has = (text: string): RawBuilder<boolean> => sql`position(${Buffer.from(text)}::bytea in data) > 0`;
-  return [
-    ...(outcome === 'completed' ? [sql<boolean>`succeeded`] : []),
-    ...(outcome === 'failed' ? [sql<boolean>`not succeeded`] : []),
-    ...(outcome === 'pending' ? [sql<boolean>`false`] : []),
-    ...(code === undefined ? [] : [sql<boolean>`not succeeded`, has(JSON.stringify(code))]),
-    ...(status === undefined ? [] : [has(`"status_code":${status},`)]),
-    ...(model === undefined ? [] : [has(JSON.stringify(model))]),
-    ...(id === undefined ? [] : [has(`"custom_id":${JSON.stringify(id)}`)]),
-  ];
+/** Whether the row of a result already shows that it does not match. */
+function isRuledOut({ status, code }: StoredResult, filters: Filters): boolean {
+  const { outcome } = filters;
+  return (
+    (outcome !== undefined && outcome !== (isSuccess(status) ? 'completed' : 'failed')) ||
+    (filters.status_code !== undefined && filters.status_code !== status) ||
+    (filters.code !== undefined && filters.code !== code)
+  );
 }
+
+type Search = { needle: Buffer; customIds: ReadonlyMap<number, string | null> };
 
 /**
  * Results of a window until there are more than `room` possible matches, and which of its lines are settled, up to `end`.
- * Bytes of results beyond that are neither searched nor sent.
+ * Bytes of results beyond that are not read.
  */
-async function readResults(
-  db: Kysely<Database>,
+async function findResults(
+  deps: LineDeps,
   batch: BatchRow,
   filters: Filters,
   { first, end, room }: Window & { room: number },
-  inRequest: readonly number[],
-): Promise<{ rows: ResultRow[]; settled: ReadonlySet<number>; end: number }> {
-  const search =
-    filters.search === undefined
-      ? []
-      : [
-          sql<boolean>`(line = any(${inRequest}::int[]) or position(${Buffer.from(filters.search)}::bytea in data) > 0)`,
-        ];
-  const conditions = [sql<boolean>`true`, ...conditionsOf(filters), ...search];
-  // Results are stored out of line. A result that is not searched or sent is not read, and its size is known without
-  // reading it.
-  const { rows } = await sql<ResultRow & { head: Buffer | null; all: number }>`
-    select line, succeeded, bytes, "all", case when is_hit then substring(data from 1 for ${headBytesMax}) end as head
-    from (
-      select *, count(*) filter (where is_hit) over (order by line) - is_hit::int as hits_before
-      from (
-        select *, ${sql.join(conditions, sql` and `)} as is_hit
-        from (
-          select line, succeeded, data, octet_length(data) as bytes, count(*) over () as "all",
-            sum(octet_length(data)) over (order by line) - octet_length(data) as bytes_before
-          from batch_result
-          where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
-        ) as sized where bytes_before < ${windowBytesMax} offset 0
-      ) as searched
-    ) as counted
-    where hits_before <= ${room} order by line`.execute(db);
-  const last = rows.at(-1);
-  return {
-    rows: rows.filter((row) => row.head !== null),
-    settled: new Set(rows.map(({ line }) => line)),
-    end: last !== undefined && rows.length < last.all ? last.line + 1 : end,
-  };
+  search: Search | undefined,
+): Promise<{ rows: ReadResult[]; settled: ReadonlySet<number>; end: number }> {
+  const stored = await listResults(deps.db, batch, { first, end });
+  const settled = new Set(stored.map(({ line }) => line));
+  const rows: ReadResult[] = [];
+  const possible = stored.filter((result) => !isRuledOut(result, filters));
+  const needsBytes = [filters.search, filters.model, filters.custom_id].some((filter) => filter !== undefined);
+  let bytes = 0;
+  for (let from = 0; from < possible.length;) {
+    const page = takePage(possible, from, needsBytes ? possible.length : room + 1 - rows.length);
+    from += page.length;
+    for (const result of await readHeads(deps, batch, page, search)) {
+      if (!matches(toLine(batch, result), filters)) continue;
+      rows.push(result);
+      if (rows.length > room) return { rows, settled, end: result.line + 1 };
+    }
+    bytes += page.reduce((sum, result) => sum + Math.min(result.bytes, pageBytesMax), 0);
+    const next = possible[from];
+    if (bytes >= windowBytesMax && next) return { rows, settled, end: next.line };
+  }
+  return { rows, settled, end };
+}
+
+/** The next results whose bytes fit a page, at least one. */
+function takePage(results: readonly StoredResult[], from: number, countMax: number): StoredResult[] {
+  const page: StoredResult[] = [];
+  for (let bytes = 0; from + page.length < results.length && page.length < countMax;) {
+    const next = results[from + page.length] as StoredResult;
+    bytes += Math.min(next.bytes, pageBytesMax);
+    if (page.length > 0 && bytes > pageBytesMax) break;
+    page.push(next);
+  }
+  return page;
+}
+
+/** Reads the results that have the text of a search in them or in their requests. */
+async function readHeads(
+  deps: LineDeps,
+  batch: BatchRow,
+  page: readonly StoredResult[],
+  search: Search | undefined,
+): Promise<ReadResult[]> {
+  const found: ReadResult[] = [];
+  const isLarge = ({ bytes }: StoredResult): boolean => bytes > headBytesMax;
+  const whole = await readResults(
+    deps,
+    batch,
+    page.filter((result) => !isLarge(result)),
+  );
+  for (const result of page) {
+    const isInRequest = search === undefined || search.customIds.has(result.line);
+    const length = Math.min(isInRequest ? beginningBytes : pageBytesMax, result.bytes);
+    const data = whole.get(result.line) ?? (await readPart(deps, batch, result, { from: 0, length }));
+    if (isInRequest || data.includes(search.needle)) found.push({ ...result, head: data });
+  }
+  return found;
 }
 
 /** Whether no line gets a result any more. */
@@ -188,7 +215,7 @@ function withoutResult(batch: BatchRow, line: number, customId: string | null): 
 
 type Answer = {
   custom_id?: unknown;
-  response?: { status_code?: unknown; request_id?: unknown; body?: Body | null } | null;
+  response?: { request_id?: unknown; body?: Body | null } | null;
   error?: { code?: unknown; message?: unknown } | null;
 };
 type Body = {
@@ -197,7 +224,8 @@ type Body = {
   error?: { code?: unknown; type?: unknown; message?: unknown } | string | null;
 };
 
-function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): BatchLineObject {
+function toLine(batch: BatchRow, { line, status, head, bytes }: ReadResult): BatchLineObject {
+  const succeeded = isSuccess(status);
   const base = {
     ...nothing,
     id: String(line),
@@ -206,6 +234,7 @@ function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): B
     outcome: succeeded ? ('completed' as const) : ('failed' as const),
     result_id: resultId(batch.id, line),
     result_bytes: bytes,
+    status_code: status === 0 ? null : status,
   };
   if (bytes > headBytesMax) return { ...base, ...fromBeginning(head) };
   const answer = parsed(head) as Answer;
@@ -214,40 +243,30 @@ function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): B
   return {
     ...base,
     custom_id: asText(answer.custom_id),
-    status_code: asNumber(response?.status_code),
     request_id: asText(response?.request_id),
-    error: succeeded ? null : getFailureCode(error, body),
+    error: succeeded
+      ? null
+      : error
+        ? { code: asText(error.code), message: asText(error.message) }
+        : failureInBody(body),
     model: asText(body?.model),
     usage: usageOf(body?.usage),
   };
 }
 
 /** Reads a large result: the members that precede the body (result-line.ts). */
-function fromBeginning(head: Buffer): Pick<BatchLineObject, 'custom_id' | 'status_code' | 'request_id'> {
-  const text = head.toString('utf8', 0, 8_192);
-  const [, customId, status, requestId] =
-    /^\{"id":"[^"]*","custom_id":("(?:[^"\\]|\\.)*"),"response":\{"status_code":(\d+),"request_id":("(?:[^"\\]|\\.)*")/.exec(
+function fromBeginning(head: Buffer): Pick<BatchLineObject, 'custom_id' | 'request_id'> {
+  const text = head.toString('utf8', 0, beginningBytes);
+  const [, customId, requestId] =
+    /^\{"id":"[^"]*","custom_id":("(?:[^"\\]|\\.)*"),"response":\{"status_code":\d+,"request_id":("(?:[^"\\]|\\.)*")/.exec(
       text,
     ) ?? [];
-  if (customId === undefined) return { custom_id: null, status_code: null, request_id: null };
+  if (customId === undefined) return { custom_id: null, request_id: null };
   return {
     custom_id: asText(JSON.parse(customId)),
-    status_code: Number(status),
     request_id: asText(JSON.parse(requestId ?? 'null')),
   };
 }
-
-function getFailureCode(error: Answer['error'], body: Body | null | undefined): BatchLineObject['error'] {
-  if (error) return { code: asText(error.code), message: asText(error.message) };
-  const said = body?.error;
-  if (typeof said === 'string') return { code: null, message: said.slice(0, messageMax) };
-  return {
-    code: asText(said?.code) ?? asText(said?.type),
-    message: asText(said?.message)?.slice(0, messageMax) ?? null,
-  };
-}
-
-const messageMax = 1_000;
 
 function usageOf(usage: Body['usage']): BatchLineObject['usage'] {
   if (!usage) return null;
@@ -313,71 +332,59 @@ export async function readLine(
   const window = { first: line, end: line + 1 };
   let request = undefined as Buffer | undefined;
   await scanRequests(deps, batch, window, ({ bytes }) => (request = bytes));
-  const { rows } = await sql<ResultRow>`
-    select line, succeeded, octet_length(data) as bytes, substring(data from 1 for ${detailsBytesMax}) as head
-    from batch_result
-    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = ${line}`.execute(deps.db);
-  const [row] = rows;
+  const [stored] = await listResults(deps.db, batch, window);
   const isShown = (bytes: number): boolean => bytes <= detailsBytesMax;
+  const read = { from: 0, length: Math.min(stored?.bytes ?? 0, detailsBytesMax) };
+  const head = stored && (await readPart(deps, batch, stored, read));
   return {
-    ...(row ? toLine(batch, row) : withoutResult(batch, line, request === undefined ? null : customIdOf(request))),
+    ...(stored && head
+      ? toLine(batch, { ...stored, head })
+      : withoutResult(batch, line, request === undefined ? null : customIdOf(request))),
     request: request && isShown(request.length) ? parsed(request) : null,
-    result: row && isShown(row.bytes) ? parsed(row.head) : null,
+    result: stored && isShown(stored.bytes) ? parsed(head) : null,
   };
 }
 
+/** Rows of results with failed lines that are examined at the most. */
 const examinedMax = 100_000;
 const groupsMax = 50;
-
-/** Every result with an answer has this (result-line.ts). */
-const statusBegins = '"response":{"status_code":';
-
-/** The text value that follows the name of a member; null if its value is not a text. */
-const textAt = (rest: RawBuilder<unknown>): RawBuilder<string | null> =>
-  sql`case when split_part(${rest}, '"', 1) in (':', ': ', ' :', ' : ') and length(split_part(${rest}, '"', 2)) between 1 and 100
-    and strpos(split_part(${rest}, '"', 2), ${'\\'}) = 0 then split_part(${rest}, '"', 2) end`;
+const sampleLines = 5;
 
 /** Failed lines by error code and status. Throws like `readLines`. */
 export async function readFailures(db: Kysely<Database>, batch: BatchRow): Promise<BatchFailures> {
   await refuseDroppedResults(db, batch);
   type Group = {
     code: string | null;
-    status: string | null;
+    status: number | null;
+    message: string | null;
     count: number;
     lines: number[];
-    groups: number;
     all: number;
   };
-  // The code of our own error, or otherwise the first code in the body of the answer. It is read as escaped bytes,
-  // because a part of a text need not be valid UTF-8, and without regular expressions, which would take most of the
-  // time.
   const { rows } = await sql<Group>`
     with failed as (
-      select line, encode(substring(data from 1 for 4096), 'escape') as head from batch_result
-      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and not succeeded
-      order by line limit ${examinedMax}
-    ), parts as materialized (
-      select line, left(nullif(split_part(head, ${statusBegins}, 2), ''), 3) as status,
-        left(split_part(head, '"code"', 2), 110) as code, left(split_part(head, '"code"', 3), 110) as other_code,
-        left(split_part(head, '"type"', 2), 110) as type
-      from failed
-    ), caused as (
-      select line, status, coalesce(${textAt(sql`code`)}, ${textAt(sql`other_code`)}, ${textAt(sql`type`)}) as code from parts
+      select first_line, each.* from (
+        select first_line, failures from batch_result
+        where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and failures is not null
+        order by stripe, first_line limit ${examinedMax}
+      ) as row, jsonb_to_recordset(failures) as each (code text, status int, message text, lines int[])
     )
-    select code, status, count(*)::int as count, (array_agg(line order by line))[1:5] as lines,
-      count(*) over ()::int as groups, (sum(count(*)) over ())::int as "all"
-    from caused group by code, status order by count(*) desc, min(line) limit ${groupsMax}`.execute(db);
-  const samples = await sampleMessages(
+    select code, status, sum(cardinality(lines))::int as count, (sum(sum(cardinality(lines))) over ())::int as "all",
+      (array_agg(message order by first_line))[1] as message,
+      array(select unnest(lines[1:${sql.lit(sampleLines)}]) from (
+        select lines from failed as one
+        where one.code is not distinct from failed.code and one.status is not distinct from failed.status
+        order by first_line limit ${sampleLines}
+      ) as sample order by 1 limit ${sampleLines}) as lines
+    from failed group by code, status order by count desc, min(first_line), code, status limit ${groupsMax}`.execute(
     db,
-    batch,
-    rows.map(({ lines }) => lines[0] ?? 0),
   );
-  const groups = rows.map(({ code, status, count, lines }) => ({
+  const groups = rows.map(({ code, status, message, count, lines }) => ({
     code,
-    status_code: status === null ? null : Number(status),
+    status_code: status,
     count,
     lines,
-    message: samples.get(lines[0] ?? 0) ?? null,
+    message,
   }));
   const unanswered = isOver(batch) ? batch.total - batch.completed - batch.failed : 0;
   const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
@@ -395,18 +402,4 @@ export async function readFailures(db: Kysely<Database>, batch: BatchRow): Promi
     ].toSorted((a, b) => b.count - a.count),
     other_lines: examined - groups.reduce((sum, { count }) => sum + count, 0),
   };
-}
-
-async function sampleMessages(
-  db: Kysely<Database>,
-  batch: BatchRow,
-  lines: readonly number[],
-): Promise<ReadonlyMap<number, string | null>> {
-  const { rows } = await sql<ResultRow>`
-    select line, succeeded, octet_length(data) as bytes, substring(data from 1 for ${headBytesMax}) as head
-    from batch_result
-    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = any(${lines}::int[])`.execute(
-    db,
-  );
-  return new Map(rows.map((row) => [row.line, toLine(batch, row).error?.message ?? null]));
 }

@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { isSuccess, resultId, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
+import {
+  failureOf,
+  isSuccess,
+  resultId,
+  resultLine,
+  statusOf,
+  unansweredMessages,
+  type LineOutcome,
+} from './result-line.ts';
 
 const answer = (body: string, statusCode = 200): LineOutcome => ({
   kind: 'response',
@@ -85,9 +93,31 @@ test.each([
   [429, false],
   [500, false],
 ])('an answer with status %d counts as success: %s', (status, success) => {
-  expect(isSuccess(answer('{}', status))).toBe(success);
+  expect(isSuccess(statusOf(answer('{}', status)))).toBe(success);
 });
 
 test('a line without an answer is not a success', () => {
-  expect(isSuccess({ kind: 'error', code: 'worker_crashed', message: 'x' })).toBe(false);
+  expect(isSuccess(statusOf({ kind: 'error', code: 'worker_crashed', message: 'x' }))).toBe(false);
+});
+
+test.each([
+  ['{"error":{"message":"m","type":"t","code":"plain"}}', 'plain', 'm'],
+  ['{ "error" : { "code" : "spaced" } }', 'spaced', null],
+  ['{"error":{"code":null,"type":"of_type"}}', 'of_type', null],
+  ['{"error":{"code":429,"inner":{"code":"inner"},"type":"t"}}', 't', null],
+  [String.raw`{"error":{"code":"a\"b\u0000"}}`, 'a"b\u{FFFD}', null],
+  [`{"error":{"code":"${'x'.repeat(101)}"}}`, 'x'.repeat(100), null],
+  ['{"error":"no"}', null, 'no'],
+  ['{"error":{"message":"\xff \u{1f600}"}}', null, '\xff \u{1f600}'],
+  ['[]', null, null],
+  ['null', null, null],
+  ['not JSON', null, null],
+])('the failure of a line answered by 400 and %s is %j', (body, code, message) => {
+  expect(failureOf(answer(body, 400))).toEqual({ code, message });
+});
+
+test('a line fails with our own error, and not with a 2xx answer', () => {
+  const error = { code: 'worker_crashed', message: 'x' };
+  expect(failureOf({ kind: 'error', ...error })).toEqual(error);
+  expect(failureOf(answer('{"error":{"code":"c"}}', 200))).toBeNull();
 });

@@ -5,12 +5,7 @@ import { hash } from 'node:crypto';
  * that anyone can compute it again from the output and error files. `lines` must be sorted. An empty list gives the
  * hash of the empty string (RFC 6962 2.1).
  */
-export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): string {
-  return hashedResultsRoot(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));
-}
-
-/** The same for lines whose bytes are already hashed. */
-export function hashedResultsRoot(lines: readonly { line: number; sha256: Buffer }[]): string {
+export function resultsRoot(lines: readonly { line: number; sha256: Buffer }[]): string {
   if (lines.length === 0) return hash('sha256', '');
   const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes
   let level: Buffer[] = lines.map(({ line, sha256 }) => {

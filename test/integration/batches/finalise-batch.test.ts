@@ -8,7 +8,6 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import type { FinalizingReason } from '#libs/batches/batch.ts';
 import { finaliseBatch } from '#libs/batches/results/finalise-batch.ts';
-import { resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -19,7 +18,9 @@ import {
   readChunks,
   readEvents,
   silent,
+  storeResults,
   useBatchEngine,
+  type Row,
 } from './running-batch.ts';
 
 const database = useTestDatabase();
@@ -33,18 +34,16 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type Row = { line: number; succeeded: boolean; data: Buffer };
-
-/** A `finalizing` batch with these rows. */
-async function createFinalizing(lines: number, rows: readonly Row[], reason: FinalizingReason): Promise<string> {
+/** A `finalizing` batch with these results, in segments of a store or in rows. */
+async function createFinalizing(
+  lines: number,
+  rows: readonly Row[],
+  reason: FinalizingReason,
+  store?: BlobStore,
+): Promise<string> {
   const id = await createRunningBatch(database, engine, { lines });
-  const bucket = resultsBucket(await readBatch(database, id));
-  for (const row of rows)
-    await database.db
-      .insertInto('batch_result')
-      .values({ bucket, batch_id: id, ...row })
-      .execute();
-  const completed = rows.filter((row) => row.succeeded).length;
+  await storeResults(database, await readBatch(database, id), rows, store);
+  const completed = rows.filter(({ status }) => status === 200).length;
   const metadata = { actor: { type: 'system' as const, id: 'test' } };
   await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
     unit.append(batchModel, id, [
@@ -84,35 +83,38 @@ async function finalise(id: string, input = 'unused', retries = 0): Promise<Map<
 const contentOf = async (blob: StoredBlob | undefined): Promise<Buffer> =>
   blob ? await buffer(await blobs.read(blob.blob)) : Buffer.alloc(0);
 
-test('answers larger than a page are written whole and in order', async () => {
-  const mebibyte = 1_048_576;
-  // One answer larger than a page, several that together fill more than one, and small ones around them.
-  const sizes = [10, 3 * mebibyte, 3 * mebibyte, 3 * mebibyte, 10, 9 * mebibyte, 10, 10];
-  const rows = sizes.map((size, index) => ({
-    line: index + 1,
-    succeeded: index % 4 !== 0,
-    data: Buffer.alloc(size, String(index)),
-  }));
-  const id = await createFinalizing(sizes.length, rows, 'completed');
-  const files = await finalise(id);
-  for (const [kind, succeeded] of [
-    ['output', true],
-    ['error', false],
-  ] as const) {
-    const expected = createHash('sha256');
-    for (const row of rows) if (row.succeeded === succeeded) expected.update(row.data).update('\n');
-    expect(files.get(kind)?.sha256).toBe(expected.digest('hex'));
-  }
-  expect(await readBatch(database, id)).toMatchObject({ status: 'completed' });
-});
+test.each(['rows', 'a segment'])(
+  'answers larger than a page are written whole and in order, from %s',
+  async (place) => {
+    const mebibyte = 1_048_576;
+    // One answer larger than a page, several that together fill more than one, and small ones around them.
+    const sizes = [10, 3 * mebibyte, 3 * mebibyte, 3 * mebibyte, 10, 9 * mebibyte, 10, 10];
+    const rows = sizes.map((size, index) => ({
+      line: index + 1,
+      status: index % 4 === 0 ? 400 : 200,
+      data: Buffer.alloc(size, String(index)),
+    }));
+    const id = await createFinalizing(sizes.length, rows, 'completed', place === 'rows' ? undefined : blobs);
+    const files = await finalise(id);
+    for (const [kind, status] of [
+      ['output', 200],
+      ['error', 400],
+    ] as const) {
+      const expected = createHash('sha256');
+      for (const row of rows) if (row.status === status) expected.update(row.data).update('\n');
+      expect(files.get(kind)?.sha256).toBe(expected.digest('hex'));
+    }
+    expect(await readBatch(database, id)).toMatchObject({ status: 'completed' });
+  },
+);
 
 test('lines without a result are written in input order, over any number of pages', async () => {
-  const lines = 1_200;
+  const lines = 9_000;
   const requests = Array.from({ length: lines }, (_value, index) => `{"custom_id":"line-${index + 1}"}`);
   const { blob, sizeBytes } = await blobs.put(Readable.from([Buffer.from(requests.join('\n'))]));
   // Rows at both ends and around a page boundary, and none at all in the second page.
-  const answered = [1, 2, 511, 512, 1_199];
-  const rows = answered.map((line) => ({ line, succeeded: false, data: Buffer.from(`{"custom_id":"line-${line}"}`) }));
+  const answered = [1, 2, 4_095, 4_096, 8_999];
+  const rows = answered.map((line) => ({ line, status: 400, data: Buffer.from(`{"custom_id":"line-${line}"}`) }));
   const id = await createFinalizing(lines, rows, 'expired');
   await database.db.updateTable('batch_chunk').set({ byte_length: sizeBytes }).where('batch_id', '=', id).execute();
   const files = await finalise(id, blob);
@@ -129,8 +131,8 @@ test.each(['expired', 'cancelled'] as const)(
   'a batch that is %s and has lost its input ends at the third attempt, with the results that it has',
   async (reason) => {
     const rows = [
-      { line: 1, succeeded: true, data: Buffer.from('{"custom_id":"line-1"}') },
-      { line: 3, succeeded: false, data: Buffer.from('{"custom_id":"line-3"}') },
+      { line: 1, status: 200, data: Buffer.from('{"custom_id":"line-1"}') },
+      { line: 3, status: 0, data: Buffer.from('{"custom_id":"line-3"}') },
     ];
     const id = await createFinalizing(4, rows, reason);
     const lost = 'f'.repeat(32);
@@ -149,7 +151,7 @@ test.each(['expired', 'cancelled'] as const)(
 );
 
 test('when two finalise a batch at the same time, one of them ends it', async () => {
-  const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
+  const rows = [{ line: 1, status: 200, data: Buffer.from('{}') }];
   const id = await createFinalizing(1, rows, 'completed');
   const both = await Promise.all([finalise(id), finalise(id)]);
   expect(both.filter((files) => files.size > 0)).toHaveLength(1);
@@ -158,11 +160,40 @@ test('when two finalise a batch at the same time, one of them ends it', async ()
 });
 
 test('files that do not match the counts do not end the batch', async () => {
-  const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
+  const rows = [{ line: 1, status: 200, data: Buffer.from('{}') }];
   const id = await createFinalizing(1, rows, 'completed');
   await database.db.deleteFrom('batch_result').where('batch_id', '=', id).execute();
   const { blob } = await blobs.put(Readable.from([Buffer.from('{"custom_id":"line-1"}')]));
   await database.db.updateTable('batch_chunk').set({ byte_length: 22 }).where('batch_id', '=', id).execute();
   await expect(finalise(id, blob)).rejects.toThrow('do not fit the counts');
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing' });
+});
+
+test('lines of a segment that was lost or damaged become errors at the third attempt, and the others are kept', async () => {
+  const texts = Array.from({ length: 200 }, (_value, index) => `{"n":${index + 1}}`);
+  const rows = texts.map((text, index) => ({ line: index + 1, status: 200, data: Buffer.from(text) }));
+  const id = await createFinalizing(rows.length, rows, 'completed', blobs);
+  const stored = await database.db
+    .selectFrom('batch_result')
+    .select(['first_line', 'segment', 'digests'])
+    .where('batch_id', '=', id)
+    .orderBy('first_line')
+    .execute();
+  await blobs.remove(stored[1]?.segment ?? '');
+  const digests = Buffer.from(stored[0]?.digests ?? '');
+  digests[0] = 255 - (digests[0] ?? 0);
+  await database.db
+    .updateTable('batch_result')
+    .set({ digests })
+    .where('batch_id', '=', id)
+    .where('first_line', '=', 1)
+    .execute();
+  for (const retries of [0, 1]) await expect(finalise(id, 'unused', retries)).rejects.toThrow('no longer exists');
+  const files = await finalise(id, 'unused', 2);
+  const kept = texts.filter((_text, index) => index !== 0 && (index < 64 || index >= 128));
+  expect((await contentOf(files.get('output'))).toString()).toBe(kept.map((text) => `${text}\n`).join(''));
+  const errors = (await contentOf(files.get('error'))).toString().trimEnd().split('\n');
+  expect(errors).toHaveLength(65);
+  for (const line of errors) expect(JSON.parse(line)).toMatchObject({ error: { code: 'result_lost' } });
+  expect(await readBatch(database, id)).toMatchObject({ status: 'completed', completed: 200 });
 });

@@ -2,14 +2,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { sql, type KyselyPlugin } from 'kysely';
+import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readFailures, readLines, type LinesPage } from '#libs/batches/results/read-lines.ts';
-import { resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
+import { createRunningBatch, readBatch, storeResults, useBatchEngine } from './running-batch.ts';
 
 // A page of lines is read with little memory, however large the lines are.
 
@@ -48,18 +47,11 @@ async function readAll(query: Query): Promise<{ pages: LinesPage[]; fileBytes: n
   const pages: LinesPage[] = [];
   for (let after = 0, isEnd = false; !isEnd;) {
     const read = { fileBytes: 0, resultBytes: 0 };
-    const counting: KyselyPlugin = {
-      transformQuery: ({ node }) => node,
-      transformResult: ({ result }) => {
-        for (const { head } of result.rows) if (head instanceof Buffer) read.resultBytes += head.length;
-        return Promise.resolve(result);
-      },
-    };
     const deps = {
-      db: database.db.withPlugin(counting),
+      db: database.db,
       blobs: {
         readRange: (name: string, offset: number, length: number) => {
-          read.fileBytes += length;
+          read[name === blob ? 'fileBytes' : 'resultBytes'] += length;
           return blobs.readRange(name, offset, length);
         },
       },
@@ -87,11 +79,11 @@ test('pages of pending lines read no more of a large input file than a page has'
 test('a search finds each line once, and answers are not read beyond those of the page', async () => {
   const batch = await readBatch(database, id);
   // Lines 1 to 150 have answers of 60 KB.
-  await sql`
-    insert into batch_result (bucket, batch_id, line, succeeded, data)
-    select ${resultsBucket(batch)}::date, ${id}, line, true, convert_to('{"id":"r","custom_id":"line-' || line ||
-      '","response":{"status_code":200,"request_id":"q","body":{"model":"m","pad":"' || repeat('y', 60000) || '"}},"error":null}', 'UTF8')
-    from generate_series(1, 150) as line`.execute(database.db);
+  const answers = all.slice(0, 150).map((line) => {
+    const answer = `"response":{"status_code":200,"request_id":"q","body":{"model":"m","pad":"${'y'.repeat(60_000)}"}}`;
+    return { line, status: 200, data: Buffer.from(`{"id":"r","custom_id":"line-${line}",${answer},"error":null}`) };
+  });
+  await storeResults(database, batch, answers, blobs);
   const answered = await readAll({ limit: 10, outcome: 'completed' });
   expect(numbersOf(answered.pages)).toEqual(all.slice(0, 150));
   expect(answered.resultBytes).toBeLessThan(mebibyte);
@@ -102,34 +94,30 @@ test('a search finds each line once, and answers are not read beyond those of th
   expect(both.pages.at(-1)?.lines.at(-1)).toMatchObject({ outcome: 'pending', custom_id: 'line-160' });
 });
 
-test('failed lines are grouped by the first code that is a text, or else by the type of the error', async () => {
-  const answered = (body: string): string =>
-    `"response":{"status_code":400,"request_id":"q","body":${body}},"error":null`;
-  const ends = [
-    answered('{"error":{"message":"m","type":"t","code":"plain"}}'),
-    answered('{ "error" : { "code" : "spaced" } }'),
-    answered('{"error":{"code":null,"type":"of_type"}}'),
-    answered('{"error":{"code":429,"inner":{"code":"inner"},"type":"t"}}'),
-    answered(String.raw`{"error":{"code":"a\"b","type":"escaped"}}`),
-    answered(`{"error":{"code":"${'x'.repeat(101)}"}}`),
-    answered('{"error":{"message":"\xff \u{1f600}"}}'),
-    '"response":null,"error":{"code":"worker_crashed","message":"m"}',
-  ];
-  const failing = await createRunningBatch(database, engine, { lines: ends.length });
+test('failed lines are grouped by code and status, over any number of groups', async () => {
+  const failing = await createRunningBatch(database, engine, { lines: 200 });
   const batch = await readBatch(database, failing);
-  for (const [index, end] of ends.entries()) {
-    const data = Buffer.from(`{"id":"r","custom_id":"a \\"code\\":\\"b\\"",${end}}`);
-    await sql`insert into batch_result (bucket, batch_id, line, succeeded, data)
-      values (${resultsBucket(batch)}::date, ${failing}, ${index + 1}, false, ${data})`.execute(database.db);
-  }
-  const { groups } = await readFailures(database.db, { ...batch, failed: ends.length });
-  expect(groups.map(({ code, status_code: status, lines: of }) => [of, status, code])).toEqual([
-    [[6, 7], 400, null],
-    [[1], 400, 'plain'],
-    [[2], 400, 'spaced'],
-    [[3], 400, 'of_type'],
-    [[4], 400, 'inner'],
-    [[5], 400, 'escaped'],
-    [[8], null, 'worker_crashed'],
+  const failures = [
+    { status: 429, failure: { code: 'rate_limited', message: 'slow down' } },
+    { status: 0, failure: { code: 'worker_crashed', message: 'm' } },
+    { status: 500, failure: { code: null, message: null } },
+    { status: 503, failure: { code: null, message: 'busy' } },
+    { status: 200, failure: null },
+  ];
+  const rows = all.concat([161, 162]).map((line) => {
+    const failure = failures[line === 7 ? 1 : line % 5] as (typeof failures)[number];
+    return { line, ...failure, data: Buffer.from('{}') };
+  });
+  await storeResults(database, batch, rows, blobs);
+  const { groups, examined_lines: examined } = await readFailures(database.db, { ...batch, failed: 130 });
+  expect(groups).toEqual([
+    { code: 'worker_crashed', status_code: null, count: 34, lines: [1, 6, 7, 11, 16], message: 'm' },
+    { code: 'rate_limited', status_code: 429, count: 32, lines: [5, 10, 15, 20, 25], message: 'slow down' },
+    { code: null, status_code: 500, count: 32, lines: [2, 12, 17, 22, 27], message: null },
+    { code: null, status_code: 503, count: 32, lines: [3, 8, 13, 18, 23], message: 'busy' },
   ]);
+  expect(examined).toBe(130);
+  const deps = { db: database.db, blobs, inputBlob: () => Promise.resolve(blob) };
+  const limited = await readLines(deps, batch, { limit: 3, after: 20, status_code: 429 });
+  expect(numbersOf([limited])).toEqual([25, 30, 35]);
 });

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { closeChunk, snoozeChunk, releaseChunk, wakeChunks } from '#libs/batches/chunks/chunk.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from '#libs/batches/chunks/resume-chunk.ts';
 import { unsettledLines } from '#libs/batches/chunks/settled-lines.ts';
-import { createSettler } from '#libs/batches/results/settle-results.ts';
+import { Settler } from '#libs/batches/results/settler.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
@@ -12,6 +12,7 @@ import {
   follow,
   lineResult,
   loseClaim,
+  noBlobs,
   readBatch,
   readChunks,
   readEvents,
@@ -29,13 +30,14 @@ async function settle(id: string, lines: readonly number[], chunk = 0): Promise<
   const deps = {
     ...engine,
     ...follow(engine),
+    blobs: noBlobs,
     holder: () => ({ id: 'process_settling', lost: signal }),
     logger: silent,
     signal,
     finishSmallBatch: () => Promise.resolve(),
     remakePartition: () => Promise.resolve(),
   };
-  const settler = createSettler(deps, { id, workspaceId: 'ws_1' });
+  const settler = new Settler(deps).of({ id, workspaceId: 'ws_1' });
   for (const line of lines) settler.add(lineResult(id, line, { chunk }));
   await settler.flush();
 }

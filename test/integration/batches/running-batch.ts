@@ -1,3 +1,5 @@
+import { hash } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { sql } from 'kysely';
 import { afterAll, beforeAll } from 'vitest';
 import { allQueues } from '#apps/platform/queues.ts';
@@ -11,7 +13,9 @@ import { chunkKey } from '#libs/batches/chunks/stray-work.ts';
 import { openTurn, pauseTurn, turnToLines } from '#libs/batches/chunks/turns.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
-import type { LineResult } from '#libs/batches/results/settle-group.ts';
+import type { LineResult } from '#libs/batches/results/settle-groups.ts';
+import { insertResults, type NewResult } from '#libs/batches/results/stored-results.ts';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { newId } from '#libs/kernel/ids.ts';
@@ -27,6 +31,9 @@ export type Claim = Held<ClaimedChunk> & { id: ChunkRow & { holder: string }; lo
 
 /** What the transactions of batches need besides an event log. */
 export const follow = (engine: { queue: JobQueue }) => ({ queue: engine.queue, releaseTarget: async () => {} });
+
+/** Results of tests are small, so none of them needs a segment. */
+export const noBlobs = { put: () => Promise.reject(new Error('no segment was expected')) };
 
 /** A queue and an event log on the test database, for tests and hooks only. Nothing takes jobs by itself. */
 export function useBatchEngine(database: TestDatabase): { queue: JobQueue; eventLog: EventLog } {
@@ -182,7 +189,8 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
   const result: LineResult & { released: number } = {
     chunk: 0,
     line,
-    succeeded: true,
+    status: 200,
+    failure: null,
     data: resultLine(batchId, line, Buffer.from(`"line-${line}"`), outcome),
     usage: {
       provider: 'p',
@@ -201,4 +209,24 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
     ...rest,
   };
   return result;
+}
+
+export type Row = Pick<NewResult, 'line' | 'status' | 'data'> & Partial<Pick<NewResult, 'failure'>>;
+
+/** Stores results as a settle does, in groups of 64: in rows, or in a segment of a blob store. */
+export async function storeResults(
+  { db }: TestDatabase,
+  batch: BatchRow,
+  rows: readonly Row[],
+  blobs?: BlobStore,
+): Promise<void> {
+  for (let from = 0; from < rows.length; from += 64) {
+    let offset = 0;
+    const group = rows.slice(from, from + 64).map(({ failure = null, ...row }) => {
+      offset += row.data.length;
+      return { ...row, failure, sha256: hash('sha256', row.data, 'buffer'), offset: offset - row.data.length };
+    });
+    const stored = await blobs?.put(Readable.from(group.map(({ data }) => data)));
+    await insertResults(db, batch, group, stored?.blob ?? null);
+  }
 }

@@ -14,11 +14,11 @@ import { appendAndFollow } from '#libs/batches/chunks/follow-status.ts';
 import { resumeChunk } from '#libs/batches/chunks/resume-chunk.ts';
 import { unsettledLines } from '#libs/batches/chunks/settled-lines.ts';
 import { activate, deactivateIdle, orderAt, pauseTurn, type ClaimLimits } from '#libs/batches/chunks/turns.ts';
-import { settleGroup } from '#libs/batches/results/settle-group.ts';
+import { settleGroups, storeGroups, type CloseOutcome } from '#libs/batches/results/settle-groups.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createRandom } from '#test/faults/random.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { createRunningBatch, follow, lineResult, readBatch, silent, useBatchEngine } from './running-batch.ts';
+import { createRunningBatch, follow, lineResult, noBlobs, readBatch, silent, useBatchEngine } from './running-batch.ts';
 
 const database = useTestDatabase({ max: 12 });
 const engine = useBatchEngine(database);
@@ -197,14 +197,19 @@ test(
     };
     for (let n = 0; n < 4; n += 1) await start();
     const claimed = new Set<string>();
-    const settler = (id: string) => ({
-      ...engine,
-      ...follow(engine),
-      logger: silent,
-      holder: () => ({ id, lost: new AbortController().signal }),
-      finishSmallBatch: () => Promise.resolve(),
-      signal: new AbortController().signal,
-    });
+    const deps = { ...engine, ...follow(engine), logger: silent, blobs: noBlobs };
+    /** Settles lines of chunks of different batches together: all lines without a result, or the first one. */
+    const settle = async (processId: string, chunks: readonly Claimed[], isWhole: boolean): Promise<CloseOutcome[]> => {
+      const groups = chunks.map((chunk) => {
+        const open = unsettledLines(chunk).slice(0, isWhole ? undefined : 1);
+        const results = open.map((line) => lineResult(chunk.batch_id, line, { chunk: chunk.chunk }));
+        const batch = { id: chunk.batch_id, workspaceId: chunk.workspace_id };
+        return { batch, results, claims: isWhole ? [{ ...chunk, holder: processId }] : [] };
+      });
+      const holder = { id: processId, lost: new AbortController().signal };
+      const settled = await settleGroups(deps, await storeGroups(deps, groups), holder);
+      return settled.flatMap(({ outcomes }) => outcomes);
+    };
     const command = (
       id: string,
       work: (batch: BatchRow, unit: Parameters<Parameters<typeof engine.eventLog.transact>[1]>[0]) => Promise<unknown>,
@@ -236,11 +241,11 @@ test(
         const resumed = await resumeChunk(engine.eventLog, await readBatch(database, chunk.batch_id), own);
         if (resumed.action === 'drop') end();
       } else {
-        const open = unsettledLines(chunk).slice(0, what < 0.8 ? 1 : undefined);
-        const results = open.map((line) => lineResult(chunk.batch_id, line, { chunk: chunk.chunk }));
-        const target = { id: chunk.batch_id, workspaceId: chunk.workspace_id };
-        const [outcome] = await settleGroup(settler(process.id), target, results, what < 0.8 ? [] : [own]);
-        if (outcome !== undefined && outcome !== 'incomplete') end();
+        const others = process.held.filter((other) => other.batch_id !== chunk.batch_id);
+        const chunks = [chunk, ...(others.length > 0 && random() < 0.5 ? [pick(others)] : [])];
+        const outcomes = await settle(process.id, chunks, what >= 0.8);
+        for (const [index, outcome] of outcomes.entries())
+          if (outcome !== 'incomplete') process.held.splice(process.held.indexOf(chunks[index] as Claimed), 1);
       }
     }
 
@@ -296,9 +301,7 @@ test(
     for (;;) {
       const found = await claim(nothing, last.id);
       if (found === null) break;
-      const results = unsettledLines(found).map((line) => lineResult(found.batch_id, line, { chunk: found.chunk }));
-      const target = { id: found.batch_id, workspaceId: found.workspace_id };
-      await settleGroup(settler(last.id), target, results, [{ ...found, holder: last.id }]);
+      await settle(last.id, [found], true);
     }
     expect(await problems()).toEqual([]);
     const unfinished: unknown[] = [];

@@ -1,11 +1,17 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { sql } from 'kysely';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { newId } from '#libs/kernel/ids.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
-import { createSettler, type Settler } from '#libs/batches/results/settle-results.ts';
+import { Settler, type BatchSettler } from '#libs/batches/results/settler.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { listResults, readResults } from '#libs/batches/results/stored-results.ts';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
@@ -27,32 +33,42 @@ const ending = new AbortController();
 
 const holder: Holder = { id: newId('process_'), lost: ending.signal };
 
-function settlerOf(
+let folder: string;
+let blobs: BlobStore;
+
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'sluice-settler-'));
+  blobs = await createDiskBlobStore({ folder });
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+function createSettler(more: Partial<ConstructorParameters<typeof Settler>[0]> = {}): Settler {
+  const remakePartition = async (id: string): Promise<void> =>
+    await remakeResultsPartition(database.db, resultsBucket(await readBatch(database, id)));
+  return new Settler({
+    ...engine,
+    ...follow(engine),
+    blobs,
+    holder: () => holder,
+    logger: silent,
+    signal: ending.signal,
+    finishSmallBatch: () => Promise.resolve(),
+    remakePartition,
+    ...more,
+  });
+}
+
+const settlerOf = (
   id: string,
   logger = silent,
   finishSmallBatch: (batch: BatchRow) => Promise<void> = () => Promise.resolve(),
-): Settler {
-  const remakePartition = async (): Promise<void> =>
-    await remakeResultsPartition(database.db, resultsBucket(await readBatch(database, id)));
-  const deps = {
-    ...engine,
-    ...follow(engine),
-    holder: () => holder,
-    logger,
-    signal: ending.signal,
-    finishSmallBatch,
-    remakePartition,
-  };
-  return createSettler(deps, { id, workspaceId: 'ws_1' });
-}
+): BatchSettler => createSettler({ logger, finishSmallBatch }).of({ id, workspaceId: 'ws_1' });
 
-async function storedData(id: string): Promise<{ line: number; data: Buffer }[]> {
-  return await database.db
-    .selectFrom('batch_result')
-    .select(['line', 'data'])
-    .where('batch_id', '=', id)
-    .orderBy('line')
-    .execute();
+async function storedData(id: string): Promise<{ line: number; data: Buffer; sha256: Buffer }[]> {
+  const batch = await readBatch(database, id);
+  const results = await listResults(database.db, batch, { first: 1, end: batch.total + 1 });
+  const read = await readResults({ db: database.db, blobs }, batch, results);
+  return results.map(({ line, sha256 }) => ({ line, data: read.get(line) as Buffer, sha256 }));
 }
 
 afterEach(() => {
@@ -76,7 +92,7 @@ test('two results of one line in one group are one row, counted once, and the fi
   const id = await createRunningBatch(database, engine, { lines: 3 });
   const settler = settlerOf(id);
   const first = lineResult(id, 2, { text: 'first' });
-  const results = [first, lineResult(id, 1), lineResult(id, 2, { text: 'second', succeeded: false })];
+  const results = [first, lineResult(id, 1), lineResult(id, 2, { text: 'second', status: 400 })];
   for (const result of results) settler.add(result);
   await settler.flush();
 
@@ -128,8 +144,8 @@ test('a repeated result in a later group changes nothing', async () => {
   expect([batch.completed, batch.failed]).toEqual([2, 0]);
   const settled = (await readEvents(database, id)).filter((event) => event.type === 'batch.lines_settled');
   expect(settled.map(({ data }) => data.chunks)).toEqual([
-    [{ chunk: 0, ranges: [[1, 1]] }],
-    [{ chunk: 0, ranges: [[2, 2]] }],
+    [{ chunk: 0, first_line: 1, settled: 'gA==' }],
+    [{ chunk: 0, first_line: 2, settled: 'gA==' }],
   ]);
 });
 
@@ -251,4 +267,101 @@ test('the process that settles the last line of a small batch holds its files fr
   otherSettler.add(lineResult(other, 1));
   await otherSettler.flush();
   expect(await turnOf(other)).toEqual([{ work: 'finalise', holder: null, ready: 1 }]);
+});
+
+test('the results of several batches are settled in one transaction and one segment, and each has its event', async () => {
+  const ids = await Promise.all([1, 2, 3, 4, 5].map(() => createRunningBatch(database, engine, { lines: 64 })));
+  const transact = vi.spyOn(engine.eventLog, 'transact');
+  const put = vi.spyOn(blobs, 'put');
+  const settler = createSettler({ eventLog: { transact } as never });
+  // Two rounds with one batch each are on their way while the others become due.
+  const batches = ids.map((id) => settler.of({ id, workspaceId: 'ws_1' }));
+  for (const [index, batch] of batches.entries())
+    for (let line = 1; line <= 63; line += 1)
+      batch.add(lineResult(ids[index] as string, line, { text: 'x'.repeat(200), status: line === 9 ? 400 : 200 }));
+  await Promise.all(batches.map((batch) => batch.flush()));
+  for (const id of ids) {
+    expect(await readBatch(database, id)).toMatchObject({ completed: 62, failed: 1, status: 'in_progress' });
+    const stored = await storedData(id);
+    expect(stored.map(({ line, data }) => [line, data.toString().includes(`"line-${line}"`)])).toEqual(
+      Array.from({ length: 63 }, (_value, index) => [index + 1, true]),
+    );
+    const settled = (await readEvents(database, id)).filter(({ type }) => type === 'batch.lines_settled');
+    expect(settled).toHaveLength(1);
+  }
+  expect([transact.mock.calls.length, put.mock.calls.length]).toEqual([3, 3]);
+});
+
+test('a batch whose lock is held by a process that hangs does not hold up the others of its round', async () => {
+  const ids = await Promise.all([1, 2, 3, 4, 5].map(() => createRunningBatch(database, engine, { lines: 4 })));
+  const settler = createSettler();
+  const hanging = await database.pool.connect();
+  try {
+    const all = ids.map((id) => ({ id, batch: settler.of({ id, workspaceId: 'ws_1' }) }));
+    const [first, ...others] = all;
+    await hanging.query('select pg_advisory_lock(hashtextextended($1, 0))', [first?.id]);
+    const flushed = all.map(async ({ id, batch }) => {
+      batch.add(lineResult(id, 1));
+      await batch.flush();
+    });
+    await Promise.all(flushed.slice(1));
+    for (const { id } of others) expect(await readBatch(database, id)).toMatchObject({ completed: 1 });
+    // Later rounds of others have a place as well.
+    for (const { id, batch } of others) {
+      batch.add(lineResult(id, 2));
+      await batch.flush();
+    }
+    await hanging.query('select pg_advisory_unlock_all()');
+    await flushed[0];
+    expect(await readBatch(database, first?.id ?? '')).toMatchObject({ completed: 1 });
+  } finally {
+    hanging.release(true);
+  }
+});
+
+test('a batch that Postgres rejects does not cost the other batches of its round their results', async () => {
+  const ids = await Promise.all([1, 2, 3].map(() => createRunningBatch(database, engine, { lines: 4 })));
+  const settler = createSettler();
+  const flushed = ids.map((id, index) => {
+    const result = lineResult(id, 1);
+    if (index === 1) result.usage = { ...result.usage, model: 'a\u0000b' } as typeof result.usage;
+    const batch = settler.of({ id, workspaceId: 'ws_1' });
+    batch.add(result);
+    return batch.flush();
+  });
+  await Promise.all(flushed);
+  const completed = await Promise.all(ids.map(async (id) => (await readBatch(database, id)).completed));
+  expect(completed).toEqual([1, 0, 1]);
+});
+
+test('results wait while the blob store is unavailable', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  const failing = { put: vi.fn<BlobStore['put']>().mockRejectedValueOnce(new Error('no route')) };
+  failing.put.mockImplementation((source, options) => blobs.put(source, options));
+  const batch = createSettler({ blobs: failing }).of({ id, workspaceId: 'ws_1' });
+  batch.add(lineResult(id, 1, { text: 'x'.repeat(10_000) }));
+  await batch.flush();
+  expect(failing.put).toHaveBeenCalledTimes(2);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 1 });
+});
+
+test('results of lines in two stripes, and around a line that had a result, are read as they were settled', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 9_000, linesPerChunk: 250 });
+  const batch = settlerOf(id);
+  const settleLines = async (lines: readonly number[], text: string): Promise<void> => {
+    for (const line of lines)
+      batch.add(lineResult(id, line, { text: text.repeat(300), chunk: Math.floor((line - 1) / 250) }));
+    await batch.flush();
+  };
+  const span = Array.from({ length: 60 }, (_value, index) => 4_060 + index);
+  await settleLines([4_070, 4_097], 'first ');
+  await settleLines([...span, 1, 9_000], 'second');
+  const stored = await storedData(id);
+  expect(stored.map(({ line }) => line)).toEqual([1, ...span, 9_000]);
+  for (const { line, data } of stored)
+    expect([line, data.includes('first '), data.includes(`"line-${line}"`)]).toEqual([
+      line,
+      line === 4_070 || line === 4_097,
+      true,
+    ]);
 });

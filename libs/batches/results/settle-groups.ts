@@ -1,0 +1,283 @@
+import { hash } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { sql, type Transaction } from 'kysely';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { addDecimals } from '#libs/prices/add-decimals.ts';
+import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { Holder } from '#libs/queue/process-lease.ts';
+import { decideBatch, acceptsResults, type SettledUsage } from '../batch.ts';
+import { batchModel, type BatchRow } from '../batch-model.ts';
+import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
+import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
+import { bitsOfLines, countSettled, isSettled, settle } from '../chunks/settled-lines.ts';
+import { isSmallBatch } from '../chunks/turns.ts';
+import { isSuccess, type LineFailure } from './result-line.ts';
+import { resultsRoot } from './results-root.ts';
+import { insertResults, type NewResult } from './stored-results.ts';
+
+/** The result of a line. `data` is the exact line of the output or error file. */
+export type LineResult = {
+  chunk: number;
+  line: number;
+  /** The HTTP status of the answer, 0 without one. */
+  status: number;
+  /** Why the line failed; null if it did not. */
+  failure: LineFailure | null;
+  data: Buffer;
+  usage: Omit<SettledUsage, 'unpriced_lines'> | null;
+  /** Frees the memory of the result. Called once, when the result is committed or refused. */
+  release: () => void;
+};
+
+export type SettleDeps = FollowDeps & {
+  eventLog: EventLog;
+  blobs: Pick<BlobStore, 'put'>;
+  logger: Logger;
+};
+
+/** Results and claims of one batch that are settled together. */
+export type SettleGroup<Result extends LineResult = LineResult> = {
+  batch: { id: string; workspaceId: string };
+  results: readonly Result[];
+  claims: readonly ChunkClaim[];
+};
+
+/**
+ * `refused`: the batch takes no more results. `claim_lost`: the chunk was taken away. `incomplete`: the batch is running
+ * and lines have no result yet, so the claim continues.
+ */
+export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
+
+/** The outcome for each claim. `finishing`: the batch, if it is small and has now ended its lines. */
+export type SettledGroup = { outcomes: CloseOutcome[]; finishing: BatchRow | null };
+
+/** Groups whose results have their final place. `segment`: the blob with their bytes; null: they go into the rows. */
+export type StoredGroups = { groups: readonly SettleGroup<LineResult & NewResult>[]; segment: string | null };
+
+/** Results of fewer bytes go into their rows, because a blob costs as much as this many bytes of a row. */
+const segmentBytesMin = 8_192;
+
+/** Sorts and hashes the results of groups, and writes those of more than a few kilobytes into one segment. */
+export async function storeGroups(
+  { blobs }: Pick<SettleDeps, 'blobs'>,
+  groups: readonly SettleGroup[],
+): Promise<StoredGroups> {
+  let offset = 0;
+  const stored = groups.map((group) => ({
+    ...group,
+    // The sort is stable: the first result of a line stays first.
+    results: group.results
+      .toSorted((a, b) => a.line - b.line)
+      .map((result) => {
+        const placed = { ...result, sha256: hash('sha256', result.data, 'buffer'), offset };
+        offset += result.data.length;
+        return placed;
+      }),
+  }));
+  if (offset < segmentBytesMin) return { groups: stored, segment: null };
+  const bytes = stored.flatMap(({ results }) => results.map(({ data }) => data));
+  const { blob } = await blobs.put(Readable.from(bytes));
+  return { groups: stored, segment: blob };
+}
+
+/**
+ * Settles results of different batches in one short transaction under the locks of their streams: inserts those of lines
+ * that have none, closes the chunks, and appends one event for each batch about the results that were inserted. With
+ * the last result of a batch it also appends `batch.finalizing`. A small batch is then held by `holder`, which finishes it.
+ */
+export async function settleGroups(
+  deps: SettleDeps,
+  { groups, segment }: StoredGroups,
+  holder: Holder,
+): Promise<SettledGroup[]> {
+  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  const [first] = groups;
+  if (first === undefined) return [];
+  const streams = groups.map(({ batch }) => batch.id);
+  return await deps.eventLog.transact(
+    { workspaceId: first.batch.workspaceId, streams, metadata },
+    async (unit): Promise<SettledGroup[]> => {
+      const settled = new Map<string, SettledGroup>();
+      const open: OpenGroup[] = [];
+      for (const group of groups) {
+        const batch = await unit.load(batchModel, group.batch.id);
+        if (batch && acceptsResults(batch)) open.push({ ...group, row: batch, chunks: [], fresh: [] });
+        else settled.set(group.batch.id, await refuse(deps, unit.tx, group, batch));
+      }
+      await readChunks(unit.tx, open);
+      for (const group of open) group.fresh = settleFirst(group.chunks, group.results);
+      // What ends a batch also changes its turn, and turns are locked before chunks.
+      for (const { row, fresh } of open.toSorted((a, b) => (a.row.id < b.row.id ? -1 : 1)))
+        if (row.status === 'cancelling' || row.completed + row.failed + fresh.length >= row.total)
+          await lockTurn(unit.tx, row.id);
+      for (const { row, fresh } of open) await insertResults(unit.tx, row, fresh, segment);
+      await writeSettled(unit.tx, open);
+      // Shares of workspaces are locked last, in the same order by everyone.
+      for (const group of open.toSorted((a, b) => (a.row.workspace_id < b.row.workspace_id ? -1 : 1))) {
+        const outcomes = await closeChunks(unit.tx, group);
+        const after = await decideAndAppend(deps, unit, group, holder.id);
+        const finishing = after.status === 'finalizing' && isSmallBatch(after) ? after : null;
+        settled.set(after.id, { outcomes, finishing });
+      }
+      return groups.map(({ batch }) => settled.get(batch.id) as SettledGroup);
+    },
+  );
+}
+
+/** A group whose batch accepts results. `fresh`: those of lines that had none. */
+type OpenGroup = SettleGroup<LineResult & NewResult> & {
+  row: BatchRow;
+  chunks: Settled[];
+  fresh: (LineResult & NewResult)[];
+};
+
+async function refuse(
+  { logger }: SettleDeps,
+  tx: Transaction<Database>,
+  { batch: { id }, results, claims }: SettleGroup,
+  batch: BatchRow | undefined,
+): Promise<SettledGroup> {
+  if (results.length > 0)
+    logger.warn(
+      { batch_id: id, lines: results.length, status: batch?.status },
+      'results arrived after the deadline and were discarded',
+    );
+  for (const claim of claims) await closeChunk(tx, claim);
+  return { outcomes: claims.map(() => 'refused' as const), finishing: null };
+}
+
+type Settled = Pick<ChunkRow, 'batch_id' | 'chunk' | 'first_line' | 'line_count' | 'settled'>;
+
+/** Reads the chunks of the results and claims of each group. */
+async function readChunks(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<void> {
+  const wanted = groups.flatMap(({ row, results, claims }) =>
+    [...new Set([...results, ...claims].map(({ chunk }) => chunk))].map((chunk) => ({ id: row.id, chunk })),
+  );
+  if (wanted.length === 0) return;
+  const { rows } = await sql<Settled>`
+    select batch_id, chunk, first_line, line_count, settled from batch_chunk
+    join unnest(${wanted.map(({ id }) => id)}::text[], ${wanted.map(({ chunk }) => chunk)}::int[])
+      as wanted (batch_id, chunk) using (batch_id, chunk)`.execute(tx);
+  const byBatch = Map.groupBy(rows, (row) => row.batch_id);
+  for (const group of groups) {
+    group.chunks = byBatch.get(group.row.id) ?? [];
+    // A chunk can have been split since its lines were read.
+    const moved = group.results.findLast(({ line }) => chunkOf(group.chunks, line) === undefined);
+    if (moved === undefined) continue;
+    group.chunks = await tx
+      .selectFrom('batch_chunk')
+      .select(['batch_id', 'chunk', 'first_line', 'line_count', 'settled'])
+      .where('batch_id', '=', group.row.id)
+      .where((of) =>
+        of.or([
+          of('first_line', '<=', moved.line),
+          of(
+            'chunk',
+            'in',
+            [...group.results, ...group.claims].map(({ chunk }) => chunk),
+          ),
+        ]),
+      )
+      .execute();
+  }
+}
+
+const chunkOf = <Chunk extends Pick<ChunkRow, 'first_line' | 'line_count'>>(
+  chunks: readonly Chunk[],
+  line: number,
+): Chunk | undefined =>
+  chunks.find(({ first_line: first, line_count: count }) => line >= first && line < first + count);
+
+/**
+ * Marks the lines of the results as settled, and returns the results of lines that had none. The first result of a line
+ * is final: a process whose claim was lost can bring results of the same lines as the next one.
+ */
+function settleFirst<Result extends LineResult>(chunks: readonly Settled[], results: readonly Result[]): Result[] {
+  let last: Settled | undefined;
+  return results.filter(({ line }) => {
+    last = last && chunkOf([last], line) ? last : chunkOf(chunks, line);
+    if (last === undefined) throw new Error(`line ${line} is in no chunk`);
+    if (isSettled(last, line)) return false;
+    settle(last, line);
+    return true;
+  });
+}
+
+async function writeSettled(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<void> {
+  const changed = groups.flatMap(({ chunks, fresh }) =>
+    chunks.filter(({ first_line: first, line_count: count }) =>
+      fresh.some(({ line }) => line >= first && line < first + count),
+    ),
+  );
+  if (changed.length === 0) return;
+  await sql`
+    update batch_chunk set settled = new.settled
+    from unnest(
+      ${changed.map((row) => row.batch_id)}::text[],
+      ${changed.map(({ chunk }) => chunk)}::int[],
+      ${changed.map(({ settled }) => settled)}::bytea[]
+    ) as new (batch_id, chunk, settled)
+    where batch_chunk.batch_id = new.batch_id and batch_chunk.chunk = new.chunk`.execute(tx);
+}
+
+async function closeChunks(tx: Transaction<Database>, { row, chunks, claims }: OpenGroup): Promise<CloseOutcome[]> {
+  const outcomes: CloseOutcome[] = [];
+  for (const claim of claims) {
+    const found = chunks.find(({ chunk }) => chunk === claim.chunk);
+    // A cancelled batch can leave lines without a result.
+    const isWhole = found === undefined || countSettled(found.settled) === found.line_count;
+    if (row.status === 'in_progress' && !isWhole) outcomes.push('incomplete');
+    else outcomes.push((await closeChunk(tx, claim)) ? 'closed' : 'claim_lost');
+  }
+  return outcomes;
+}
+
+async function decideAndAppend(
+  deps: FollowDeps,
+  unit: UnitOfWork,
+  { row: batch, chunks, fresh }: OpenGroup,
+  holder: string,
+): Promise<BatchRow> {
+  const completed = fresh.filter(({ status }) => isSuccess(status)).length;
+  const settled =
+    fresh.length === 0
+      ? null
+      : {
+          chunks: settledBits(chunks, fresh),
+          completed,
+          failed: fresh.length - completed,
+          usage: sumUsage(fresh),
+          results_root: resultsRoot(fresh),
+        };
+  const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch) : 1;
+  const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
+  return await appendAndFollow(deps, unit, batch, events, holder);
+}
+
+/** Sorted results as the bits of their lines in each chunk. */
+function settledBits(chunks: readonly Settled[], results: readonly LineResult[]) {
+  const byChunk = Map.groupBy(results, ({ line }) => chunkOf(chunks, line)?.chunk ?? 0);
+  return [...byChunk].map(([chunk, of]) => ({ chunk, ...bitsOfLines(of.map(({ line }) => line)) }));
+}
+
+function sumUsage(results: readonly LineResult[]): SettledUsage[] {
+  const sums = new Map<string, SettledUsage>();
+  for (const { usage } of results) {
+    if (!usage) continue;
+    const key = JSON.stringify([usage.provider, usage.model, usage.price_version, usage.cost === null]);
+    const sum = sums.get(key);
+    if (!sum) {
+      sums.set(key, usage.cost === null ? { ...usage, unpriced_lines: 1 } : { ...usage });
+      continue;
+    }
+    sum.input_tokens += usage.input_tokens;
+    sum.cached_tokens += usage.cached_tokens;
+    sum.output_tokens += usage.output_tokens;
+    sum.reasoning_tokens += usage.reasoning_tokens;
+    if (usage.cost === null) sum.unpriced_lines = (sum.unpriced_lines ?? 0) + 1;
+    else sum.cost = addDecimals(sum.cost, usage.cost);
+  }
+  return [...sums.values()];
+}
