@@ -389,6 +389,8 @@ create table batch_result (
   stripe integer not null,
   first_line integer not null,
   last_line integer not null,
+  -- The version of the event that settled the lines.
+  version integer not null,
   -- One element for each line, in the order of the lines: its number, the length of its result in bytes, and the HTTP
   -- status of its answer, or 0 without one. `digests` has 32 bytes for each line, the SHA-256 of its result.
   lines integer[] not null,
@@ -405,6 +407,8 @@ create table batch_result (
   primary key (bucket, batch_id, stripe, first_line),
   check ((data is null) = (segment is not null) and (segment is null) = (segment_offset is null))
 ) partition by list (bucket);
+-- For streams of results, which are in the order in which lines were settled.
+create index batch_result_order on batch_result (bucket, batch_id, version, first_line);
 -- For the sweep of blobs, which must not delete those that are still needed.
 create index batch_result_segment on batch_result (segment) where segment is not null;
 

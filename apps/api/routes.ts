@@ -23,6 +23,7 @@ import type { Route } from '#libs/http/route.ts';
 import type { UploadRate } from '#libs/http/bodies/watch-upload-rate.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { createBodiesReader } from '#libs/request-log/bodies/recorded-bodies.ts';
@@ -87,6 +88,9 @@ export type RouteDeps = {
   eventStreams: EventStreams;
   /** Turns of searches of the request log and of batches. */
   searches: Turns;
+  /** Turns of streams of results. */
+  resultStreams: Turns;
+  memory: MemoryBudget;
   /** Turns of dry runs and retries. */
   fileReads: Turns;
   /** Reads pages of events, and replays records. */

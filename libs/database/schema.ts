@@ -232,6 +232,7 @@ export type BatchResultTable = {
   stripe: number;
   first_line: number;
   last_line: number;
+  version: number;
   lines: number[];
   lengths: number[];
   statuses: number[];

@@ -191,3 +191,100 @@ test('lines of a batch that was cancelled: shown while they wait, and repeated a
   const { customIds } = await resultsOf(client, await ended(client, retry));
   expect(customIds).toEqual(missed);
 });
+
+type Result = {
+  cursor: string;
+  custom_id: string | null;
+  object?: string;
+  status?: string;
+  error: { code: string } | null;
+};
+const streamOf = async ({ id }: { id: string }, query: Record<string, string> = {}): Promise<Result[]> => {
+  const response = await get(`/batches/${id}/results?${new URLSearchParams(query).toString()}`);
+  expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/x-ndjson']);
+  return parseLines(await response.text());
+};
+const parseLines = (text: string): Result[] =>
+  text
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => JSON.parse(line) as Result);
+/** The first result of a running batch, as soon as it arrives. */
+async function firstOf({ id }: { id: string }): Promise<Result> {
+  const response = await get(`/batches/${id}/results?wait=30`);
+  let text = '';
+  for await (const piece of response.body ?? []) {
+    text += Buffer.from(piece).toString();
+    if (text.includes('\n')) break; // Leaving the loop cancels the response.
+  }
+  return parseLines(text)[0] as Result;
+}
+const isResult = ({ object }: Result): boolean => object === undefined;
+
+test('results are streamed while a batch runs, in the order in which they were settled, and from any cursor on', async () => {
+  const lines = Array.from({ length: 150 }, (_value, index) =>
+    chatLine(`r-${index}`, {
+      model: '@scripted/m',
+      messages: [{ role: 'user', content: index % 7 === 0 ? 'bad' : 'ok' }],
+    }),
+  );
+  isWell = false;
+  const batch = await createBatch(sdk, client, [
+    ...lines,
+    chatLine('last', { model: '@scripted/m', messages: [{ role: 'user', content: 'slow' }] }),
+  ]);
+  const streamed = await streamOf(batch, { wait: '30' });
+  expect(streamed.at(-1)).toEqual({ object: 'batch.results_end', batch_id: batch.id, status: 'completed' });
+  const results = streamed.filter(isResult);
+  const done = await ended(client, batch);
+  const { output, errors } = await resultsOf(client, done);
+  const byId = (one: { custom_id: string | null }, other: { custom_id: string | null }): number =>
+    String(one.custom_id).localeCompare(String(other.custom_id));
+  expect(results.map(({ cursor: _cursor, ...line }) => line).toSorted(byId)).toEqual(
+    [...output, ...errors].toSorted(byId),
+  );
+  expect(new Set(results.map(({ cursor }) => cursor)).size).toBe(151);
+  for (const at of [0, 1, 63, 64, 65, 149, 150]) {
+    const rest = await streamOf(batch, { after: results[at]?.cursor ?? '' });
+    expect(rest.filter(isResult)).toEqual(results.slice(at + 1));
+  }
+  const failed = await streamOf(batch, { status: 'failed' });
+  expect(
+    failed
+      .filter(isResult)
+      .map((line) => String(line.custom_id))
+      .toSorted((a, b) => a.localeCompare(b)),
+  ).toEqual(errors.map(({ custom_id: id }) => id).toSorted((a, b) => a.localeCompare(b)));
+});
+
+test('a stream without a wait returns what there is; after a cancel it has the lines that were never called', async () => {
+  isWell = false;
+  const slow = (index: number) =>
+    chatLine(`s-${index}`, { model: '@scripted/m', messages: [{ role: 'user', content: 'slow' }] });
+  const batch = await createBatch(
+    sdk,
+    client,
+    Array.from({ length: 60 }, (_value, index) => slow(index)),
+  );
+  expect(await streamOf(batch)).toEqual([]);
+  const first = await firstOf(batch);
+  await client.batches.cancel(batch.id);
+  const rest = await streamOf(batch, { after: first.cursor, wait: '30' });
+  expect(rest.at(-1)).toMatchObject({ object: 'batch.results_end', status: 'cancelled' });
+  const all = [first, ...rest.filter(isResult)];
+  expect(all.map((line) => String(line.custom_id)).toSorted()).toEqual(
+    Array.from({ length: 60 }, (_value, index) => `s-${index}`).toSorted(),
+  );
+  const unanswered = all.filter(({ error }) => error?.code === 'batch_cancelled');
+  expect(unanswered.length).toBeGreaterThan(0);
+  const afterOne = await streamOf(batch, { after: unanswered[0]?.cursor ?? '', status: 'failed' });
+  expect(afterOne.filter(isResult)).toEqual(unanswered.slice(1));
+});
+
+test('a stream refuses a cursor of another form and a wait of more than a minute', async () => {
+  const batch = await createBatch(sdk, client, [chatLine('one', { model: '@scripted/m' })]);
+  const refused = await get(`/batches/${batch.id}/results?after=1`);
+  expect([refused.status, await codeOf(refused)]).toEqual([400, 'invalid_value']);
+  const long = await get(`/batches/${batch.id}/results?wait=61`);
+  expect(long.status).toBe(400);
+});

@@ -57,7 +57,7 @@ async function breakingProxy(breaks: {
     });
     request.on('end', () => forward.end());
     forward.on('response', (answer) => {
-      const isDownload = requestPath.endsWith('/content');
+      const isDownload = /\/(?:content|results)(?:\?|$)/.test(requestPath);
       if (isDownload) ranges.push(headers.range);
       response.writeHead(answer.statusCode ?? 500, answer.headers);
       let sent = 0;
@@ -454,4 +454,21 @@ test('a download that is killed leaves what came, and the next one goes on from 
     async () => await read('killed.jsonl'),
     (text) => text === whole,
   );
+});
+
+test('results are followed while the batch runs, each once, although the connection breaks twice', async () => {
+  const lines = chatLines(150, { model: '@simulator/sim-small+20ms' });
+  const file = await write('followed.jsonl', toJsonl(lines));
+  const submitted = await at.cli.run(['batch', 'run', file, '--detach', '--json']);
+  const { id } = JSON.parse(submitted.stdout) as { id: string };
+  const proxy = await breakingProxy({ downloadsAfter: 4_000, times: 2 });
+  const followed = await at.cli.run(['batch', 'results', id, '--follow', '--server', proxy.url]);
+  await proxy.close();
+  expect([followed.code, proxy.left()]).toEqual([0, 0]);
+  const results = await at.cli.run(['batch', 'results', id]);
+  expect(followed.stdout.trimEnd().split('\n').toSorted()).toEqual(results.stdout.trimEnd().split('\n').toSorted());
+  expect(followed.stderr).toContain('completed, 150 of 150 lines answered');
+
+  const file2 = await at.cli.run(['batch', 'results', id, '--follow', '-o', 'x.jsonl']);
+  expect([file2.code, file2.stderr]).toEqual([2, expect.stringContaining('--follow writes to stdout')]);
 });

@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import type { Batches } from '#libs/batches/batches.ts';
 import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/results/read-lines.ts';
 import type { LineDeps } from '#libs/batches/results/scan-requests.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -20,15 +19,12 @@ import { hasScope } from '#libs/http/rights.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Turns } from '#libs/kernel/sharing/turns.ts';
+import { resultErrors, streamBatchResults, type ResultStreamDeps } from './result-stream.ts';
 import { findLineLog } from '#libs/request-log/read/read-log.ts';
 import type { RecordedTexts } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { toLogRecord } from '#libs/request-log/read/to-log-record.ts';
 
-export type BatchLineDeps = { db: Kysely<Database>; batches: Batches; lines: LineDeps; searches: Turns };
-
-const resultErrors = {
-  results_not_kept: 'the results of the batch were deleted after their retention period; download its files instead',
-};
+export type BatchLineDeps = ResultStreamDeps & { db: Kysely<Database>; searches: Turns };
 
 /** The dependencies for reading lines. The input of a batch is not available if its file was deleted. */
 export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
@@ -45,7 +41,8 @@ export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs
  * workspace, so they are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors:
  * not_found, conflict (`results_not_kept`), rate_limited (searches).
  */
-export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps): Route[] {
+export function batchLineRoutes(deps: BatchLineDeps): Route[] {
+  const { db, batches, lines, searches } = deps;
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
   return [
     {
@@ -110,6 +107,7 @@ export function batchLineRoutes({ db, batches, lines, searches }: BatchLineDeps)
         },
       ),
     },
+    streamBatchResults(deps),
     {
       ...about,
       path: '/v1/batches/:batch_id/failures',

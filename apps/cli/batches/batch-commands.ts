@@ -4,12 +4,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { Option, type Command } from 'commander';
+import { followResults } from './follow-results.ts';
 import { deliverResults, explainFailures, noteFailureCommands, type ResultOptions } from './batch-results.ts';
 import { batchColumns, describeEnd, exitCodeFor, summarise } from './describe-batch.ts';
 import { dryRunBatch } from './dry-run-batch.ts';
 import { CliError, exitCodes } from '../server/cli-error.ts';
 import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
+import type { Client } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
 import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
 import { formatCount } from '../terminal/quantities.ts';
@@ -114,12 +116,29 @@ function addReadCommands(batch: Command): void {
     },
   );
 
-  withResults(clientCommand(batch, 'results <id>', 'download the results of a batch that has ended')).action(
-    async (id: string, options: ClientOptions & ResultOptions) => {
+  withResults(clientCommand(batch, 'results <id>', 'download the results of a batch'))
+    .option('--follow', 'print answers and failed lines to stdout as they arrive, until the batch ends')
+    .option('--after <cursor>', 'with --follow: continue after this position')
+    .action(async (id: string, options: ClientOptions & ResultOptions & { follow?: true; after?: string }) => {
       const client = await connect(options);
-      await deliverResults(client, await readBatch(client, id), options);
-    },
+      if (options.follow === true) await printFollowed(client, id, options);
+      else await deliverResults(client, await readBatch(client, id), options);
+    });
+}
+
+async function printFollowed(client: Client, id: string, options: ResultOptions & { after?: string }): Promise<void> {
+  if (options.output !== undefined || options.errors !== undefined)
+    throw new CliError('--follow writes to stdout. Use it without --output and --errors.', {
+      exitCode: exitCodes.usage,
+    });
+  let cursor = options.after;
+  await interruptible(
+    (signal) => followResults(client, id, cursor, { signal, onCursor: (found) => (cursor = found) }),
+    () => `To resume: sluice batch results ${id} --follow${cursor === undefined ? '' : ` --after ${cursor}`}`,
   );
+  const ended = await readBatch(client, id);
+  for (const line of describeEnd(ended)) note(line);
+  process.exitCode = exitCodeFor(ended);
 }
 
 function addChangeCommands(batch: Command): void {

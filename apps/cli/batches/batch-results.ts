@@ -25,8 +25,8 @@ type Failures = {
  */
 export async function deliverResults(client: Client, batch: Batch, options: ResultOptions): Promise<void> {
   if (!hasEnded(batch)) {
-    throw new CliError(`The batch is ${batch.status} and has no results yet.`, {
-      hint: `To wait for it: sluice batch watch ${batch.id}`,
+    throw new CliError(`The batch is ${batch.status} and has no result files yet.`, {
+      hint: `To wait for it: sluice batch watch ${batch.id}. To get results as they arrive: sluice batch results ${batch.id} --follow`,
     });
   }
   const { completed, failed } = batch.request_counts;

@@ -67,7 +67,8 @@ async function putInPlace(part: string, target: string): Promise<void> {
   });
 }
 
-async function writePiece(target: Writable, piece: Uint8Array): Promise<void> {
+/** Writes a piece, and waits until the target accepts more. */
+export async function writePiece(target: Writable, piece: Uint8Array): Promise<void> {
   const hasRoom = target.write(piece);
   if (target === process.stdout && target.errored !== null) return; // this ends the process
   // A failed stream never drains.

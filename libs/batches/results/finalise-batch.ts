@@ -13,9 +13,9 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { decideBatch, type BatchOutcome } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
-import { isSuccess, resultLine, unansweredMessages } from './result-line.ts';
+import { isSuccess, resultLine, unansweredLine, unansweredMessages } from './result-line.ts';
 import { scanRequests } from './scan-requests.ts';
-import { listResults, readPart, readResults, type StoredResult } from './stored-results.ts';
+import { listResults, pieceBytesMax, readParts, readResults, type StoredResult } from './stored-results.ts';
 
 type Deps = FollowDeps & {
   db: Kysely<Database>;
@@ -32,7 +32,7 @@ type Deps = FollowDeps & {
 
 // Results are read in pages: many small answers or a few large ones. A result that is larger than a page is read in
 // parts.
-const pageMax = { lines: 4_096, bytes: 2 * 1_048_576 };
+const pageMax = { lines: 4_096, bytes: pieceBytesMax };
 
 /**
  * Writes every line of a `finalizing` batch, in input order, to the output or the error file, lines without a result as
@@ -166,7 +166,7 @@ async function writeLines(
       } else if (data !== undefined) page[kind].push(data);
       else {
         await writePage();
-        await files[kind].writeParts(readParts(deps, batch, result as StoredResult));
+        await files[kind].writeParts(readChecked(deps, batch, result as StoredResult));
       }
     }
     await writePage();
@@ -220,11 +220,10 @@ async function readOrLose(
   return found;
 }
 
-/** Reads a large result in parts of one page each. */
-async function* readParts(deps: Deps, batch: BatchRow, result: StoredResult): AsyncGenerator<Buffer> {
+/** Reads a large result in parts, and checks it after the last one. */
+async function* readChecked(deps: Deps, batch: BatchRow, result: StoredResult): AsyncGenerator<Buffer> {
   const digest = createHash('sha256');
-  for (let from = 0; from < result.bytes; from += pageMax.bytes) {
-    const part = await readPart(deps, batch, result, { from, length: Math.min(pageMax.bytes, result.bytes - from) });
+  for await (const part of readParts(deps, batch, result)) {
     digest.update(part);
     yield part;
   }
@@ -238,17 +237,14 @@ async function unansweredLines(
   batch: BatchRow,
   missing: readonly number[],
 ): Promise<Map<number, Buffer>> {
-  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
   const wanted = new Set(missing);
   const lines = new Map<number, Buffer>();
-  const add = (line: number, customId: Buffer): void => {
-    lines.set(line, resultLine(batch.id, line, customId, { kind: 'error', code, message: unansweredMessages[code] }));
-  };
+  const add = (line: number, customId?: Buffer): void => void lines.set(line, unansweredLine(batch, line, customId));
   const window = { first: missing[0] as number, end: (missing.at(-1) as number) + 1 };
   try {
     while (window.first < window.end) {
       window.first = await scanRequests(deps, batch, window, ({ line, bytes }) => {
-        if (wanted.has(line)) add(line, memberValue(bytes, 'custom_id') ?? nullText);
+        if (wanted.has(line)) add(line, memberValue(bytes, 'custom_id'));
       });
     }
   } catch (error) {
@@ -257,7 +253,7 @@ async function unansweredLines(
       { err: error, batch_id: batch.id },
       'lines are written without custom_id because the input file was lost',
     );
-    for (const line of missing) if (!lines.has(line)) add(line, nullText);
+    for (const line of missing) if (!lines.has(line)) add(line);
   }
   return lines;
 }

@@ -5,7 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { isTerminal } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
-import { failureInBody, isSuccess, resultId, unansweredMessages } from './result-line.ts';
+import { failureInBody, isSuccess, resultId, unansweredCode, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
 import { listResults, readPart, readResults, type StoredResult } from './stored-results.ts';
@@ -199,7 +199,7 @@ const isOver = ({ status }: BatchRow): boolean => isTerminal(status) || status =
 const nothing = { status_code: null, error: null, model: null, usage: null, request_id: null };
 
 function withoutResult(batch: BatchRow, line: number, customId: string | null): BatchLineObject {
-  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+  const code = unansweredCode(batch);
   return {
     ...nothing,
     id: String(line),
@@ -303,7 +303,7 @@ function matches(line: BatchLineObject, filters: Filters): boolean {
 }
 
 /** Result rows are deleted some days after a batch (SLUICE_RESULTS_RETENTION). The results remain in its files. */
-async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Promise<void> {
+export async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Promise<void> {
   if (batch.completed + batch.failed === 0) return;
   const { rows } = await sql`
     select from batch_result where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} limit 1`.execute(
@@ -387,7 +387,7 @@ export async function readFailures(db: Kysely<Database>, batch: BatchRow): Promi
     message,
   }));
   const unanswered = isOver(batch) ? batch.total - batch.completed - batch.failed : 0;
-  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+  const code = unansweredCode(batch);
   const examined = rows[0]?.all ?? 0;
   return {
     object: 'batch.failures',

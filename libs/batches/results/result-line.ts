@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import type { BatchRow } from '../batch-model.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 
 /** The outcome of one line: an answer of a provider with any status, or an error. */
@@ -82,6 +83,23 @@ export function resultLine(batchId: string, line: number, customId: Buffer, outc
     Buffer.from('},"error":null}'),
   ]);
 }
+
+/** Why lines of a batch that takes no more results were never answered. */
+export const unansweredCode = (batch: Pick<BatchRow, 'finalizing_reason'>): 'batch_expired' | 'batch_cancelled' =>
+  batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+
+/** The error line of a request that was never answered. `customId`: raw JSON text; undefined if it cannot be read. */
+export function unansweredLine(
+  batch: Pick<BatchRow, 'id' | 'finalizing_reason'>,
+  line: number,
+  customId: Buffer | undefined,
+): Buffer {
+  const code = unansweredCode(batch);
+  const error = { kind: 'error' as const, code, message: unansweredMessages[code] };
+  return resultLine(batch.id, line, customId ?? nullText, error);
+}
+
+const nullText = Buffer.from('null');
 
 function withoutLineBreaks(body: Buffer): Buffer {
   if (!body.includes(0x0a) && !body.includes(0x0d)) return body;

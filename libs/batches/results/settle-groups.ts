@@ -112,7 +112,8 @@ export async function settleGroups(
       for (const { row, fresh } of open.toSorted((a, b) => (a.row.id < b.row.id ? -1 : 1)))
         if (row.status === 'cancelling' || row.completed + row.failed + fresh.length >= row.total)
           await lockTurn(unit.tx, row.id);
-      for (const { row, fresh } of open) await insertResults(unit.tx, row, fresh, segment);
+      for (const { row, fresh } of open)
+        await insertResults(unit.tx, row, fresh, { segment, version: row.version + 1 });
       await writeSettled(unit.tx, open);
       // Shares of workspaces are locked last, in the same order by everyone.
       for (const group of open.toSorted((a, b) => (a.row.workspace_id < b.row.workspace_id ? -1 : 1))) {

@@ -1,6 +1,6 @@
-import { sql, type Kysely, type Transaction } from 'kysely';
+import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { Database, LineFailures } from '#libs/database/schema.ts';
+import type { BatchResultTable, Database, LineFailures } from '#libs/database/schema.ts';
 import type { BatchRow } from '../batch-model.ts';
 import type { LineFailure } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
@@ -14,7 +14,7 @@ const stripeLines = 4_096;
 const stripeOf = (line: number): number => Math.floor((line - 1) / stripeLines);
 
 /** Consecutive results that can be read together are read in pieces of at most this many bytes. */
-const pieceBytesMax = 2 * 1_048_576;
+export const pieceBytesMax = 2 * 1_048_576;
 /** Reads of a blob store that run at the same time. */
 const readsAtOnce = 8;
 
@@ -35,16 +35,16 @@ export type NewResult = {
 
 /**
  * Inserts the results of a batch, sorted by line. `segment`: the blob that has their bytes; null stores the bytes in the
- * rows. The caller makes sure that no line has a result.
+ * rows. `version`: that of the event that settles them. The caller makes sure that no line has a result.
  */
 export async function insertResults(
   tx: Transaction<Database> | Kysely<Database>,
   batch: Batch,
   results: readonly NewResult[],
-  segment: string | null,
+  { segment, version }: { segment: string | null; version: number },
 ): Promise<void> {
   if (results.length === 0) return;
-  const common = { bucket: resultsBucket(batch), batch_id: batch.id };
+  const common = { bucket: resultsBucket(batch), batch_id: batch.id, version };
   const rows = inRows(results).map((group) => ({ ...common, ...toRow(group, segment) }));
   await tx.insertInto('batch_result').values(rows).execute();
 }
@@ -108,21 +108,39 @@ export type StoredResult = {
   offset: number;
 };
 
+const listed = [
+  'stripe',
+  'first_line',
+  'version',
+  'lines',
+  'lengths',
+  'statuses',
+  'digests',
+  'failures',
+  'segment',
+  'segment_offset',
+] as const;
+type ListedRow = Pick<Selectable<BatchResultTable>, (typeof listed)[number]>;
+
+/** The results of a row, by line. */
+function resultsOfRow(row: ListedRow): StoredResult[] {
+  const codes = new Map(row.failures?.flatMap(({ code, lines }) => lines.map((line) => [line, code] as const)));
+  const place = row.segment === null ? { stripe: row.stripe, firstLine: row.first_line } : { segment: row.segment };
+  let end = row.segment_offset ?? 0;
+  return row.lines.map((line, index) => {
+    const bytes = row.lengths[index] as number;
+    const sha256 = row.digests.subarray(index * 32, index * 32 + 32);
+    const status = row.statuses[index] as number;
+    end += bytes;
+    return { line, status, code: codes.get(line) ?? null, bytes, sha256, place, offset: end - bytes };
+  });
+}
+
 /** The stored results of a window of lines, by line, without their bytes. */
 export async function listResults(db: Kysely<Database>, batch: Batch, { first, end }: Window): Promise<StoredResult[]> {
   const rows = await db
     .selectFrom('batch_result')
-    .select([
-      'stripe',
-      'first_line',
-      'lines',
-      'lengths',
-      'statuses',
-      'digests',
-      'failures',
-      'segment',
-      'segment_offset',
-    ])
+    .select(listed)
     .where('bucket', '=', resultsBucket(batch))
     .where('batch_id', '=', batch.id)
     .where('stripe', '>=', stripeOf(first))
@@ -130,27 +148,53 @@ export async function listResults(db: Kysely<Database>, batch: Batch, { first, e
     .where('first_line', '<', end)
     .where('last_line', '>=', first)
     .execute();
-  const found: StoredResult[] = [];
-  for (const row of rows) {
-    const codes = new Map(row.failures?.flatMap(({ code, lines }) => lines.map((line) => [line, code] as const)));
-    const place = row.segment === null ? { stripe: row.stripe, firstLine: row.first_line } : { segment: row.segment };
-    let offset = row.segment_offset ?? 0;
-    for (const [index, line] of row.lines.entries()) {
-      const bytes = row.lengths[index] as number;
-      const result = {
-        line,
-        status: row.statuses[index] as number,
-        code: codes.get(line) ?? null,
-        bytes,
-        place,
-        offset,
-      };
-      if (line >= first && line < end)
-        found.push({ ...result, sha256: row.digests.subarray(index * 32, index * 32 + 32) });
-      offset += bytes;
+  const results = rows.flatMap(resultsOfRow).filter(({ line }) => line >= first && line < end);
+  return results.toSorted((a, b) => a.line - b.line);
+}
+
+/** A position in the order in which lines were settled. */
+export type SettledAt = { version: number; line: number };
+
+const settledRows = 64;
+
+/** The next results after a position, in the order in which they were settled, without their bytes. */
+export async function listSettled(
+  db: Kysely<Database>,
+  batch: Batch,
+  { version, line }: SettledAt,
+): Promise<(StoredResult & SettledAt)[]> {
+  const rows = await db
+    .selectFrom('batch_result')
+    .select(listed)
+    .where('bucket', '=', resultsBucket(batch))
+    .where('batch_id', '=', batch.id)
+    .where('version', '>=', version)
+    .where((of) => of.or([of('version', '>', version), of('last_line', '>', line)]))
+    .orderBy('version')
+    .orderBy('first_line')
+    .limit(settledRows)
+    .execute();
+  return rows.flatMap((row) =>
+    resultsOfRow(row)
+      .filter((result) => row.version > version || result.line > line)
+      .map((result) => ({ ...result, version: row.version })),
+  );
+}
+
+/** Divides results into pages whose bytes fit `pieceBytesMax`; a larger result is a page. */
+export function* inPages<Result extends StoredResult>(results: readonly Result[]): Generator<Result[]> {
+  let page: Result[] = [];
+  let bytes = 0;
+  for (const result of results) {
+    if (page.length > 0 && bytes + result.bytes > pieceBytesMax) {
+      yield page;
+      page = [];
+      bytes = 0;
     }
+    page.push(result);
+    bytes += result.bytes;
   }
-  return found.toSorted((a, b) => a.line - b.line);
+  if (page.length > 0) yield page;
 }
 
 /**
@@ -179,6 +223,12 @@ export async function readResults(
   for (let from = 0; from < pieces.length; from += readsAtOnce)
     await Promise.all(pieces.slice(from, from + readsAtOnce).map(read));
   return found;
+}
+
+/** Reads a large result in parts. */
+export async function* readParts(deps: Deps, batch: Batch, result: StoredResult): AsyncGenerator<Buffer> {
+  for (let from = 0; from < result.bytes; from += pieceBytesMax)
+    yield await readPart(deps, batch, result, { from, length: Math.min(pieceBytesMax, result.bytes - from) });
 }
 
 /** A part of one result. */

@@ -20,6 +20,14 @@ export const BatchLineListQuery = z.object({
 });
 export type BatchLineListQuery = z.output<typeof BatchLineListQuery>;
 
+export const BatchResultsQuery = z.object({
+  after: cursor().describe('The `cursor` of the last line that you received.'),
+  status: z.enum(['completed', 'failed']).optional().describe('Only lines of the output file, or of the error file.'),
+  wait: queryInteger({ min: 0, max: 60, fallback: 0 }).describe(
+    'How many seconds to wait for the next result of a running batch before the response ends.',
+  ),
+});
+
 /** One line of a batch. A value that is missing in the answer, or too large to be searched for, is null. */
 export const BatchLineObject = z.object({
   id: z.string().describe('The number of the line, starting at 1. Blank lines are not counted.'),
@@ -76,7 +84,7 @@ export const BatchFailures = z.object({
   object: z.literal('batch.failures'),
   batch_id: z.string(),
   failed_lines: z.int(),
-  examined_lines: z.int().describe('The number of failed lines that were grouped, at most 100,000.'),
+  examined_lines: z.int().describe('The number of failed lines that were grouped.'),
   groups: z.array(
     z.object({
       code: z.string().nullable(),

@@ -227,6 +227,6 @@ export async function storeResults(
       return { ...row, failure, sha256: hash('sha256', row.data, 'buffer'), offset: offset - row.data.length };
     });
     const stored = await blobs?.put(Readable.from(group.map(({ data }) => data)));
-    await insertResults(db, batch, group, stored?.blob ?? null);
+    await insertResults(db, batch, group, { segment: stored?.blob ?? null, version: batch.version + 1 + from / 64 });
   }
 }

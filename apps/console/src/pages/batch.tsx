@@ -96,6 +96,15 @@ function Head({ batch }: { batch: BatchDetail }) {
             Download errors
           </a>
         )}
+        {isOpenBatch(batch) && completed + failed > 0 ? (
+          <a
+            className="button"
+            href={`${serverPath}/v1/batches/${batch.id}/results`}
+            download={`${batch.id}-results.jsonl`}
+          >
+            Download results so far
+          </a>
+        ) : null}
         {mayWrite && isOpenBatch(batch) && batch.status !== 'cancelling' ? (
           <>
             {batch.status === 'finalizing' ? null : (
