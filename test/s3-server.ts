@@ -11,7 +11,14 @@ import { freePort } from './free-port.ts';
 
 export type S3Kind = 'moto' | 'versitygw';
 
-export type S3Server = { endpoint: string; options: S3BlobStoreOptions; stop: () => Promise<void> };
+export type S3Server = {
+  endpoint: string;
+  options: S3BlobStoreOptions;
+  credentials: Readonly<Record<string, string>>;
+  /** Stops answering for this time. */
+  hang: (forMs: number) => Promise<void>;
+  stop: () => Promise<void>;
+};
 
 /** Why the server cannot be started here, or null. */
 export function missingS3(kind: S3Kind): string | null {
@@ -53,7 +60,12 @@ export async function startS3(kind: S3Kind): Promise<S3Server> {
     const { S3Client, CreateBucketCommand } = await import('@aws-sdk/client-s3');
     const client = new S3Client({ endpoint, region: options.region, forcePathStyle: true });
     await client.send(new CreateBucketCommand({ Bucket: options.bucket }));
-    return { endpoint, options, stop };
+    const hang = async (forMs: number): Promise<void> => {
+      child.kill('SIGSTOP');
+      await delay(forMs);
+      child.kill('SIGCONT');
+    };
+    return { endpoint, options, credentials: s3Credentials, hang, stop };
   } catch (error) {
     await stop();
     throw error;

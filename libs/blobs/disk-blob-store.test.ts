@@ -1,6 +1,6 @@
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -131,3 +131,29 @@ test('what leaves a reserve is refused where there is less than that, and result
   await expect(store.put(Readable.from([Buffer.from('x')]), { leavesReserve: true })).rejects.toMatchObject(full);
   expect(await store.put(Readable.from([Buffer.from('x')]))).toMatchObject({ sizeBytes: 1 });
 });
+
+test.each(['is missing', 'is an empty mount point', 'is another volume'])(
+  'while the folder %s, blobs are unavailable and not lost, and nothing is written below it',
+  async (what) => {
+    const parent = await mkdtemp(join(tmpdir(), 'sluice-unmounted-'));
+    const folder = join(parent, 'blobs');
+    const store = await createDiskBlobStore({ folder });
+    const { blob } = await store.put(Readable.from([Buffer.from('kept')]));
+    await rename(folder, join(parent, 'away'));
+    if (what !== 'is missing') await mkdir(folder);
+    if (what === 'is another volume') await createDiskBlobStore({ folder });
+    const before = await readdir(parent, { recursive: true });
+    const unavailable = { kind: 'unavailable', code: 'storage_unavailable' };
+    await expect(store.put(Readable.from([Buffer.from('new')]))).rejects.toMatchObject(unavailable);
+    await expect(store.readRange(blob, 0, 4)).rejects.toMatchObject(unavailable);
+    await expect(store.read(blob)).rejects.toMatchObject(unavailable);
+    await expect(store.sizeOf(blob)).rejects.toMatchObject(unavailable);
+    const sweeping = store.sweep({ olderThanMs: 0, findReferenced: () => Promise.resolve(new Set<string>()) });
+    await expect(sweeping).rejects.toMatchObject(unavailable);
+    expect(await readdir(parent, { recursive: true })).toEqual(before);
+    await rm(folder, { recursive: true, force: true });
+    await rename(join(parent, 'away'), folder);
+    expect((await store.readRange(blob, 0, 4)).toString()).toBe('kept');
+    await rm(parent, { recursive: true });
+  },
+);

@@ -3,7 +3,7 @@ import { link, open, opendir, readFile, stat, statfs, unlink, type FileHandle } 
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { blobNotFound } from './blob-errors.ts';
+import { blobNotFound, storageUnavailable } from './blob-errors.ts';
 import type { BlobEntry, BlobStore } from './blob-store.ts';
 import { assertBlobName, newBlobName, putBlob } from './blob-writer.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
@@ -11,11 +11,13 @@ import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } fr
 import { sweepBlobs } from './sweep-blobs.ts';
 
 const partialSuffix = '.partial';
+const idFile = 'store-id';
 const readChunkBytes = 262_144;
 
 /**
  * Blobs as files below `folder`, in two levels of 256 folders (a million blobs make 16 files per folder). Several
- * processes can share the folder. Creates it if needed; throws if it is not writable.
+ * processes can share the folder. Creates it if needed; throws if it is not writable. Its methods throw unavailable
+ * (`storage_unavailable`) while the folder is not the one that was opened.
  */
 export async function createDiskBlobStore(options: {
   folder: string;
@@ -30,11 +32,18 @@ export async function createDiskBlobStore(options: {
     assertBlobName(blob);
     return join(root, blob.slice(0, 2), blob.slice(2, 4), blob);
   };
+  // A volume can be unmounted or replaced while processes run. Its blobs are not lost then, and nothing must be written
+  // into the folder below it.
+  const requireStore = async (cause?: unknown): Promise<void> => {
+    const found = await readFile(join(root, idFile), 'utf8').catch(() => null);
+    if (found?.trim() !== id) throw storageUnavailable(cause);
+  };
   const openBlob = async (blob: string): Promise<FileHandle> => {
     try {
       return await open(pathOf(blob), 'r');
     } catch (error) {
       if (!hasCode(error) || error.code !== 'ENOENT') throw error;
+      await requireStore(error);
       throw blobNotFound(error);
     }
   };
@@ -46,6 +55,7 @@ export async function createDiskBlobStore(options: {
       const blob = newBlobName();
       const finalPath = pathOf(blob);
       const folder = dirname(finalPath);
+      await requireStore();
       await guardSpace(() => makeFolders(root, folder));
       return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
     },
@@ -80,7 +90,11 @@ export async function createDiskBlobStore(options: {
 
     remove: (blob) => unlink(pathOf(blob)).catch(ignoreMissing),
 
-    sizeOf: async (blob) => (await describe(pathOf(blob)))?.sizeBytes ?? null,
+    async sizeOf(blob) {
+      const found = await describe(pathOf(blob));
+      if (found === null) await requireStore();
+      return found?.sizeBytes ?? null;
+    },
 
     async *list() {
       for await (const path of files(root)) {
@@ -91,6 +105,7 @@ export async function createDiskBlobStore(options: {
     },
 
     async sweep({ olderThanMs, findReferenced }) {
+      await requireStore();
       const beforeMs = (await timeOf(root)) - olderThanMs;
       const partialsRemoved = await sweepPartials(root, beforeMs);
       const removeAll = async (blobs: readonly string[]): Promise<void> => {
@@ -176,7 +191,7 @@ async function describe(path: string): Promise<BlobEntry | null> {
 
 /** Reads the ID of the store or creates one. If several processes start together, one wins and all read the same ID. */
 async function loadStoreId(root: string): Promise<string> {
-  const path = join(root, 'store-id');
+  const path = join(root, idFile);
   const known = await readFile(path, 'utf8').catch((error: unknown) => {
     ignoreMissing(error);
     return null;

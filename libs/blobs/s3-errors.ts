@@ -1,4 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { storageUnavailable } from './blob-errors.ts';
 
 export const isNamed = (error: unknown, ...names: string[]): boolean =>
   error instanceof Error && names.includes(error.name);
@@ -15,13 +16,8 @@ export async function toStoreError<Result>(request: Promise<Result>): Promise<Re
     return await request;
   } catch (error) {
     if (error instanceof GatewayError) throw error;
-    const [kind, code, message] = isNamed(error, ...fullNames)
-      ? ([
-          'storage_full',
-          'storage_full',
-          'The file storage is full. Nothing was stored. Free some space, or try again later.',
-        ] as const)
-      : (['unavailable', 'storage_unavailable', 'The file storage is unavailable. Try again later.'] as const);
-    throw new GatewayError(kind, code, message, { retryAfterMs: 1_000, cause: error });
+    if (!isNamed(error, ...fullNames)) throw storageUnavailable(error);
+    const message = 'The file storage is full. Nothing was stored. Free some space, or try again later.';
+    throw new GatewayError('storage_full', 'storage_full', message, { retryAfterMs: 1_000, cause: error });
   }
 }

@@ -20,6 +20,8 @@ export type Fault =
   /** Kills Postgres, the API and the workers at the same moment, as if the machine had lost power. */
   | { kind: 'kill_everything'; downMs: number }
   | { kind: 'end_sessions'; forMs: number }
+  /** The volume of the blobs is unmounted, or their server hangs. */
+  | { kind: 'lose_blobs'; forMs: number }
   | { kind: 'cancel' }
   /** Takes the work of a worker that is alive away, as another one does that judges it dead. */
   | { kind: 'give_up_worker' }
@@ -57,6 +59,13 @@ export type PlanOptions = {
   longCallsPercent: number;
 };
 
+const startsProcess: ReadonlySet<Fault['kind']> = new Set([
+  'kill_worker',
+  'stop_worker',
+  'kill_api',
+  'kill_everything',
+]);
+
 const outageMs = 36_000;
 const longCallMs = 15_000;
 
@@ -78,6 +87,9 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
     // One of these is enough, and two would only make a round long.
     const once = fault.kind !== 'kill_worker' && fault.kind !== 'kill_api' && fault.kind !== 'kill_postgres';
     if (once && faults.some(({ kind }) => kind === fault.kind)) continue;
+    // A process does not start without its blobs.
+    const kinds = [fault, ...faults].map(({ kind }) => kind);
+    if (kinds.includes('lose_blobs') && kinds.some((kind) => startsProcess.has(kind))) continue;
     faults.push({ ...fault, at: chooseMoment(random, fault.kind, durationMs) });
   }
   return {
@@ -110,6 +122,7 @@ const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'pause_worker', weight: 8 },
   { kind: 'stop_worker', weight: 8 },
   { kind: 'end_sessions', weight: 6 },
+  { kind: 'lose_blobs', weight: 8 },
   { kind: 'cancel', weight: 12 },
   { kind: 'give_up_worker', weight: 7 },
   { kind: 'delete_input', weight: 6 },
@@ -141,6 +154,8 @@ function chooseFault(random: Random, long: number): Fault {
       return { kind, byMs: random.pick([60_000, -60_000]) };
     case 'end_sessions':
       return { kind, forMs: random.between(200, 3_000) };
+    case 'lose_blobs':
+      return { kind, forMs: random.between(200, 8_000) };
     case 'cancel':
     case 'give_up_worker':
     case 'delete_input':
@@ -182,6 +197,7 @@ function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): 
     case 'kill_postgres':
     case 'hang_postgres':
     case 'kill_everything':
+    case 'lose_blobs':
     case 'end_sessions': {
       const after = random.pick(anyMoment);
       // Near the last line, where an end could be lost or come twice.

@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import { planRound } from './plan-round.ts';
+import { startS3, type S3Kind } from '#test/s3-server.ts';
 import { startRig } from './rig/start-rig.ts';
 import { rigEnvironment, planOptions } from './settings.ts';
 import { planBudgetRound, runBudgetRound } from './run-budget-round.ts';
@@ -22,6 +23,8 @@ const { values } = parseArgs({
     keep: { type: 'boolean', default: false },
     /** Skip the round with the poison line, which takes a minute. */
     'no-poison': { type: 'boolean', default: false },
+    /** Keeps the blobs in this S3 server instead of on disk: moto or versitygw. */
+    s3: { type: 'string' },
     /** Rounds under a budget, before the others; in every other one, lines wait for it. */
     budgets: { type: 'string', default: '20' },
   },
@@ -30,9 +33,14 @@ const firstSeed = Number(values.seed);
 const rounds = Number(values.rounds);
 const options = { ...planOptions, linesMax: Number(values.lines), hurryPercent: Number(values.hurry) };
 
-const rig = await startRig(rigEnvironment);
-console.log(`seed ${firstSeed}, ${rounds} rounds, in ${rig.folder}`);
-process.once('SIGINT', () => void rig.stop({ keepFolder: false }).then(() => process.exit(130)));
+const s3 = values.s3 === undefined ? null : await startS3(values.s3 as S3Kind);
+const rig = await startRig(rigEnvironment, s3);
+console.log(`seed ${firstSeed}, ${rounds} rounds, in ${rig.folder}${s3 ? `, blobs in ${s3.endpoint}` : ''}`);
+const stop = async (keepFolder: boolean): Promise<void> => {
+  await rig.stop({ keepFolder });
+  await s3?.stop();
+};
+process.once('SIGINT', () => void stop(false).then(() => process.exit(130)));
 
 const poison = values['no-poison'] ? { violations: [], kills: 0 } : await runPoisonRound(rig);
 if (poison.kills > 0)
@@ -78,7 +86,7 @@ if (left.blobs !== left.referenced) {
   console.log(`violated: ${left.blobs} blobs are left, ${left.referenced} are referenced`);
 }
 const keepFolder = values.keep || violated > 0;
-await rig.stop({ keepFolder });
+await stop(keepFolder);
 console.log(
   `${done} rounds, ${violated} with violations; longest stall ${(worst.stallMs / 1_000).toFixed(1)} s (seed ${worst.seed}), ` +
     `${(worst.hurriedMs / 1_000).toFixed(1)} s where lost workers were given up at once`,

@@ -78,6 +78,9 @@ export async function strike(
       }
       return;
     }
+    case 'lose_blobs':
+      await rig.loseBlobs(fault.forMs);
+      return say('the blobs are back');
     case 'cancel':
       if (ids.batchId !== undefined) say(`cancel answered ${await rig.client.cancelBatch(ids.batchId)}`);
       return;

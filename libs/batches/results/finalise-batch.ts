@@ -50,7 +50,12 @@ export async function finaliseBatch(
   const batchId = batch.id;
   const files = { output: createResultFile(deps.blobs), error: createResultFile(deps.blobs) };
   try {
-    const lost = await writeLines({ ...deps, needsInput: retries < retriesWithoutInput }, batch, files, signal);
+    const lost = await writeLines(
+      { ...deps, needsInput: retries < retriesWithoutInput, needsResults: retries < retriesWithoutResults },
+      batch,
+      files,
+      signal,
+    );
     const unanswered = files.error.lines() - batch.failed - lost;
     if (files.output.lines() + lost !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
       throw new Error(
@@ -110,17 +115,16 @@ function createResultFile(blobs: BlobStore): ResultFile {
   };
 }
 
-/**
- * From this retry on, lines without a result are written without their custom_id if the input file is lost, and lines
- * whose result is lost are written as errors.
- */
+/** From this retry on, lines without a result are written without their custom_id if the input file is lost. */
 const retriesWithoutInput = 2;
+/** From this retry on, a few minutes after the first one, lines whose result is lost are written as errors. */
+const retriesWithoutResults = 30;
 
 const readRetryMs = 1_000;
 
 /** Returns how many answers of completed lines were lost. */
 async function writeLines(
-  deps: Deps & { needsInput: boolean },
+  deps: Deps & { needsInput: boolean; needsResults: boolean },
   batch: BatchRow,
   files: { output: ResultFile; error: ResultFile },
   signal: AbortSignal,
@@ -148,7 +152,7 @@ async function writeLines(
     for (const { line, bytes, place } of results) {
       const isMissing =
         bytes > pageMax.bytes && 'segment' in place && (await deps.blobs.sizeOf(place.segment)) === null;
-      if (isMissing && !deps.needsInput) read.set(line, lostResult);
+      if (isMissing && !deps.needsResults) read.set(line, lostResult);
     }
     const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
     const writePage = async (): Promise<void> => {
@@ -195,7 +199,7 @@ const lostResult = Symbol('lost result');
  * segment is missing are given up.
  */
 async function readOrLose(
-  deps: Deps & { needsInput: boolean },
+  deps: Deps & { needsResults: boolean },
   batch: BatchRow,
   results: readonly StoredResult[],
 ): Promise<Map<number, Buffer | typeof lostResult>> {
@@ -203,7 +207,7 @@ async function readOrLose(
   try {
     for (const [line, data] of await readResults(deps, batch, results)) found.set(line, data);
   } catch (error) {
-    if (deps.needsInput || !isLost(error)) throw error;
+    if (deps.needsResults || !isLost(error)) throw error;
     if (results.length > 1) {
       for (const result of results)
         for (const [line, data] of await readOrLose(deps, batch, [result])) found.set(line, data);
@@ -213,7 +217,7 @@ async function readOrLose(
   for (const { line, sha256 } of results) {
     const data = found.get(line);
     if (data instanceof Buffer && hash('sha256', data, 'buffer').equals(sha256)) continue;
-    if (deps.needsInput) throw new Error(`batch ${batch.id}: the stored result of line ${line} is damaged`);
+    if (deps.needsResults) throw new Error(`batch ${batch.id}: the stored result of line ${line} is damaged`);
     deps.logger.error({ batch_id: batch.id, line }, 'the result of a line was lost');
     found.set(line, lostResult);
   }

@@ -1,16 +1,18 @@
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { createS3BlobStore } from '#libs/blobs/s3-blob-store.ts';
 import type { Pool } from 'pg';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { freePort } from '#test/free-port.ts';
+import type { S3Server } from '#test/s3-server.ts';
 import { startRigProcess, type RigProcess } from './child-process.ts';
 import { createRigClient, type RigClient } from './rig-client.ts';
 import { makeClockMovable } from './movable-clock.ts';
@@ -41,6 +43,8 @@ export type Rig = {
   resetCalls(): Promise<void>;
   /** Resolves when everything runs and the API is ready. */
   untilReady(): Promise<void>;
+  /** Makes the blobs unavailable for some time. */
+  loseBlobs(forMs: number): Promise<void>;
   /** Sweeps unreferenced blobs without the usual day of grace. Returns what is left, by kind. */
   sweep(): Promise<{ blobs: number; referenced: number; partials: number }>;
   stop(options: { keepFolder: boolean }): Promise<void>;
@@ -48,8 +52,8 @@ export type Rig = {
 
 const logger = createLogger({ name: 'faults', level: process.env['SLUICE_LOG_LEVEL'] ?? 'silent' });
 
-/** `environment` is for the API and the workers. */
-export async function startRig(environment: Record<string, string> = {}): Promise<Rig> {
+/** `environment` is for the API and the workers. `s3`: has the blobs; null: they are on disk. */
+export async function startRig(environment: Record<string, string> = {}, s3: S3Server | null = null): Promise<Rig> {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-faults-'));
   await chmod(folder, 0o711); // as root the database runs as another user
   await mkdir(path.join(folder, 'logs'));
@@ -72,6 +76,12 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     SLUICE_EGRESS_ALLOW: `127.0.0.1:${simulatorPort}`,
     SLUICE_RETRY_BASE: '10ms',
     SLUICE_LOG_LEVEL: 'info',
+    ...(s3 && {
+      ...s3.credentials,
+      SLUICE_BLOBS: `s3://${s3.options.bucket}/faults`,
+      SLUICE_S3_ENDPOINT: s3.endpoint,
+      SLUICE_S3_PATH_STYLE: 'true',
+    }),
     ...environment,
   };
   const crashes: string[] = [];
@@ -140,8 +150,18 @@ export async function startRig(environment: Record<string, string> = {}): Promis
       await fetch(`${simulatorUrl}/stats/reset`, { method: 'POST' });
     },
     untilReady,
+    async loseBlobs(forMs) {
+      if (s3) return await s3.hang(forMs);
+      const blobs = path.join(folder, 'blobs');
+      await rename(blobs, `${blobs}-lost`);
+      await sleep(forMs);
+      // Fails if a process has made the folder again and written to it.
+      await rename(`${blobs}-lost`, blobs);
+    },
     async sweep() {
-      const store = await createDiskBlobStore({ folder: path.join(folder, 'blobs') });
+      const store = s3
+        ? await createS3BlobStore({ ...s3.options, prefix: 'faults/' })
+        : await createDiskBlobStore({ folder: path.join(folder, 'blobs') });
       const findReferenced = (names: readonly string[]) => findReferencedBlobs(db, names);
       const { partialsRemoved: partials } = await store.sweep({ olderThanMs: -60_000, findReferenced });
       const left: string[] = [];
