@@ -19,6 +19,8 @@ export type UnitOfWork = {
     model: InlineModel<Row, Event>,
     id: string,
   ): Promise<Row | undefined>;
+  /** Reads the rows of several streams in one round trip, for `load`. */
+  prefetch(model: Pick<InlineModel<never, never>, 'name'>, ids: readonly string[]): Promise<void>;
   /**
    * Appends the events and writes the folded row, in one round trip, and returns the row. Without events it returns the
    * row unchanged. A new stream belongs to `workspaceId`, by default the workspace of the command.
@@ -104,13 +106,14 @@ function createUnit(
   streams: readonly string[],
   eventIds: string[],
 ): UnitOfWork {
+  const locked = new Set(streams);
   const rows = new Map<string, StreamRow | undefined>();
   let appended = 0;
   const load: UnitOfWork['load'] = async <Row extends StreamRow, Event extends NewEvent>(
     model: InlineModel<Row, Event>,
     id: string,
   ) => {
-    if (!streams.includes(id)) throw new Error(`stream ${id} is not locked by this command`);
+    if (!locked.has(id)) throw new Error(`stream ${id} is not locked by this command`);
     if (!rows.has(id)) {
       const result = await sql<Row>`select * from ${sql.table(model.name)} where id = ${id}`.execute(tx);
       rows.set(id, result.rows[0]);
@@ -121,6 +124,12 @@ function createUnit(
     tx,
     now,
     load,
+    async prefetch(model, ids) {
+      const found = await sql<StreamRow>`select * from ${sql.table(model.name)} where id = any(${ids}::text[])`.execute(
+        tx,
+      );
+      for (const row of found.rows) rows.set(row.id, row);
+    },
     async append(model, id, events, workspaceId = command.workspaceId) {
       const before = await load(model, id);
       // Never earlier than the stream's last event, even when the database's clock was set back.

@@ -15,7 +15,7 @@ import { bitsOfLines, countSettled, isSettled, settle } from '../chunks/settled-
 import { isSmallBatch } from '../chunks/turns.ts';
 import { isSuccess, type LineFailure } from './result-line.ts';
 import { resultsRoot } from './results-root.ts';
-import { insertResults, type NewResult } from './stored-results.ts';
+import { insertRows, toRows, type NewResult } from './stored-results.ts';
 
 /** The result of a line. `data` is the exact line of the output or error file. */
 export type LineResult = {
@@ -99,6 +99,7 @@ export async function settleGroups(
   return await deps.eventLog.transact(
     { workspaceId: first.batch.workspaceId, streams, metadata },
     async (unit): Promise<SettledGroup[]> => {
+      if (groups.length > 1) await unit.prefetch(batchModel, streams);
       const settled = new Map<string, SettledGroup>();
       const open: OpenGroup[] = [];
       for (const group of groups) {
@@ -112,8 +113,8 @@ export async function settleGroups(
       for (const { row, fresh } of open.toSorted((a, b) => (a.row.id < b.row.id ? -1 : 1)))
         if (row.status === 'cancelling' || row.completed + row.failed + fresh.length >= row.total)
           await lockTurn(unit.tx, row.id);
-      for (const { row, fresh } of open)
-        await insertResults(unit.tx, row, fresh, { segment, version: row.version + 1 });
+      const rows = open.flatMap(({ row, fresh }) => toRows(row, fresh, { segment, version: row.version + 1 }));
+      await insertRows(unit.tx, rows);
       await writeSettled(unit.tx, open);
       // Shares of workspaces are locked last, in the same order by everyone.
       for (const group of open.toSorted((a, b) => (a.row.workspace_id < b.row.workspace_id ? -1 : 1))) {

@@ -1,4 +1,4 @@
-import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
+import { sql, type Insertable, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchResultTable, Database, LineFailures } from '#libs/database/schema.ts';
 import type { BatchRow } from '../batch-model.ts';
@@ -34,19 +34,31 @@ export type NewResult = {
 };
 
 /**
- * Inserts the results of a batch, sorted by line. `segment`: the blob that has their bytes; null stores the bytes in the
- * rows. `version`: that of the event that settles them. The caller makes sure that no line has a result.
+ * The rows of results of a batch, sorted by line. `segment`: the blob that has their bytes; null stores the bytes in the
+ * rows. `version`: that of the event that settles them.
  */
-export async function insertResults(
-  tx: Transaction<Database> | Kysely<Database>,
+export function toRows(
   batch: Batch,
   results: readonly NewResult[],
   { segment, version }: { segment: string | null; version: number },
-): Promise<void> {
-  if (results.length === 0) return;
+): Insertable<BatchResultTable>[] {
   const common = { bucket: resultsBucket(batch), batch_id: batch.id, version };
-  const rows = inRows(results).map((group) => ({ ...common, ...toRow(group, segment) }));
-  await tx.insertInto('batch_result').values(rows).execute();
+  return inRows(results).map((group) => ({ ...common, ...toRow(group, segment) }));
+}
+
+/** The parameters of a statement are limited. */
+const rowsPerStatement = 500;
+
+/** Inserts rows. The caller makes sure that none of their lines has a result. */
+export async function insertRows(
+  tx: Transaction<Database> | Kysely<Database>,
+  rows: readonly Insertable<BatchResultTable>[],
+): Promise<void> {
+  for (let from = 0; from < rows.length; from += rowsPerStatement)
+    await tx
+      .insertInto('batch_result')
+      .values(rows.slice(from, from + rowsPerStatement))
+      .execute();
 }
 
 /** A row has lines of one stripe whose bytes follow each other. */

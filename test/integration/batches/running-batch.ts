@@ -14,7 +14,7 @@ import { openTurn, pauseTurn, turnToLines } from '#libs/batches/chunks/turns.ts'
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { LineResult } from '#libs/batches/results/settle-groups.ts';
-import { insertResults, type NewResult } from '#libs/batches/results/stored-results.ts';
+import { insertRows, toRows, type NewResult } from '#libs/batches/results/stored-results.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
@@ -227,6 +227,9 @@ export async function storeResults(
       return { ...row, failure, sha256: hash('sha256', row.data, 'buffer'), offset: offset - row.data.length };
     });
     const stored = await blobs?.put(Readable.from(group.map(({ data }) => data)));
-    await insertResults(db, batch, group, { segment: stored?.blob ?? null, version: batch.version + 1 + from / 64 });
+    await insertRows(
+      db,
+      toRows(batch, group, { segment: stored?.blob ?? null, version: batch.version + 1 + from / 64 }),
+    );
   }
 }
