@@ -175,9 +175,6 @@ function tablesIn(text: string): string[] {
   return [...new Set(named.map(([, table]) => table ?? ''))].filter((table) => table in owners);
 }
 
-/** Small files that are not yet merged into the only file beside them that imports them. */
-const knownSmall: readonly string[] = ['libs/calls/protect/guardrails/run-within.ts'];
-
 test('a helper with one importer in its folder is in that file, not in a file of a few lines', () => {
   const importers = new Map<string, string[]>();
   for (const file of productFiles)
@@ -192,7 +189,7 @@ test('a helper with one importer in its folder is in that file, not in a file of
       readSource(file).split('\n').length <= 30
     );
   });
-  expect(small.toSorted()).toEqual(knownSmall.toSorted());
+  expect(small).toEqual([]);
 });
 
 test('only find-by-name.ts finds a record by its ID or its slug', () => {

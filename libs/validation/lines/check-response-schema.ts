@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto';
-import { Script } from 'node:vm';
 import { Ajv, type Options } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { LRUCache } from 'lru-cache';
 import type { Problem } from '#libs/contracts/calls/describe-issue.ts';
+import { finishesInTime } from '#libs/threads/run-within.ts';
 
 export type SchemaLimits = {
   /** The maximum size of a schema as JSON. */
@@ -64,53 +64,24 @@ function compile(schema: object, compilers: Compilers): void {
   const { $schema: draft, ...rest } = schema as { $schema?: unknown };
   const older = typeof draft === 'string' && /draft-0[4-7]/.test(draft);
   const compiler = older ? compilers.draft7 : compilers.draft2020;
+  // A compiler that is stopped could be in an inconsistent state. `finally` does not run in that case.
+  const kept = shared;
+  shared = undefined;
   try {
     compiler.compile(rest);
   } finally {
     compiler.removeSchema(rest);
+    shared = kept;
   }
-}
-
-// node:vm can stop a script, including the functions that it calls, after a timeout without ending the thread.
-let job: () => void = () => undefined;
-const jobName = 'sluice.compile-schema';
-const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
-Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
-
-/** Runs `work` for at most `timeoutMs`. Returns false when it was stopped. Throws the errors of `work`. */
-function runWithin(work: () => void, timeoutMs: number): boolean {
-  job = work;
-  try {
-    script.runInThisContext({ timeout: timeoutMs });
-    return true;
-  } catch (error) {
-    if ((error as { code?: unknown }).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT') return false;
-    throw error;
-  }
-}
-
-const attemptsMax = 4;
-
-/**
- * Whether the schema compiles in time. The limit is wall time and the thread has a low priority, so on a busy machine a
- * small schema can be stopped that has hardly run. Unless the thread used half the time, it is tried again with twice
- * the time.
- */
-function finishesInTime(schema: object, text: string, timeoutMs: number): boolean {
-  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-    const compilers = compilersFor(text);
-    const before = process.threadCpuUsage();
-    if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
-    shared = undefined; // It could be in an inconsistent state.
-    const { user, system } = process.threadCpuUsage(before);
-    if ((user + system) / 1_000 >= timeoutMs / 2) return false;
-  }
-  return false;
 }
 
 function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdict {
   try {
-    if (finishesInTime(schema, text, limits.schemaTimeoutMs)) return fine;
+    const prepare = () => {
+      const compilers = compilersFor(text);
+      return () => compile(schema, compilers);
+    };
+    if (finishesInTime(prepare, limits.schemaTimeoutMs)) return fine;
     return refused(
       `Invalid '${param}': its JSON Schema takes longer than ${limits.schemaTimeoutMs} ms to compile. Simplify it.`,
       true,

@@ -2,7 +2,7 @@ import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { checkTexts, type TimedFinding, type TextWork } from './check-texts.ts';
-import { runWithin } from './run-within.ts';
+import { runWithin } from '#libs/threads/run-within.ts';
 
 // Lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow down the whole
 // process.
