@@ -39,8 +39,8 @@ const commandLine = `## Command line
 | \`SLUICE_API_KEY\` | Key that requests are sent with. |
 | \`SLUICE_PROFILE\` | Profile of \`sluice login\` to use. |
 
-Commands for operators read \`DATABASE_URL\`, \`SLUICE_MASTER_KEY\`, \`SLUICE_DATA_DIR\`, \`SLUICE_BLOBS\`, \`SLUICE_S3_*\` and
-\`SLUICE_REQUEST_LOG_RETENTION\`. Variables whose names start with \`SLUICE_SECRET_\` hold secrets that
+Commands for operators read \`DATABASE_URL\`, \`SLUICE_DATABASE_DIRECT_URL\`, \`SLUICE_MASTER_KEY\`, \`SLUICE_DATA_DIR\`,
+\`SLUICE_BLOBS\`, \`SLUICE_S3_*\` and \`SLUICE_REQUEST_LOG_RETENTION\`. Variables whose names start with \`SLUICE_SECRET_\` hold secrets that
 [secret references](integrations.md) can name.`;
 
 /** Returns the complete docs/configuration.md. */

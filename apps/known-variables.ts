@@ -1,15 +1,16 @@
 import { distance } from 'fastest-levenshtein';
-import { variableNames } from '#libs/kernel/read-env.ts';
+import { fileVariables, variableNames } from '#libs/kernel/read-env.ts';
 import { ApiConfig } from './api/config.ts';
 import { WorkerConfig } from './worker/config.ts';
 
 /** Variables of `npm start`, the command line and the tests, in addition to those of the API and the worker. */
-const others = ['SLUICE_MASTER_KEY_FILE', 'SLUICE_SIMULATOR_PORT', 'SLUICE_URL', 'SLUICE_API_KEY', 'SLUICE_PROFILE'];
+const others = ['SLUICE_SIMULATOR_PORT', 'SLUICE_URL', 'SLUICE_API_KEY', 'SLUICE_PROFILE'];
 const otherPrefixes = /^SLUICE_(?:TEST|BENCH|SECRET)_/;
 
 const known: ReadonlySet<string> = new Set([
   ...Object.keys(ApiConfig.shape),
   ...Object.keys(WorkerConfig.shape),
+  ...fileVariables.map((name) => `${name}_FILE`),
   ...others,
 ]);
 

@@ -1,6 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,6 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { S3BlobStoreOptions } from '#libs/blobs/s3-blob-store.ts';
 import { hasPackage, python } from './api/python.ts';
 import { freePort } from './free-port.ts';
+import { listens } from './listens.ts';
 
 export type S3Kind = 'moto' | 'versitygw';
 
@@ -51,7 +51,7 @@ export async function startS3(kind: S3Kind): Promise<S3Server> {
     await rm(folder, { recursive: true, force: true });
   };
   try {
-    while (!(await answers(port))) {
+    while (!(await listens(port))) {
       if (child.exitCode !== null) throw new Error(`${kind} ended with status ${child.exitCode}`);
       await delay(50);
     }
@@ -69,17 +69,5 @@ export async function startS3(kind: S3Kind): Promise<S3Server> {
   } catch (error) {
     await stop();
     throw error;
-  }
-}
-
-async function answers(port: number): Promise<boolean> {
-  const socket = connect(port, '127.0.0.1');
-  try {
-    await once(socket, 'connect');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
   }
 }

@@ -39,7 +39,8 @@ export function createAccess(deps: {
   db: Kysely<Database>;
   /** Set by the polls of the snapshot; decides when keys expire. */
   databaseClock: DatabaseClock;
-  connectionString: string;
+  /** For LISTEN, which does not work through a pooler in transaction mode. */
+  listenUrl: string;
   masterKey: string;
   onCredentialsChanged: Required<AccessSnapshotOptions>['onCredentialsChanged'];
   /** How long known keys stay valid while the database does not answer. */
@@ -64,7 +65,7 @@ export function createAccess(deps: {
     secrets,
     logger,
     databaseClock: clock,
-    listenConnectionString: deps.connectionString,
+    listenConnectionString: deps.listenUrl,
     staleAfterMs: deps.staleAfterMs,
     onCredentialsChanged: deps.onCredentialsChanged,
     onRestored: () =>

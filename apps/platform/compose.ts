@@ -29,6 +29,7 @@ import { createTelemetry } from './operations/telemetry.ts';
 import { composeCalls } from './compose-calls.ts';
 import { composeLimits } from './compose-limits.ts';
 import { composeSecrets } from './compose-secrets.ts';
+import { sessionUrl } from './config.ts';
 import type { Platform, PlatformConfig } from './platform.ts';
 
 type PlatformApp = {
@@ -43,9 +44,9 @@ type PlatformApp = {
 
 /** Creates the platform. Nothing reads the database before it is started. */
 export async function createPlatform(config: PlatformConfig, app: PlatformApp, logger: Logger): Promise<Platform> {
-  const connectionString = config.DATABASE_URL;
+  const addresses = { connectionString: config.DATABASE_URL, directUrl: config.SLUICE_DATABASE_DIRECT_URL };
   const pool = createPool(
-    { connectionString, applicationName: `sluice-${app.name}`, max: config.SLUICE_DB_POOL_MAX },
+    { ...addresses, applicationName: `sluice-${app.name}`, max: config.SLUICE_DB_POOL_MAX },
     logger,
   );
   const db = createDatabase(pool);
@@ -59,7 +60,8 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const telemetry = await createTelemetry(config, { app: app.name, logger });
   const onJobEnded = telemetry === null ? undefined : createJobSpans({ db, telemetry, logger });
   const queue = createJobQueue({
-    connectionString,
+    // A worker listens for jobs, and its heartbeats must not wait for a pooler.
+    connectionString: app.role === 'worker' ? sessionUrl(config) : config.DATABASE_URL,
     role: app.role,
     queues: allQueues,
     logger,
@@ -74,7 +76,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const access = createAccess({
     db,
     databaseClock,
-    connectionString,
+    listenUrl: sessionUrl(config),
     masterKey: config.SLUICE_MASTER_KEY,
     staleAfterMs: config.SLUICE_KEYS_STALE_AFTER,
     onCredentialsChanged(changed) {
@@ -96,7 +98,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const callMetrics = createCallMetrics();
   const requestLog = composeRequestLog(config, app.name, { db, pool, callMetrics }, logger);
   const files = createFiles({ db, eventLog, blobs });
-  const wait = createDatabaseWait({ connectionString, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
+  const wait = createDatabaseWait({ ...addresses, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
     ...limiting,
     ...calling,
@@ -120,7 +122,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       wait.part,
-      ...storageParts({ connectionString, db, blobs, logger }).map(wait.outlasting),
+      ...storageParts({ connectionString: sessionUrl(config), db, blobs, logger }).map(wait.outlasting),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
       ...secretParts,

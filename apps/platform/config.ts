@@ -33,6 +33,14 @@ export const platformFields = {
     .describe(
       'A dedicated database on Postgres 15 or later. `DATABASE_URL_FILE` can name a file with the value instead.',
     ),
+  SLUICE_DATABASE_DIRECT_URL: z
+    .string()
+    .regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL')
+    .optional()
+    .describe(
+      'Address of Postgres itself, if `DATABASE_URL` is that of a pooler in transaction mode. See ' +
+        '[deploy](deploy.md#pgbouncer). `SLUICE_DATABASE_DIRECT_URL_FILE` can name a file with the value instead.',
+    ),
   SLUICE_MASTER_KEY: z
     .string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' })
     .meta({ fallback: 'required; `npm start` generates one' })
@@ -253,6 +261,10 @@ export const platformFields = {
     .meta({ fallback: '1' })
     .describe('Share of traces for the `traceidratio` samplers.'),
 } as const;
+
+/** The address for work that needs a database session: LISTEN, migrations, and what must not wait for a pooler. */
+export const sessionUrl = (config: { DATABASE_URL: string; SLUICE_DATABASE_DIRECT_URL?: string | undefined }): string =>
+  config.SLUICE_DATABASE_DIRECT_URL ?? config.DATABASE_URL;
 
 /** The webhook of alerts, or null. Throws ConfigurationError if its address or its secret is missing. */
 export function readAlertWebhook(config: {

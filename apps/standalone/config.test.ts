@@ -78,6 +78,7 @@ test('what one of the processes would refuse is refused before anything starts',
     { SLUICE_BOOTSTRAP_KEY: 'has spaces in its text' },
     { SLUICE_EGRESS_ALLOW: 'everything' },
     { DATABASE_URL: 'mysql://db' },
+    { SLUICE_DATABASE_DIRECT_URL: 'postgres://db/sluice' },
   ];
   for (const env of wrong) expect(() => readConfig(env)).toThrow(ConfigurationError);
 });
@@ -106,6 +107,7 @@ test('a demo does not touch the real database, keys, files and port', () => {
   const real = {
     DATABASE_URL: 'postgres://db/real',
     DATABASE_URL_FILE: '/real',
+    SLUICE_DATABASE_DIRECT_URL: 'postgres://db/real',
     SLUICE_MASTER_KEY: 'real',
     SLUICE_MASTER_KEY_FILE: '/real',
     SLUICE_BOOTSTRAP_KEY: 'real',

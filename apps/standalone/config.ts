@@ -12,6 +12,7 @@ import { ConfigurationError, duration, readEnv, fileVariables, readFileVariables
 export const StandaloneConfig = z.object({
   /** Absent: the embedded Postgres. */
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
+  SLUICE_DATABASE_DIRECT_URL: platformFields.SLUICE_DATABASE_DIRECT_URL,
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
   SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
   /** Absent: `master.key` in the data directory, generated on the first start. */
@@ -51,6 +52,7 @@ export type StandaloneConfig = z.output<typeof StandaloneConfig> & {
 
 /** Addresses and keys that are only known during a start. */
 export type StartValues = {
+  /** The database, unless DATABASE_URL names it. */
   databaseUrl: string;
   port: number;
   simulatorPort: number;
@@ -66,7 +68,8 @@ export type StartValues = {
 export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
   const { SLUICE_LOG_LEVEL = 'warn' } = env;
   const files = Object.fromEntries(fileVariables.map((name) => [`${name}_FILE`, '']));
-  const unset = { ...files, DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
+  const values = Object.fromEntries(fileVariables.map((name) => [name, '']));
+  const unset = { ...files, ...values, SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
   const place = { SLUICE_DATA_DIR: dataDir, PORT: '0', HOST: '127.0.0.1', SLUICE_SIMULATOR_PORT: '' };
   return readConfig({ ...env, ...unset, ...place, SLUICE_LOG_LEVEL });
 }
@@ -91,6 +94,7 @@ export function readConfig(given: NodeJS.ProcessEnv = process.env): StandaloneCo
     () => readSimulatorConfig(simulator),
     () => isGiven(env['SLUICE_MASTER_KEY']) && parseMasterKeys(env['SLUICE_MASTER_KEY']),
     () => isGiven(env['SLUICE_BOOTSTRAP_KEY']) && checkBootstrapKey(env['SLUICE_BOOTSTRAP_KEY']),
+    () => checkDirectUrl(env),
     () => parseEgressAllow(env['SLUICE_EGRESS_ALLOW'] ?? ''),
   ]);
   const config = readEnv(StandaloneConfig, env);
@@ -103,6 +107,11 @@ const isGiven = (value: string | undefined): value is string => value !== undefi
 function checkBootstrapKey(key: string): void {
   if (/^[\x21-\x7e]{16,512}$/.test(key)) return;
   throw new ConfigurationError('SLUICE_BOOTSTRAP_KEY must have 16 to 512 printable ASCII characters and no spaces.');
+}
+
+function checkDirectUrl(env: NodeJS.ProcessEnv): void {
+  if (!isGiven(env['SLUICE_DATABASE_DIRECT_URL']) || isGiven(env['DATABASE_URL'])) return;
+  throw new ConfigurationError('SLUICE_DATABASE_DIRECT_URL is set without DATABASE_URL. Set both, or neither.');
 }
 
 /** Reports all problems in one list. A variable that two processes read is listed once. */
@@ -142,7 +151,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
     // The AWS SDK needs them for blobs in S3. Providers never use them: Bedrock has only the credentials of a virtual key.
     ...(config.SLUICE_BLOBS?.startsWith('s3:') === true ? pick((name) => name.startsWith('AWS_')) : {}),
     ...(config.DATABASE_URL === undefined ? {} : pick((name) => /^PG[A-Z]+$/.test(name))),
-    DATABASE_URL: values.databaseUrl,
+    DATABASE_URL: config.DATABASE_URL ?? values.databaseUrl,
     HOST: config.HOST,
     SLUICE_DATA_DIR: config.dataDir,
     ...(config.SLUICE_BLOBS === undefined ? {} : { SLUICE_BLOBS: absoluteBlobs(config.SLUICE_BLOBS) }),

@@ -160,7 +160,8 @@ class LocalPlatform implements Standalone {
   async #openDatabase(
     logger: Logger,
   ): Promise<{ url: () => string; onMoved: (listener: () => Promise<void>) => void }> {
-    const { DATABASE_URL: given, dataDir } = this.#config;
+    const { DATABASE_URL, SLUICE_DATABASE_DIRECT_URL, dataDir } = this.#config;
+    const given = SLUICE_DATABASE_DIRECT_URL ?? DATABASE_URL;
     if (given !== undefined) return { url: () => given, onMoved: () => {} };
     const { problem: onProblem } = this.#terminal;
     const { signal } = this.#stopping;

@@ -28,6 +28,7 @@ import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';
+import { sessionUrl } from '#apps/platform/config.ts';
 import type { Platform } from '#apps/platform/platform.ts';
 import { inlineModels } from '#apps/platform/models.ts';
 import { modelCheckQueue } from '#apps/platform/queues.ts';
@@ -127,7 +128,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = createInputBlob(platform.files);
   const leasePool = createPool(
-    { connectionString: config.DATABASE_URL, applicationName: 'sluice-lease', max: 2 },
+    { connectionString: sessionUrl(config), applicationName: 'sluice-lease', max: 2 },
     logger,
   );
   const lease = createProcessLease({
@@ -268,7 +269,7 @@ function projectionParts(config: WorkerConfig, { db, databaseClock }: Platform, 
     }),
     // Changes of keys and configs are announced; other events are found by the next poll.
     createAccessListener({
-      connectionString: config.DATABASE_URL,
+      connectionString: sessionUrl(config),
       onChange: () => subscriberRunner.wake(),
       logger,
     }),
@@ -294,7 +295,7 @@ async function workOnReports(
     );
   }
   await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
-    checkReadModels({ db, connectionString: config.DATABASE_URL, logger }, AbortSignal.any([job.signal, stopping])),
+    checkReadModels({ db, connectionString: sessionUrl(config), logger }, AbortSignal.any([job.signal, stopping])),
   );
 }
 

@@ -9,6 +9,11 @@ import { createSilenceWatch } from './silence-watch.ts';
 
 export type PoolOptions = {
   connectionString: string;
+  /**
+   * The address of Postgres itself, if `connectionString` is that of a pooler in transaction mode. Sessions then have the
+   * settings of their role, which a start checks (database-address.ts), instead of the limits below.
+   */
+  directUrl?: string | undefined;
   /** Shown in pg_stat_activity, so that an operator can distinguish processes. */
   applicationName: string;
   /**
@@ -47,16 +52,18 @@ export type PoolOptions = {
  * reconnects. Values are converted as in value-types.ts. Sessions use UTC and the time limits of the options.
  *
  * The limits are set by a statement on each new connection and not as startup parameters, because PgBouncer rejects
- * those, and PostgreSQL 15 and 16 reject a session with an unknown setting.
+ * those, and PostgreSQL 15 and 16 reject a session with an unknown setting. In transaction mode, a pooler would pass the
+ * session with its limits on to other clients.
  *
  * Throws ConfigurationError if the connection string is not a postgres:// URL; its message does not quote the string.
  */
 export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
   assertPostgresUrl(options.connectionString);
-  const statementTimeoutMs = options.statementTimeoutMs ?? 30_000;
+  const statementTimeoutMs = options.statementTimeoutMs ?? sessionLimits.statement_timeout;
   const stallTimeoutMs = options.stallTimeoutMs ?? (statementTimeoutMs > 0 ? statementTimeoutMs + 5_000 : 0);
   const watchSilence = createSilenceWatch({
     connectionString: options.connectionString,
+    directUrl: options.directUrl,
     applicationName: options.applicationName,
     silenceMs: Math.min(options.silenceMs ?? 2_000, stallTimeoutMs),
     askMs: options.askMs ?? 1_500,
@@ -78,7 +85,7 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
       // between two queries of a transaction would end the process. The caller notices it at its next query or release.
       client.on('error', (error) => logger.warn({ err: error, application: options.applicationName }, 'session lost'));
       if (stallTimeoutMs > 0) watchSilence(client);
-      await client.query(settings);
+      if (options.directUrl === undefined) await client.query(settings);
     },
   });
   // pg-pool emits the error of a lost idle client here too, and without a listener the process would end. Already logged.
@@ -94,14 +101,24 @@ function assertPostgresUrl(connectionString: string): void {
   throw new ConfigurationError('The database URL must have the form postgres://user:password@host:port/database.');
 }
 
+/** The default limits of a session, in milliseconds. */
+export const sessionLimits = {
+  statement_timeout: 30_000,
+  lock_timeout: 5_000,
+  idle_in_transaction_session_timeout: 15_000,
+  transaction_timeout: 60_000,
+} as const;
+
 /** One statement, in one round trip, which skips settings that this server does not know. */
 function sessionSettings(options: PoolOptions & { statementTimeoutMs: number }): pg.QueryConfig {
   const wanted = {
     timezone: 'UTC',
     statement_timeout: String(options.statementTimeoutMs),
-    lock_timeout: String(options.lockTimeoutMs ?? 5_000),
-    idle_in_transaction_session_timeout: String(options.idleInTransactionTimeoutMs ?? 15_000),
-    transaction_timeout: String(options.transactionTimeoutMs ?? 60_000),
+    lock_timeout: String(options.lockTimeoutMs ?? sessionLimits.lock_timeout),
+    idle_in_transaction_session_timeout: String(
+      options.idleInTransactionTimeoutMs ?? sessionLimits.idle_in_transaction_session_timeout,
+    ),
+    transaction_timeout: String(options.transactionTimeoutMs ?? sessionLimits.transaction_timeout),
   };
   return {
     text: `select set_config(name, value, false) from unnest($1::text[], $2::text[]) as wanted(name, value)

@@ -4,6 +4,8 @@ import { connectionSilentCode, getSqlState } from './database-error.ts';
 
 type SilenceWatchOptions = {
   connectionString: string;
+  /** The address of Postgres itself, if `connectionString` is that of a pooler. */
+  directUrl: string | undefined;
   /** The application name of the watched sessions. */
   applicationName: string;
   /** How long a query can wait without any answer before the server is queried whether it is working on it. */
@@ -62,19 +64,37 @@ export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.Cl
 
 async function askForSessions({
   connectionString,
+  directUrl,
   applicationName,
   askMs,
 }: SilenceWatchOptions): Promise<SessionStates> {
-  const client = new pg.Client({ connectionString, application_name: 'sluice-silence' });
-  client.on('error', () => {});
-  const late = setTimeout(() => client.connection.stream.destroy(new Error('timeout expired')), askMs);
-  try {
-    await client.connect();
+  const readSessions = async (client: pg.Client): Promise<SessionStates> => {
     const { rows } = await client.query<{ pid: number; state: string | null }>(
       'select pid, state from pg_stat_activity where application_name = $1 and datname = current_database()',
       [applicationName],
     );
     return new Map(rows.map(({ pid, state }) => [pid, state]));
+  };
+  if (directUrl === undefined) return await ask(connectionString, askMs, readSessions);
+  // A pooler hides which session a connection uses, and a query through it could wait for a free one.
+  const answers = await Promise.all([
+    ask(connectionString, askMs, async () => 'unknown'),
+    ask(directUrl, askMs, readSessions),
+  ]);
+  return answers.includes('away') ? 'away' : 'unknown';
+}
+
+async function ask(
+  connectionString: string,
+  askMs: number,
+  read: (client: pg.Client) => Promise<SessionStates>,
+): Promise<SessionStates> {
+  const client = new pg.Client({ connectionString, application_name: 'sluice-silence' });
+  client.on('error', () => {});
+  const late = setTimeout(() => client.connection.stream.destroy(new Error('timeout expired')), askMs);
+  try {
+    await client.connect();
+    return await read(client);
   } catch (error) {
     // A server that refuses the connection (full, or starting) is alive.
     return getSqlState(error) === undefined ? 'away' : 'unknown';

@@ -3,13 +3,14 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { scrub } from '#libs/kernel/logging/scrub.ts';
-import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { isTransient, reasonOf, getSqlState } from './database-error.ts';
-import { createPool } from './pool.ts';
+import { checkAddresses, inspectAddress, type InspectedAddress } from './database-address.ts';
 import { retryDuringOutage } from './retry-during-outage.ts';
 
 export type DatabaseWaitOptions = {
   connectionString: string;
+  /** The address of Postgres itself, if `connectionString` is that of a pooler in transaction mode. */
+  directUrl?: string | undefined;
   logger: Logger;
   /** How long all steps of the start together can wait for the database. With 0, a failed step is not repeated. */
   waitMsMax: number;
@@ -45,10 +46,9 @@ const refusedStates = new Set(['28P01', '28000', '3D000']);
  * that is too old), an Error after `waitMsMax`, and its own error if that is not about the connection.
  */
 export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
-  const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
+  const { connectionString, directUrl, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
   const { noticeMs = 5_000, probeTimeoutMs = 5_000 } = options;
-  const { host, port, database = '' } = new pg.Client({ connectionString });
-  const server = `${host}:${port}`;
+  const { host, port, database, server } = describeAddress(connectionString);
   let waitedMs = 0;
   let noticedAt = Number.NEGATIVE_INFINITY;
 
@@ -57,12 +57,6 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
     noticedAt = performance.now();
     logger.warn({ host, port, database, reason: scrub(reasonOf(error)) }, 'waiting for the database');
   };
-  const unusable = (error: unknown): ConfigurationError =>
-    new ConfigurationError(
-      `The database "${database}" at ${server} cannot be used: ${scrub(reasonOf(error))}. Check DATABASE_URL.`,
-      { cause: error },
-    );
-
   const outlast = async (step: () => Promise<void> | void, signal?: AbortSignal): Promise<void> => {
     let awaySinceMs: number | undefined;
     const work = async (): Promise<void> => {
@@ -70,7 +64,8 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
       try {
         await step();
       } catch (error) {
-        throw !signal?.aborted && refusedStates.has(getSqlState(error) ?? '') ? unusable(error) : error;
+        const isRefused = !(error instanceof ConfigurationError) && refusedStates.has(getSqlState(error) ?? '');
+        throw !signal?.aborted && isRefused ? toUnusable(error, 'DATABASE_URL', connectionString) : error;
       }
     };
     const delayMs = (failures: number, error: unknown): number => {
@@ -86,15 +81,21 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
     logger.info({ host, port, database, waited_ms: Math.round(waitedMs) }, 'the database answers');
   };
 
-  const probe = async (signal?: AbortSignal): Promise<void> => {
-    let version: string;
+  const inspect = async (name: string, url: string, signal?: AbortSignal): Promise<InspectedAddress> => {
     try {
-      version = await askVersion({ connectionString, logger, timeoutMs: probeTimeoutMs, signal });
+      const inspected = await inspectAddress({ connectionString: url, logger, timeoutMs: probeTimeoutMs, signal });
+      assertNewEnough(inspected.version, describeAddress(url).server);
+      return inspected;
     } catch (error) {
       // Waiting would not resolve other errors of a first connection (no TLS, an untrusted certificate).
-      throw isTransient(error) || signal?.aborted ? error : unusable(error);
+      const canWait = isTransient(error) || signal?.aborted || error instanceof ConfigurationError;
+      throw canWait ? error : toUnusable(error, name, url);
     }
-    assertNewEnough(version, server);
+  };
+  const probe = async (signal?: AbortSignal): Promise<void> => {
+    const inspected = await inspect('DATABASE_URL', connectionString, signal);
+    const isPooled = directUrl !== undefined;
+    checkAddresses(inspected, isPooled ? await inspect('SLUICE_DATABASE_DIRECT_URL', directUrl, signal) : null);
   };
 
   return {
@@ -103,28 +104,17 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   };
 }
 
-/** The server's version, read over a separate connection. Throws immediately if the signal aborts. */
-async function askVersion(options: {
-  connectionString: string;
-  logger: Logger;
-  timeoutMs: number;
-  signal: AbortSignal | undefined;
-}): Promise<string> {
-  const { connectionString, logger, timeoutMs, signal } = options;
-  const limits = { connectionTimeoutMs: timeoutMs, statementTimeoutMs: timeoutMs, stallTimeoutMs: timeoutMs };
-  const pool = createPool({ connectionString, applicationName: 'sluice-start', max: 1, ...limits }, logger);
-  try {
-    const query = pool.query<{ server_version: string }>('show server_version');
-    const { rows } = await (signal
-      ? untilAborted(query, signal, () => {
-          throw signal.reason;
-        })
-      : query);
-    return rows[0]?.server_version ?? '';
-  } finally {
-    // Not awaited: a hanging connection ends by its time limits, or with the process.
-    void pool.end();
-  }
+function describeAddress(connectionString: string) {
+  const { host, port, database = '' } = new pg.Client({ connectionString });
+  return { host, port, database, server: `${host}:${port}` };
+}
+
+function toUnusable(error: unknown, name: string, connectionString: string): ConfigurationError {
+  const { database, server } = describeAddress(connectionString);
+  return new ConfigurationError(
+    `The database "${database}" at ${server} cannot be used: ${scrub(reasonOf(error))}. Check ${name}.`,
+    { cause: error },
+  );
 }
 
 /**

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { fromKysely, PgBoss, type ConstructorOptions } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
+import { getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -197,11 +198,13 @@ function bossOptions(deps: {
 }
 
 /** If the start fails half-way, the parts that already run have to be stopped. */
-async function startBoss(boss: PgBoss): Promise<void> {
+async function startBoss(boss: PgBoss, { isRepeated = false } = {}): Promise<void> {
   try {
     await boss.start();
   } catch (error) {
     await boss.stop({ graceful: false }).catch(() => {});
-    throw error;
+    // Another process has just created the schema, which a session that a pooler keeps can notice too late.
+    if (isRepeated || getSqlState(error) !== '23505') throw error;
+    await startBoss(boss, { isRepeated: true });
   }
 }

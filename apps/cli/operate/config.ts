@@ -7,6 +7,7 @@ import { WorkerConfig } from '../../worker/config.ts';
  */
 export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
+  SLUICE_DATABASE_DIRECT_URL: platformFields.SLUICE_DATABASE_DIRECT_URL,
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
   SLUICE_BLOBS: platformFields.SLUICE_BLOBS,

@@ -140,7 +140,7 @@ async function checkOpenFiles(): Promise<string> {
 }
 
 /**
- * The database that a command uses: DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
+ * The database that a command uses: SLUICE_DATABASE_DIRECT_URL or DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
  * embedded one in the data directory, which is started for the command. `close` stops the database if it was started here.
  * Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise, a command in the wrong directory would
  * report on a new, empty database.
@@ -151,7 +151,8 @@ export async function openDatabaseUrl(
 ): Promise<{ url: string; close: () => Promise<void> }> {
   const config = readEnv(CliConfig);
   const nothing = async (): Promise<void> => {};
-  if (config.DATABASE_URL !== undefined) return { url: config.DATABASE_URL, close: nothing };
+  const given = config.SLUICE_DATABASE_DIRECT_URL ?? config.DATABASE_URL;
+  if (given !== undefined) return { url: given, close: nothing };
   const dataDir = path.resolve(config.SLUICE_DATA_DIR);
   const running = await readRuntimeFile(dataDir);
   if (running !== undefined) return { url: running.databaseUrl, close: nothing };

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
-import { createSimulator } from '#apps/simulator/server.ts';
+import { createSimulator, type Simulator } from '#apps/simulator/server.ts';
 import { eventually } from '#test/eventually.ts';
 import { sdks, type Client, type Sdk } from '../../api/sdk.ts';
 import { appEnvironment, projectFolder, startApp, type AppProcess } from './app-process.ts';
@@ -35,6 +35,7 @@ export async function sqlOn(
 }
 
 export type Installation = {
+  simulator: Simulator;
   environment: Record<string, string>;
   query: (statement: string, values?: unknown[]) => Promise<pg.QueryResult>;
   /** Starts an API and, unless it is false, a worker. Resolves with a client of the admin key when the API listens. */
@@ -50,7 +51,10 @@ export type Installation = {
 };
 
 /** An API and a worker as processes of their own over this database, which can be killed and started again, with a simulator. */
-export async function prepareInstallation(databaseUrl: string): Promise<Installation> {
+export async function prepareInstallation(
+  databaseUrl: string,
+  settings: Record<string, string> = {},
+): Promise<Installation> {
   const simulator = createSimulator();
   const { url } = await simulator.start();
   onTestFinished(() => simulator.stop());
@@ -58,10 +62,12 @@ export async function prepareInstallation(databaseUrl: string): Promise<Installa
     ...(await appEnvironment(databaseUrl)),
     SLUICE_EGRESS_ALLOW: new URL(url).host,
     SLUICE_SIMULATOR_URL: `${url}/v1`,
+    ...settings,
   };
   const blobs = path.join(environment['SLUICE_DATA_DIR'] ?? '', 'blobs');
   let running: AppProcess[] = [];
   return {
+    simulator,
     environment,
     blobs,
     blobFile: (blob) => path.join(blobs, blob.slice(0, 2), blob.slice(2, 4), blob),
