@@ -366,6 +366,8 @@ create table batch_chunk (
   due_at timestamptz,
   -- One bit for each line from first_line on, from the highest bit of the first byte: 1 if it has a result.
   settled bytea not null,
+  -- The same for lines that were possibly called before without a result, by a process that died. Null: none.
+  repeated bytea,
   -- How the last claim ended: with its process (null), by handing back lines that were running (stopped), or without any
   -- (clean). Tells a chunk that kills its worker from others (libs/batches/chunks/resume-chunk.ts).
   claim_end text check (claim_end in ('stopped', 'clean')),
@@ -412,12 +414,13 @@ create index batch_result_order on batch_result (bucket, batch_id, version, firs
 -- For the sweep of blobs, which must not delete those that are still needed.
 create index batch_result_segment on batch_result (segment) where segment is not null;
 
--- The waits of the lines of running batches, from each worker's last report. Unlogged, because workers report them again
--- after a crash of the server.
+-- The running calls and the waits of the lines of batches, from each worker's last report. Unlogged, because workers
+-- report them again after a crash of the server.
 create unlogged table batch_line_wait (
   batch_id text not null,
   process_id text not null,
   workspace_id text not null,
+  calls integer not null,
   waits jsonb not null,
   reported_at timestamptz not null,
   primary key (batch_id, process_id)

@@ -116,7 +116,7 @@ async function composePlatform(
 
 /** Composes what validates batches, runs their chunks and ends them. `stopping` ends validations and finalises. */
 function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: AbortSignal, logger: Logger) {
-  const { db, databaseClock, eventLog, queue, blobs, access, requestLog, memory } = platform;
+  const { db, databaseClock: clock, eventLog, queue, blobs, access, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
@@ -191,7 +191,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
       waits,
-      createWaitReporter({ db, waits, aheadMs: () => databaseClock.now() - steadyClock.now(), logger }),
+      createWaitReporter({ db, waits, calls: () => runner.calls(), clock, logger }),
     ],
     workParts: [
       { name: 'connections of the process lease', stop: () => leasePool.end() },
@@ -200,7 +200,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
         db,
         eventLog,
         queue,
-        clock: databaseClock,
+        clock,
         releaseTarget,
         onReady: () => lanes.wake(),
         logger,

@@ -27,8 +27,12 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
       return { ...row, gateway_options, status: 'in_progress', in_progress_at: at, total, chunk_count, model };
     }
     case 'batch.lines_settled': {
-      const { completed, failed, usage } = event.data;
+      const { completed, failed, usage, repeated } = event.data;
       const sums = { ...row.usage };
+      if (repeated !== undefined) {
+        sums.repeated_calls = (sums.repeated_calls ?? 0) + repeated.calls;
+        if (repeated.cost !== null) sums.repeated_cost = addDecimals(sums.repeated_cost ?? null, repeated.cost);
+      }
       for (const part of usage) {
         sums.input_tokens += part.input_tokens;
         sums.cached_tokens += part.cached_tokens;

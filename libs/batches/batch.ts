@@ -20,6 +20,12 @@ export type SettledUsage = {
   unpriced_lines?: number;
 };
 
+/**
+ * Lines that a process possibly called before it died, hung or was stopped. Each counts once, when it is settled. `cost`:
+ * US cents as a decimal for the calls that were settled; null: none is known.
+ */
+export type RepeatedCalls = { calls: number; cost: string | null };
+
 /** The result of a batch that has ended. A file without lines is not written, and its id is null. */
 export type BatchOutcome = {
   output_file_id: string | null;
@@ -69,6 +75,8 @@ export type BatchEvent =
         usage: SettledUsage[];
         /** RFC 6962 root, hex, in line order over leaves uint64be(line) ‖ sha256(line bytes). */
         results_root: string;
+        /** Absent: none of these lines. */
+        repeated?: RepeatedCalls;
       };
     }
   /** A claim was lost because a worker crashed or stopped. Lines without a result can be called again. */

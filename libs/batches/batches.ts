@@ -6,15 +6,16 @@ import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts'
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
+import type { BatchDetail } from '#libs/contracts/batches/batches.ts';
 import { decideBatch } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { appendAndFollow, closeIfOver } from './chunks/follow-status.ts';
 import { sendTickets } from './chunks/tickets.ts';
 import { openTurn, pauseTurn } from './chunks/turns.ts';
-import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 import { findBatchWaits } from './find-batch-waits.ts';
+import { findBatchProgress } from './find-batch-progress.ts';
 
 export type NewBatch = {
   inputFileId: string;
@@ -46,8 +47,8 @@ export type Batches = {
   list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
   /** Throws `not_found` for an unknown batch or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
-  /** Why the batch makes less progress than it could. */
-  waitsOf(batch: BatchRow): Promise<BatchWait[]>;
+  /** The batch with its progress, and why it makes less than it could. Throws like `retrieve`. */
+  look(workspaceId: string, id: string): Promise<BatchDetail>;
   /** Cancelling twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when it is too late. */
   cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
   /**
@@ -72,6 +73,11 @@ export function createBatches(deps: {
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
 }): Batches {
   const { db, eventLog, queue, expiresAfterMs, limits } = deps;
+  const retrieve = async (workspaceId: string, id: string): Promise<BatchRow> => {
+    const batch = await findBatch(db, workspaceId, id);
+    if (!batch) throw noSuchBatch(id);
+    return batch;
+  };
   return {
     async create(identity, metadata, batch) {
       const id = newId('batch_');
@@ -121,12 +127,12 @@ export function createBatches(deps: {
       }
       return await query.execute();
     },
-    async retrieve(workspaceId, id) {
-      const batch = await findBatch(db, workspaceId, id);
-      if (!batch) throw noSuchBatch(id);
-      return batch;
+    retrieve,
+    async look(workspaceId, id) {
+      const batch = await retrieve(workspaceId, id);
+      const waits = await findBatchWaits(db, batch);
+      return { ...toOpenAiBatch(batch), waits, gateway: await findBatchProgress(db, batch, waits) };
     },
-    waitsOf: (batch) => findBatchWaits(db, batch),
     async control(type, { workspaceId, id }, metadata) {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const before = await unit.load(batchModel, id);

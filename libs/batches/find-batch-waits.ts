@@ -5,7 +5,7 @@ import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
 
 /** Reports are written every two seconds. Older ones belong to a process that has ended or has lost its database. */
-const reportAge = sql`interval '15 seconds'`;
+export const reportAge = sql`interval '15 seconds'`;
 
 const nothing = { lines: null, target: null, model: null, since: null, until: null };
 

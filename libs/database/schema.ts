@@ -126,6 +126,9 @@ export type BatchUsage = {
   /** US cents as a decimal. Absent: no line has a cost yet. */
   cost?: string;
   unpriced_lines?: number;
+  /** Lines that were possibly called twice, and the known cost of one of these calls in US cents. Absent: none. */
+  repeated_calls?: number;
+  repeated_cost?: string;
 };
 
 export type BatchTable = StreamFold & {
@@ -200,6 +203,7 @@ export type BatchChunkTable = {
   claim: Generated<number>;
   due_at: Date | null;
   settled: Buffer;
+  repeated: Buffer | null;
   claim_end: 'stopped' | 'clean' | null;
   settled_before: Generated<number>;
   claims_without_progress: Generated<number>;
@@ -222,6 +226,7 @@ export type BatchLineWaitTable = {
   batch_id: string;
   process_id: string;
   workspace_id: string;
+  calls: number;
   waits: Json<LineWait[]>;
   reported_at: Date;
 };

@@ -110,6 +110,18 @@ export async function readStream(
   return rows.map(toEvent);
 }
 
+/** Returns the newest events of one stream, newest first, and the time of the database. */
+export async function readNewest(
+  db: Kysely<Database>,
+  streamId: string,
+  limit: number,
+): Promise<{ events: PositionedEvent[]; now: Date }> {
+  const { rows } = await sql<EventRow & { now: Date }>`
+    select ${eventColumns}, clock_timestamp() as now from event where stream_id = ${streamId}
+    order by stream_version desc limit ${limit}`.execute(db);
+  return { events: rows.map(toEvent), now: rows[0]?.now ?? new Date(Number.NaN) };
+}
+
 /**
  * Returns how far subscribers must be behind, in seconds: the age of the oldest event that is committed but not yet
  * readable by them. More than a few seconds means that a writing transaction was left open somewhere in the cluster.

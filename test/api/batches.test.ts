@@ -95,8 +95,8 @@ describe.each(sdks)('$name', (sdk) => {
     expect(Math.abs(batch.created_at - Date.now() / 1_000)).toBeLessThan(60);
     const done = await ended(client, batch);
     expect(done.metadata).toEqual(metadata);
-    // What it waits for is asked for one batch at a time.
-    expect(Object.keys(done).toSorted()).toEqual([...Object.keys(batch), 'waits'].toSorted());
+    // Its progress, and what it waits for, is asked for one batch at a time.
+    expect(Object.keys(done).toSorted()).toEqual([...Object.keys(batch), 'waits', 'gateway'].toSorted());
   });
 
   test('a batch goes validating, in_progress, finalizing, completed; nothing ever goes back', async () => {

@@ -87,11 +87,10 @@ const retrieveBatch = ({ batches }: { batches: Batches }): Route => ({
   path: '/v1/batches/:batch_id',
   operationId: 'retrieveBatch',
   summary: 'Retrieve a batch',
-  description: `\`waits\` explains why a batch makes less progress than it could. ${atProvider}`,
+  description: `\`gateway\` shows the progress of a batch, and \`waits\` explains why it makes less than it could. ${atProvider}`,
   responses: { 200: { description: 'The batch.', schema: BatchDetail } },
   ...withInput({ params }, async (input, request, response) => {
-    const batch = await batches.retrieve(getCaller(request).workspaceId, input.params.batch_id);
-    response.json({ ...toOpenAiBatch(batch), waits: await batches.waitsOf(batch) });
+    response.json(await batches.look(getCaller(request).workspaceId, input.params.batch_id));
   }),
 });
 

@@ -1,7 +1,7 @@
 import { exitCodes } from '../server/cli-error.ts';
 import { formatCost, formatCount, usesSimulator, formatTime } from '../terminal/quantities.ts';
 import type { Column } from '../terminal/table.ts';
-import { describeWait, hasEnded, type Batch } from './watch-batch.ts';
+import { describeWait, formatRate, hasEnded, type Batch } from './watch-batch.ts';
 
 /** The columns of a list of batches. */
 export const batchColumns: readonly Column<Batch>[] = [
@@ -21,7 +21,7 @@ function httpStatus({ status, paused_at: paused }: Batch): string {
 /** The members of a batch that matter to people, without empty ones. */
 export function summarise(batch: Batch): Record<string, unknown> {
   const { completed, failed, total } = batch.request_counts;
-  const { usage, waits = [] } = batch;
+  const { usage, waits = [], gateway } = batch;
   const endedAt = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
   const time = (at: number | null | undefined): string | null => (at ? formatTime(at, { seconds: true }) : null);
   const members = {
@@ -29,7 +29,11 @@ export function summarise(batch: Batch): Record<string, unknown> {
     status: httpStatus(batch),
     waiting: waits.length === 0 ? null : waits.map((wait) => describeWait(batch, wait)),
     lines: `${total}: ${completed} answered, ${failed} failed`,
+    rate: gateway?.lines_per_second ? formatRate(gateway.lines_per_second) : null,
+    running: gateway?.calls_in_flight ? formatCount(gateway.calls_in_flight, 'call') : null,
+    eta: gateway?.eta ? formatTime(gateway.eta, { seconds: true }) : null,
     cost: batch.cost_usd === null ? null : describeCost(batch),
+    repeated: gateway?.repeated_calls ? describeRepeated(gateway, batch) : null,
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
     endpoint: batch.endpoint,
     model: batch.model,
@@ -45,6 +49,14 @@ export function summarise(batch: Batch): Record<string, unknown> {
     metadata: batch.metadata,
   };
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
+}
+
+function describeRepeated(
+  { repeated_calls: calls, repeated_cost_usd: usd }: NonNullable<Batch['gateway']>,
+  { model }: Batch,
+): string {
+  const cost = usd === null ? '' : `, ${formatCost(usd, usesSimulator(model))}`;
+  return `up to ${formatCount(calls, 'call')}${cost}, after a worker died or stopped`;
 }
 
 function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch): string {

@@ -22,6 +22,13 @@ export type Batch = {
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
   /** Only present when the batch was read on its own, not in a list. */
   waits?: { reason: string; message: string; lines: number | null; until: number | null }[];
+  gateway?: {
+    eta: string | null;
+    lines_per_second: number | null;
+    calls_in_flight: number;
+    repeated_calls: number;
+    repeated_cost_usd: string | null;
+  };
   paused_at?: number | null;
   model?: string | null;
   completion_window?: string;
@@ -51,8 +58,6 @@ const unavailableMaxMs = 300_000;
 const retryEveryMs = 3_000;
 /** An interrupted event stream is reopened after this long. */
 const reopenMs = 5_000;
-/** The rate is measured over this time. */
-const rateWindowMs = 20_000;
 
 /**
  * Shows the progress of a batch on stderr until it has ended, and then returns it. An event from the server causes the batch
@@ -65,19 +70,14 @@ export async function watchBatch(client: Client, id: string, signal: AbortSignal
   const line = createProgressLine();
   const stop = new AbortController();
   const alarm = wakeOnEvents(client, id, AbortSignal.any([signal, stop.signal]));
-  const samples: { atMs: number; done: number }[] = [];
   const news = createWaitNews();
   let pollMs = pollMinMs;
   let seen = '';
   try {
     for (;;) {
       const batch = await readPatiently(client, id, signal, (text) => line.show(text));
-      const { completed, failed } = batch.request_counts;
-      const nowMs = performance.now();
-      samples.push({ atMs: nowMs, done: completed + failed });
-      while (samples.length > 2 && nowMs - (samples[0]?.atMs ?? 0) > rateWindowMs) samples.shift();
-      for (const sentence of news(batch, nowMs)) line.say(sentence);
-      line.show(describeProgress(batch, rateOf(samples)));
+      for (const sentence of news(batch, performance.now())) line.say(sentence);
+      line.show(describeProgress(batch));
       if (hasEnded(batch)) return batch;
       const state = JSON.stringify([batch.status, batch.request_counts]);
       pollMs = state === seen ? Math.min(pollMs * 1.5, pollMaxMs) : pollMinMs;
@@ -155,23 +155,20 @@ async function readPatiently(
   }
 }
 
-/** Lines per second; null until there is progress to measure. */
-function rateOf(samples: readonly { atMs: number; done: number }[]): number | null {
-  const [first, last] = [samples[0], samples.at(-1)];
-  if (!first || !last || last.done <= first.done) return null;
-  return (last.done - first.done) / Math.max(0.001, (last.atMs - first.atMs) / 1_000);
-}
+export const formatRate = (rate: number): string => `${rate.toFixed(rate < 10 ? 1 : 0)}/s`;
 
-function describeProgress(batch: Batch, rate: number | null): string {
+function describeProgress(batch: Batch): string {
   const { total, completed, failed } = batch.request_counts;
   const done = completed + failed;
   const left = total - done;
+  const { lines_per_second: rate = null, calls_in_flight: calls = 0 } = batch.gateway ?? {};
   const waiting = (batch.waits ?? []).reduce((sum, { lines }) => sum + (lines ?? 0), 0);
   const facts = [
     ...(total === 0 ? [] : [`${done}/${total} lines`]),
-    ...(rate === null || left === 0 || batch.status !== 'in_progress'
-      ? []
-      : [`${rate.toFixed(rate < 10 ? 1 : 0)}/s`, `ETA ${formatDuration(left / rate)}`]),
+    ...(rate ? [formatRate(rate)] : []),
+    // Independent of the clock of this computer.
+    ...(rate && batch.gateway?.eta ? [`ETA ${formatDuration(left / rate)}`] : []),
+    ...(calls === 0 ? [] : [`${calls} running`]),
     ...(failed === 0 ? [] : [`${failed} failed`]),
     ...(batch.cost_usd === null ? [] : [formatCost(batch.cost_usd, usesSimulator(batch.model))]),
     ...(batch.paused_at ? ['paused'] : []),

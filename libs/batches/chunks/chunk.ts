@@ -93,15 +93,26 @@ export async function claimChunk(
 }
 
 /**
- * held → ready. The process starts no more of its lines. Returns false, and leaves the chunk held, when no line of the
- * batch is to be claimed any more; the caller has to close the chunk then.
+ * held → ready. The process starts no more of its lines. `repeated`: the lines that it was possibly calling, if it was.
+ * Returns false, and leaves the chunk held, when no line of the batch is to be claimed any more; the caller has to close
+ * the chunk then.
  */
-export async function releaseChunk(db: Kysely<Database>, claim: ChunkClaim, end: ClaimEnd): Promise<boolean> {
+export async function releaseChunk(
+  db: Kysely<Database>,
+  claim: ChunkClaim,
+  end: ClaimEnd,
+  repeated?: Buffer | null,
+): Promise<boolean> {
   return await db.transaction().execute(async (tx) => {
     const turn = await lockLines(tx, claim.batch_id);
     if (turn === undefined) return false;
     const { numUpdatedRows } = await ofClaim(tx, claim)
-      .set({ state: 'ready', holder: null, ...(end === 'as before' ? {} : { claim_end: end }) })
+      .set({
+        state: 'ready',
+        holder: null,
+        ...(end === 'as before' ? {} : { claim_end: end }),
+        ...(repeated ? { repeated } : {}),
+      })
       .executeTakeFirst();
     if (numUpdatedRows > 0n) await addReady(tx, [{ ...turn, chunks: 1 }]);
     return true;
@@ -290,7 +301,7 @@ export async function splitChunk(
   await addReady(tx, [{ ...turn, chunks: 2 }]);
 }
 
-export type Half = Pick<ChunkRow, 'first_line' | 'line_count' | 'settled'>;
+export type Half = Pick<ChunkRow, 'first_line' | 'line_count' | 'settled' | 'repeated'>;
 
 /** Locks the turn of a batch. */
 export async function lockTurn(

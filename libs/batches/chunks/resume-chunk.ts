@@ -4,7 +4,7 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { decideBatch } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { lockLines, splitChunk, type ChunkClaim, type ChunkRow, type Half } from './chunk.ts';
-import { countSettled, settledOfPart, unsettledLines } from './settled-lines.ts';
+import { allRepeated, countSettled, settledOfPart, unsettledLines } from './settled-lines.ts';
 
 export type Resumed =
   /**
@@ -49,7 +49,9 @@ export async function resumeChunk(
     const turn = await lockLines(unit.tx, batch.id);
     const now = await readClaimed(unit.tx, claimed);
     if (now === undefined) return { action: 'drop' };
-    const chunk = { ...claimed, settled: now.settled };
+    // Only a process that died knew which lines it was calling.
+    const repeated = claimed.claim_end === null ? allRepeated(claimed.line_count) : claimed.repeated;
+    const chunk = { ...claimed, settled: now.settled, repeated };
     if (turn === undefined) return { action: 'stop' };
     const settled = countSettled(chunk.settled);
     const unsettled = chunk.line_count - settled;
@@ -69,6 +71,7 @@ export async function resumeChunk(
     // them is called at a time, and a crash while it waits for its turn does not count.
     const isSuspect = isAlone && !isPoison && failedClaims >= failedClaimsBeforeSplit;
     await setClaim(unit.tx, claimed, {
+      repeated,
       claim_end: isSuspect ? 'clean' : null,
       settled_before: settled,
       claims_without_progress: failedClaims,
@@ -98,7 +101,7 @@ async function readClaimed(tx: Transaction<Database>, claim: ChunkClaim): Promis
 async function setClaim(
   db: Pick<Transaction<Database>, 'updateTable'>,
   { batch_id, chunk, holder, claim }: ChunkClaim,
-  change: Partial<Pick<ChunkRow, 'claim_end' | 'settled_before' | 'claims_without_progress'>>,
+  change: Partial<Pick<ChunkRow, 'repeated' | 'claim_end' | 'settled_before' | 'claims_without_progress'>>,
 ): Promise<void> {
   await db
     .updateTable('batch_chunk')
@@ -116,8 +119,12 @@ function halves(chunk: ChunkRow): [Half, Half] {
   const middle = open[Math.floor(open.length / 2)] as number;
   const first = { first_line: chunk.first_line, line_count: middle - chunk.first_line };
   const rest = { first_line: middle, line_count: chunk.first_line + chunk.line_count - middle };
+  const bitsOf = (part: typeof first) => ({
+    settled: settledOfPart(chunk, part),
+    repeated: chunk.repeated && settledOfPart({ ...chunk, settled: chunk.repeated }, part),
+  });
   return [
-    { ...first, settled: settledOfPart(chunk, first) },
-    { ...rest, settled: settledOfPart(chunk, rest) },
+    { ...first, ...bitsOf(first) },
+    { ...rest, ...bitsOf(rest) },
   ];
 }

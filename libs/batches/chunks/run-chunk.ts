@@ -16,6 +16,7 @@ import type { CallLine } from '../lines/call-line.ts';
 import { snoozeChunk, releaseChunk, type ChunkRow, type ClaimEnd } from './chunk.ts';
 import type { Held } from './lane.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from './resume-chunk.ts';
+import { withRepeated } from './settled-lines.ts';
 import { linesTickets } from './tickets.ts';
 import type { LineWaits } from '../lines/line-waits.ts';
 import { runLines } from '../lines/run-lines.ts';
@@ -72,6 +73,12 @@ export class ChunkRunner {
   /** Chunks that are running, without those that wait for memory. */
   get active(): number {
     return this.#active;
+  }
+
+  /** The running calls of each batch that has some. */
+  calls(): ReadonlyMap<string, number> {
+    const counted = [...this.#settlers.keys()].map((id) => [id, this.#deps.permits.callsOf(id)] as const);
+    return new Map(counted.filter(([, calls]) => calls > 0));
   }
 
   /**
@@ -184,7 +191,8 @@ export class ChunkRunner {
       await settler.flush();
     } else if (end.kind === 'stopped') {
       // While there was time, running calls have ended; only waiting lines were given up.
-      await this.#release(run, this.#abandoned.signal.aborted ? 'stopped' : 'clean', 'handed_back');
+      const claimEnd = this.#abandoned.signal.aborted ? 'stopped' : 'clean';
+      await this.#release(run, claimEnd, 'handed_back', withRepeated(chunk, end.interrupted));
     } else if (end.kind === 'paused') await this.#release(run, 'clean', 'put_back');
     else if (end.kind === 'snoozed') await this.#snooze(run, Math.max(0, end.resumeAtMs - steadyClock.now()));
     else await this.#close(run);
@@ -222,10 +230,11 @@ export class ChunkRunner {
   }
 
   /** Settles the finished lines, and makes the rest ready for others. */
-  async #release(run: Run, end: ClaimEnd, outcome: string): Promise<void> {
+  async #release(run: Run, end: ClaimEnd, outcome: string, repeated: Buffer | null = null): Promise<void> {
     await run.settler.flush();
     const { claim } = run;
-    if (await this.#untilWritten(claim, () => releaseChunk(this.#deps.db, claim.id, end))) claim.note(outcome);
+    const release = (): Promise<boolean> => releaseChunk(this.#deps.db, claim.id, end, repeated);
+    if (await this.#untilWritten(claim, release)) claim.note(outcome);
     else await this.#close(run);
   }
 

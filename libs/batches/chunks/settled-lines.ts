@@ -13,6 +13,24 @@ export function isSettled({ first_line: first, settled }: Bits, line: number): b
   return ((settled[index >> 3] as number) & bitOf(index)) !== 0;
 }
 
+/** The bits of a chunk of which every line was possibly called before. */
+export const allRepeated = (lineCount: number): Buffer => Buffer.alloc(Math.ceil(lineCount / 8), 0xff);
+
+/** Whether a line was possibly called before, without a result. */
+export const isRepeated = ({ repeated, ...range }: Range & { repeated: Buffer | null }, line: number): boolean =>
+  repeated !== null && isSettled({ ...range, settled: repeated }, line);
+
+/** The bits of the lines that were possibly called before, with further ones. */
+export function withRepeated(
+  { repeated, ...range }: Range & { repeated: Buffer | null },
+  lines: readonly number[],
+): Buffer | null {
+  if (lines.length === 0) return repeated;
+  const bits = { ...range, settled: repeated === null ? noneSettled(range.line_count) : Buffer.from(repeated) };
+  for (const line of lines) settle(bits, line);
+  return bits.settled;
+}
+
 /** Sets the bit of a line. */
 export function settle({ first_line: first, settled }: Bits, line: number): void {
   const index = line - first;

@@ -3,6 +3,8 @@ export type CallShares = {
   /** Whether a call of these groups (the workspace comes first) can begin while `calls` are running. */
   mayBegin(groups: readonly string[], calls: number): boolean;
   begin(groups: readonly string[]): void;
+  /** The running calls of a group. */
+  calls(group: string): number;
   end(groups: readonly string[], isAnswered: boolean): void;
 };
 
@@ -75,6 +77,7 @@ export function createCallShares(callsMax: number): CallShares {
         }
       }
     },
+    calls: (group) => shares.get(group)?.calls ?? 0,
     end(groups, isAnswered) {
       for (const group of groups) {
         const share = shares.get(group);

@@ -20,7 +20,6 @@ type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 /** Shorter waits are not logged, because they end before anyone could investigate. */
 const reportAfterMs = 5_000;
 const reportEveryMs = 60_000;
-const shownBatchesMax = 1_000;
 const shownWaitsMax = 10;
 
 /** Logs each waiting batch at most once a minute, with what most of its lines wait for. */
@@ -88,7 +87,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
     },
     counts: () => ({ ...counts }),
     byBatch: () =>
-      [...batches].slice(0, shownBatchesMax).map(([batchId, { groups }]) => ({
+      [...batches].map(([batchId, { groups }]) => ({
         batchId,
         waits: [...groups.values()]
           .toSorted((a, b) => b.waits.size - a.waits.size)

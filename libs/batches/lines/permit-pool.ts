@@ -15,6 +15,8 @@ export type PermitPool = Permits & {
    * other batches should not have to wait for that.
    */
   of(...groups: string[]): Permits;
+  /** The running calls of a group. */
+  callsOf(group: string): number;
   inFlight(): { calls: number; bytes: number; waiting: number };
 };
 
@@ -94,6 +96,7 @@ export function createPermitPool(limits: { callsMax: number; bytesMax: number })
   return {
     ...permitsOf([], ''),
     of: (...groups) => permitsOf(groups, groups.join(' ')),
+    callsOf: (group) => shares.calls(group),
     inFlight: () => ({ calls, bytes, waiting: waiting() }),
   };
 }

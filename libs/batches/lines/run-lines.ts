@@ -65,9 +65,16 @@ const tailShare = 1 / 8;
 
 /**
  * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`:
- * the run was stopped and some lines have no result. `snoozed`: the same, because all of these lines wait.
+ * the run was stopped and some lines have no result, of which `interrupted` were being called. `snoozed`: the same,
+ * because all of these lines wait.
  */
-type LinesEnd = { kind: 'done' | 'paused' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
+type LinesEnd =
+  | { kind: 'done' | 'paused' | 'not_in_progress' }
+  | { kind: 'stopped'; interrupted: number[] }
+  | { kind: 'snoozed'; resumeAtMs: number };
+
+/** How a line ended. `waiting`, `interrupted`: it has no result, and it was waiting or being called when it was stopped. */
+type LineEnd = 'ended' | 'waiting' | 'interrupted';
 
 /** `signal` aborts the calls of the chunk. They share it, because a composite signal costs more than a small line. */
 type Running = Lines & { signal: AbortSignal; onWait: OnWait };
@@ -110,7 +117,8 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       };
     },
   };
-  const started: Promise<boolean>[] = [];
+  const started: Promise<LineEnd>[] = [];
+  const interrupted: number[] = [];
   let isStopped = false;
   let areAllStarted = false;
   let open = 0;
@@ -134,18 +142,20 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait });
       snoozeWatch.lineStarted();
       open += 1;
-      const ended = (): void => {
+      const ended = (end: LineEnd): LineEnd => {
         snoozeWatch.lineEnded();
         open -= 1;
         checkTail();
+        if (end === 'interrupted') interrupted.push(line.line);
+        return end;
       };
-      started.push(runLine(deps, running, line, permit, lease).finally(ended));
+      started.push(runLine(deps, running, line, permit, lease).then(ended));
     }
     areAllStarted = true;
     snoozeWatch.allLinesStarted();
     checkTail();
     const finished = await Promise.all(started);
-    isStopped ||= finished.includes(false);
+    isStopped ||= finished.some((end) => end !== 'ended');
   } finally {
     snoozeWatch.stop();
     unwatch();
@@ -156,7 +166,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   if (!isStopped) return { kind: 'done' };
   if (startsNoLines.aborted && !run.stop.aborted) return { kind: 'paused' };
   const isSnoozed = snoozeWatch.snooze.aborted && !run.stop.aborted;
-  return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped' };
+  return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped', interrupted };
 }
 
 /** Further lines of a chunk are not begun while this many wait because their provider takes no more calls. */
@@ -209,9 +219,9 @@ function watchResultsEnd(
 }
 
 /**
- * Runs one line: calls it, creates its result line once, and passes that to the settler. Returns false when the line
- * was abandoned without an outcome (the batch was cancelled while it waited, the claim was lost, or the worker ran out
- * of time). Never rejects.
+ * Runs one line: calls it, creates its result line once, and passes that to the settler. A line can be
+ * abandoned without an outcome: the batch was cancelled while it waited, the claim was lost, or the worker ran out of
+ * time. Never rejects.
  */
 async function runLine(
   deps: Deps,
@@ -219,7 +229,7 @@ async function runLine(
   { line, bytes }: RequestLine,
   permit: LinePermit,
   memory: MemoryLease,
-): Promise<boolean> {
+): Promise<LineEnd> {
   const { batch, chunk, signal, settler, poison } = run;
   try {
     const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
@@ -233,7 +243,7 @@ async function runLine(
       if (signal.aborted || permit.isAbandoned()) {
         // The line is run with the next claim of the chunk.
         permit.end(0);
-        return false;
+        return permit.isAbandoned() ? 'waiting' : 'interrupted';
       }
       deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
       const message = 'The gateway failed while it executed this request.';
@@ -251,7 +261,7 @@ async function runLine(
     deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line could not be created');
     permit.end(0);
   }
-  return true;
+  return 'ended';
 }
 
 const nullText = Buffer.from('null');

@@ -7,11 +7,11 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
-import { decideBatch, acceptsResults, type SettledUsage } from '../batch.ts';
+import { decideBatch, acceptsResults, type RepeatedCalls, type SettledUsage } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
-import { bitsOfLines, countSettled, isSettled, settle } from '../chunks/settled-lines.ts';
+import { bitsOfLines, countSettled, isRepeated, isSettled, settle } from '../chunks/settled-lines.ts';
 import { isSmallBatch } from '../chunks/turns.ts';
 import { isSuccess, type LineFailure } from './result-line.ts';
 import { resultsRoot } from './results-root.ts';
@@ -150,7 +150,7 @@ async function refuse(
   return { outcomes: claims.map(() => 'refused' as const), finishing: null };
 }
 
-type Settled = Pick<ChunkRow, 'batch_id' | 'chunk' | 'first_line' | 'line_count' | 'settled'>;
+type Settled = Pick<ChunkRow, 'batch_id' | 'chunk' | 'first_line' | 'line_count' | 'settled' | 'repeated'>;
 
 /** Reads the chunks of the results and claims of each group. */
 async function readChunks(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<void> {
@@ -159,7 +159,7 @@ async function readChunks(tx: Transaction<Database>, groups: readonly OpenGroup[
   );
   if (wanted.length === 0) return;
   const { rows } = await sql<Settled>`
-    select batch_id, chunk, first_line, line_count, settled from batch_chunk
+    select batch_id, chunk, first_line, line_count, settled, repeated from batch_chunk
     join unnest(${wanted.map(({ id }) => id)}::text[], ${wanted.map(({ chunk }) => chunk)}::int[])
       as wanted (batch_id, chunk) using (batch_id, chunk)`.execute(tx);
   const byBatch = Map.groupBy(rows, (row) => row.batch_id);
@@ -170,7 +170,7 @@ async function readChunks(tx: Transaction<Database>, groups: readonly OpenGroup[
     if (moved === undefined) continue;
     group.chunks = await tx
       .selectFrom('batch_chunk')
-      .select(['batch_id', 'chunk', 'first_line', 'line_count', 'settled'])
+      .select(['batch_id', 'chunk', 'first_line', 'line_count', 'settled', 'repeated'])
       .where('batch_id', '=', group.row.id)
       .where((of) =>
         of.or([
@@ -186,11 +186,15 @@ async function readChunks(tx: Transaction<Database>, groups: readonly OpenGroup[
   }
 }
 
+const isWithin = (
+  { first_line: first, line_count: count }: Pick<ChunkRow, 'first_line' | 'line_count'>,
+  line: number,
+) => line >= first && line < first + count;
+
 const chunkOf = <Chunk extends Pick<ChunkRow, 'first_line' | 'line_count'>>(
   chunks: readonly Chunk[],
   line: number,
-): Chunk | undefined =>
-  chunks.find(({ first_line: first, line_count: count }) => line >= first && line < first + count);
+): Chunk | undefined => chunks.find((chunk) => isWithin(chunk, line));
 
 /**
  * Marks the lines of the results as settled, and returns the results of lines that had none. The first result of a line
@@ -209,9 +213,7 @@ function settleFirst<Result extends LineResult>(chunks: readonly Settled[], resu
 
 async function writeSettled(tx: Transaction<Database>, groups: readonly OpenGroup[]): Promise<void> {
   const changed = groups.flatMap(({ chunks, fresh }) =>
-    chunks.filter(({ first_line: first, line_count: count }) =>
-      fresh.some(({ line }) => line >= first && line < first + count),
-    ),
+    chunks.filter((chunk) => fresh.some(({ line }) => isWithin(chunk, line))),
   );
   if (changed.length === 0) return;
   await sql`
@@ -252,6 +254,7 @@ async function decideAndAppend(
           failed: fresh.length - completed,
           usage: sumUsage(fresh),
           results_root: resultsRoot(fresh),
+          ...sumRepeated(fresh, chunks),
         };
   const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch) : 1;
   const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
@@ -262,6 +265,13 @@ async function decideAndAppend(
 function settledBits(chunks: readonly Settled[], results: readonly LineResult[]) {
   const byChunk = Map.groupBy(results, ({ line }) => chunkOf(chunks, line)?.chunk ?? 0);
   return [...byChunk].map(([chunk, of]) => ({ chunk, ...bitsOfLines(of.map(({ line }) => line)) }));
+}
+
+function sumRepeated(results: readonly LineResult[], chunks: readonly Settled[]): { repeated?: RepeatedCalls } {
+  const lines = results.filter(({ line }) => chunks.some((chunk) => isWithin(chunk, line) && isRepeated(chunk, line)));
+  if (lines.length === 0) return {};
+  const costs = lines.flatMap(({ usage }) => usage?.cost ?? []);
+  return { repeated: { calls: lines.length, cost: costs.reduce<string | null>(addDecimals, null) } };
 }
 
 function sumUsage(results: readonly LineResult[]): SettledUsage[] {

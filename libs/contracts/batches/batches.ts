@@ -186,11 +186,44 @@ export const BatchWait = z.object({
 });
 export type BatchWait = z.output<typeof BatchWait>;
 
+/** The progress of a batch, measured by the gateway. */
+export const BatchProgress = z.object({
+  eta: z
+    .string()
+    .nullable()
+    .describe(
+      'When the last line is expected to have a result, at the present rate, as an RFC 3339 time. Null if unknown: before ' +
+        'the first results, and while the batch is paused or all of its lines wait.',
+    ),
+  lines_per_second: z
+    .number()
+    .nullable()
+    .describe('Results per second in the last minute. Null if the batch is not in progress.'),
+  calls_in_flight: z.int().describe('Calls to providers that are running, as of a few seconds ago.'),
+  repeated_calls: z
+    .int()
+    .describe(
+      'Lines that were called again, or possibly, because their worker had died, hung or been stopped. Only a worker ' +
+        'knows which calls it has started, so if it was killed, all lines without a result that it held count.',
+    ),
+  repeated_cost_usd: z
+    .string()
+    .nullable()
+    .describe(
+      'US dollars for one of the calls of each of these lines, as far as known; `cost_usd` includes one call of each ' +
+        'line. Null if there are none.',
+    ),
+});
+export type BatchProgress = z.output<typeof BatchProgress>;
+
 export const BatchDetail = BatchObject.extend({
+  gateway: BatchProgress.describe('The progress of the batch.'),
   waits: z
     .array(BatchWait)
     .describe('Why the batch makes slow progress or none, as of a few seconds ago. Empty if nothing holds it up.'),
 });
+
+export type BatchDetail = z.output<typeof BatchDetail>;
 
 export const BatchListQuery = ListQuery;
 export const BatchList = listOf(BatchObject);

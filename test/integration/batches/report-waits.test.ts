@@ -32,18 +32,18 @@ test('the waits of all workers are added up, each report replaces the one before
   const id = await createRunningBatch(database, engine, { lines: 3 });
   const other = await createRunningBatch(database, engine, { lines: 3 });
   const shown = async () => await findBatchWaits(db, await readBatch(database, id));
-  await writeReport(db, 'process_1', [{ batchId: id, waits: [limited] }]);
+  await writeReport(db, 'process_1', [{ batchId: id, waits: [limited], calls: 0 }]);
   await writeReport(db, 'process_2', [
-    { batchId: id, waits: [{ ...limited, lines: 3, until_ms: 70_000 }, busy] },
-    { batchId: other, waits: [busy] },
-    { batchId: 'batch_gone', waits: [busy] },
+    { batchId: id, waits: [{ ...limited, lines: 3, until_ms: 70_000 }, busy], calls: 0 },
+    { batchId: other, waits: [busy], calls: 0 },
+    { batchId: 'batch_gone', waits: [busy], calls: 0 },
   ]);
   const about = { target: 'openai', message: expect.any(String) };
   expect(await shown()).toEqual([
     { ...about, reason: 'provider_busy', model: null, lines: 9, since: 4, until: null },
     { ...about, reason: 'rate_limited', model: 'gpt', lines: 5, since: 5, until: 60 },
   ]);
-  await writeReport(db, 'process_2', [{ batchId: other, waits: [busy] }]);
+  await writeReport(db, 'process_2', [{ batchId: other, waits: [busy], calls: 0 }]);
   expect(await shown()).toMatchObject([{ reason: 'rate_limited', lines: 2 }]);
   // A worker that was killed reports no more; the others delete what it said last.
   const age = (ms: number) => ({ reported_at: new Date(Date.now() - ms) });
@@ -76,7 +76,7 @@ test.each([
 ])('each cause of a wait is one sentence: %j', async (waits, sentences) => {
   const { db } = database;
   const id = await createRunningBatch(database, engine, { lines: 3 });
-  await writeReport(db, 'process_1', [{ batchId: id, waits }]);
+  await writeReport(db, 'process_1', [{ batchId: id, waits, calls: 0 }]);
   const shown = await findBatchWaits(db, await readBatch(database, id));
   expect(shown.map(({ message }) => message)).toEqual(sentences);
 });

@@ -10,8 +10,8 @@ export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer 
 export type Session = Answer<'/v1/session'>;
 export type AcceptedInvite = Ok<paths['/v1/admin/users/invites/accept']['post']>;
 export type Batch = Answer<'/v1/batches'>['data'][number];
-/** A batch as on its own page: includes the reasons why its lines wait. */
-export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits'>;
+/** A batch as on its own page: includes its progress and the reasons why its lines wait. */
+export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits' | 'gateway'>;
 export type DryRun = Ok<paths['/v1/batches/dry-run']['post']>;
 export type FileObject = Answer<'/v1/files/{file_id}'>;
 export type LogRecord = Omit<Answer<'/v1/logs'>['data'][number], 'object'>;

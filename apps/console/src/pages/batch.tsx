@@ -2,7 +2,7 @@ import { useInfiniteQuery, useMutation, useQuery } from '@tanstack/react-query';
 import { Link, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { answerOf, api } from '../api/client.ts';
-import type { Batch, BatchDetail, EventObject } from '../api/types.ts';
+import type { BatchDetail, EventObject } from '../api/types.ts';
 import { serverPath } from '../api/server-url.ts';
 import { count, dateTime, duration, isOfSimulator, percent, short, usdOf } from '../format.ts';
 import { AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
@@ -10,7 +10,7 @@ import { useChange } from '../parts/changes.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { Failures, Lines } from './batch-lines.tsx';
-import { batchQuery, endOf, isOpenBatch, LinesProgress, StatusBadge, usePace } from './batch-parts.tsx';
+import { batchQuery, endOf, isOpenBatch, LinesProgress, StatusBadge } from './batch-parts.tsx';
 
 const tabs = { summary: 'Summary', lines: 'Lines', events: 'Events' } as const;
 
@@ -161,8 +161,8 @@ function Waits({ batch: { waits, expires_at: end } }: { batch: BatchDetail }) {
   );
 }
 
-function Figures({ batch }: { batch: Batch }) {
-  const pace = usePace(batch);
+function Figures({ batch }: { batch: BatchDetail }) {
+  const { eta, lines_per_second: rate, calls_in_flight: calls } = batch.gateway;
   const { total, completed, failed } = batch.request_counts;
   const endMs = endOf(batch);
   const startMs = (batch.in_progress_at ?? batch.created_at) * 1_000;
@@ -177,23 +177,22 @@ function Figures({ batch }: { batch: Batch }) {
           label={endMs === null ? 'Pace' : 'Duration'}
           value={
             endMs === null
-              ? pace === null
+              ? rate === null
                 ? '–'
-                : `${short(Math.round(pace.linesPerSecond))}/s`
+                : `${rate < 10 ? rate.toFixed(1) : short(Math.round(rate))}/s`
               : duration(tookMs ?? 0)
           }
           note={
             endMs === null
-              ? pace === null
+              ? eta === null || !rate
                 ? undefined
-                : pace.leftMs === null
-                  ? undefined
-                  : `${duration(pace.leftMs)} left`
+                : `${duration(((total - completed - failed) / rate) * 1_000)} left`
               : tookMs !== null && tookMs > 0
                 ? `${short(Math.round((completed + failed) / (tookMs / 1_000)))} lines/s`
                 : undefined
           }
         />
+        {endMs === null ? <Tile label="Calls running" value={count(calls)} /> : null}
         <Tile
           label="Tokens"
           value={short(batch.usage?.total_tokens)}
@@ -213,7 +212,8 @@ function Figures({ batch }: { batch: Batch }) {
   );
 }
 
-function Summary({ batch }: { batch: Batch }) {
+function Summary({ batch }: { batch: BatchDetail }) {
+  const { repeated_calls: repeated, repeated_cost_usd: repeatedCost } = batch.gateway;
   const at = (seconds: number | null) => (seconds === null ? null : dateTime(seconds * 1_000));
   return (
     <>
@@ -246,6 +246,12 @@ function Summary({ batch }: { batch: Batch }) {
                     lines of {batch.retry_of}
                   </Link>
                 ),
+              ],
+              [
+                'Repeated calls',
+                repeated === 0
+                  ? null
+                  : `up to ${count(repeated)}, ${usdOf(repeatedCost, isOfSimulator(batch.model))}, after a worker died or stopped`,
               ],
               ['Window', batch.completion_window],
               ['Created', at(batch.created_at)],
