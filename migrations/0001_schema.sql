@@ -527,6 +527,23 @@ create table limit_counter (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 create index limit_counter_of_limit on limit_counter (limit_id, created_at desc, id);
 
+-- How many calls of a credential and model the providers take, as all processes have learned, and the shares of the
+-- processes (libs/limits/call-limit.ts). Updated every second while there are calls. After a crash, the processes write
+-- what they know again.
+create unlogged table call_limit (
+  id text primary key,
+  workspace_id text not null,
+  credential_id text not null,
+  model text not null,
+  learned double precision not null,
+  is_answered boolean not null,
+  rejected_at timestamptz,
+  burst jsonb,
+  shares jsonb not null,
+  updated_at timestamptz not null
+) with (fillfactor = 50);
+create index call_limit_of_workspace on call_limit (workspace_id);
+
 -- ---------------------------------------------------------------------------------------------------------------------
 -- The request log
 -- ---------------------------------------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   stored_object: 'libs/calls/protect/stored-objects',
   late_usage: 'libs/policies',
   limit_counter: 'libs/limits',
+  call_limit: 'libs/limits',
 };
 
 /** Which code names a table of another feature, and why. */

@@ -18,6 +18,7 @@ import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { createCallMetrics } from '#libs/request-log/record/call-metrics.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/write/request-log.ts';
+import { createSharedLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic } from '#libs/calls/protect/traffic/traffic.ts';
 import type { AccessSnapshotOptions } from '#libs/snapshot/access-snapshot.ts';
@@ -72,6 +73,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const { egress, traffic } = composeNetwork(config, app.role);
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
+  const sharedLimits = createSharedLimits({ db, lanes: traffic.lanes, logger });
   const { secretManagers, secretCache, secretParts } = composeSecrets(config, egress, logger);
   const access = createAccess({
     db,
@@ -131,6 +133,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
       requestLog,
       { name: 'response cache', stop: () => calling.responseCache.stop() },
       sharedCircuits,
+      sharedLimits,
       wait.outlasting(access.snapshot),
       limitsPart,
       { name: 'calls to providers', stop: () => calling.calls.stop() },

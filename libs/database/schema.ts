@@ -537,6 +537,20 @@ export type LimitCounterTable = {
   updated_at: Date;
 };
 
+export type CallLimitTable = {
+  id: string;
+  workspace_id: string;
+  credential_id: string;
+  model: string;
+  /** How many calls can be in flight in all processes. */
+  learned: number;
+  is_answered: boolean;
+  rejected_at: Date | null;
+  burst: Json<object> | null;
+  shares: Json<Record<string, object>>;
+  updated_at: Date;
+};
+
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
@@ -577,4 +591,5 @@ export type Database = {
   rollup_state: RollupStateTable;
   rollup_key: RollupKeyTable;
   limit_counter: LimitCounterTable;
+  call_limit: CallLimitTable;
 };

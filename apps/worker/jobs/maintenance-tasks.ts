@@ -4,6 +4,7 @@ import { dropOldResults } from '#libs/batches/results/results-bucket.ts';
 import { sweepUploads } from '#libs/files/uploads.ts';
 import { sweepRecordedBodies } from '#libs/request-log/bodies/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
+import { sweepCallLimits } from '#libs/limits/call-limit-store.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
@@ -71,6 +72,7 @@ export const maintenanceTasks = (
     run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
   },
   { name: 'sweep limit counters', everySeconds: 3_600, run: () => sweepCounters(db) },
+  { name: 'sweep call limits', everySeconds: 3_600, run: () => sweepCallLimits(db) },
   { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
   { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
   { name: 'sweep late usage', everySeconds: 3_600, run: () => sweepLateUsage(db) },

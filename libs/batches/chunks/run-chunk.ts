@@ -59,6 +59,8 @@ export class ChunkRunner {
   readonly #settler: Settler;
   // Only one suspected poison line is called at a time, so that it is clear which one ended the process (resume-chunk.ts).
   readonly #suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
+  /** How many chunks of each batch are running. */
+  readonly #running = new Map<string, number>();
   #active = 0;
 
   constructor(deps: Deps) {
@@ -77,7 +79,7 @@ export class ChunkRunner {
 
   /** The running calls of each batch that has some. */
   calls(): ReadonlyMap<string, number> {
-    const counted = [...this.#settlers.keys()].map((id) => [id, this.#deps.permits.callsOf(id)] as const);
+    const counted = [...this.#running.keys()].map((id) => [id, this.#deps.permits.callsOf(id)] as const);
     return new Map(counted.filter(([, calls]) => calls > 0));
   }
 
@@ -138,13 +140,20 @@ export class ChunkRunner {
     const run: Run = { claim, batch, settler, again };
     const memory = memoryForRange(ranges.open(batch.workspace_id));
     await this.#withPermit(run, { permits: memory, bytes: chunk.byte_length }, async () => {
-      this.#active += 1;
+      this.#countRunning(batchId, 1);
       try {
         await this.#prepareAndRun(run);
       } finally {
-        this.#active -= 1;
+        this.#countRunning(batchId, -1);
       }
     });
+  }
+
+  #countRunning(batchId: string, more: 1 | -1): void {
+    this.#active += more;
+    const chunks = (this.#running.get(batchId) ?? 0) + more;
+    if (chunks > 0) this.#running.set(batchId, chunks);
+    else this.#running.delete(batchId);
   }
 
   async #prepareAndRun(run: Run): Promise<void> {

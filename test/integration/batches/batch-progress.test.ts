@@ -6,18 +6,15 @@ import { withRepeated } from '#libs/batches/chunks/settled-lines.ts';
 import { findBatchProgress } from '#libs/batches/find-batch-progress.ts';
 import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
 import { writeReport } from '#libs/batches/lines/report-waits.ts';
-import { createSettler } from '#libs/batches/results/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
   control,
   createRunningBatch,
-  follow,
-  lineResult,
   loseClaim,
   readBatch,
   readEvents,
-  silent,
+  settleLines,
   useBatchEngine,
   type Claim,
 } from './running-batch.ts';
@@ -25,23 +22,7 @@ import {
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
 
-async function settle(id: string, ...lines: number[]): Promise<void> {
-  const { signal } = new AbortController();
-  const settler = createSettler(
-    {
-      ...engine,
-      ...follow(engine),
-      holder: () => ({ id: 'process_settling', lost: signal }),
-      logger: silent,
-      signal,
-      finishSmallBatch: () => Promise.resolve(),
-      remakePartition: () => Promise.resolve(),
-    },
-    { id, workspaceId: 'ws_1' },
-  );
-  for (const line of lines) settler.add(lineResult(id, line));
-  await settler.flush();
-}
+const settle = (id: string, ...lines: number[]): Promise<void> => settleLines(engine, id, lines);
 
 async function progressOf(id: string): Promise<BatchDetail['gateway']> {
   const batch = await readBatch(database, id);

@@ -2,22 +2,18 @@ import { expect, test } from 'vitest';
 import { closeChunk, snoozeChunk, releaseChunk, wakeChunks } from '#libs/batches/chunks/chunk.ts';
 import { callSuspect, isClaimedAgain, resumeChunk, type Resumed } from '#libs/batches/chunks/resume-chunk.ts';
 import { unsettledLines } from '#libs/batches/chunks/settled-lines.ts';
-import { Settler } from '#libs/batches/results/settler.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
   closeBatch,
   createRunningBatch,
-  follow,
-  lineResult,
   loseClaim,
-  noBlobs,
   readBatch,
   readChunks,
   readEvents,
   requestCancel,
-  silent,
+  settleLines,
   useBatchEngine,
   type Claim,
 } from './running-batch.ts';
@@ -25,22 +21,8 @@ import {
 const database = useTestDatabase();
 const engine = useBatchEngine(database);
 
-async function settle(id: string, lines: readonly number[], chunk = 0): Promise<void> {
-  const { signal } = new AbortController();
-  const deps = {
-    ...engine,
-    ...follow(engine),
-    blobs: noBlobs,
-    holder: () => ({ id: 'process_settling', lost: signal }),
-    logger: silent,
-    signal,
-    finishSmallBatch: () => Promise.resolve(),
-    remakePartition: () => Promise.resolve(),
-  };
-  const settler = new Settler(deps).of({ id, workspaceId: 'ws_1' });
-  for (const line of lines) settler.add(lineResult(id, line, { chunk }));
-  await settler.flush();
-}
+const settle = (id: string, lines: readonly number[], chunk = 0): Promise<void> =>
+  settleLines(engine, id, lines, chunk);
 
 const takeUp = async (id: string, claim: Claim, eventLog: EventLog = engine.eventLog): Promise<Resumed> =>
   await resumeChunk(eventLog, await readBatch(database, id), claim.id);

@@ -14,6 +14,7 @@ import { openTurn, pauseTurn, turnToLines } from '#libs/batches/chunks/turns.ts'
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { LineResult } from '#libs/batches/results/settle-groups.ts';
+import { Settler } from '#libs/batches/results/settler.ts';
 import { insertRows, toRows, type NewResult } from '#libs/batches/results/stored-results.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
@@ -209,6 +210,23 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
     ...rest,
   };
   return result;
+}
+
+/** Settles lines of a chunk, as a process that is alive. */
+export async function settleLines(engine: Engine, id: string, lines: readonly number[], chunk = 0): Promise<void> {
+  const { signal } = new AbortController();
+  const settler = new Settler({
+    ...engine,
+    ...follow(engine),
+    blobs: noBlobs,
+    holder: () => ({ id: 'process_settling', lost: signal }),
+    logger: silent,
+    signal,
+    finishSmallBatch: () => Promise.resolve(),
+    remakePartition: () => Promise.resolve(),
+  }).of({ id, workspaceId: 'ws_1' });
+  for (const line of lines) settler.add(lineResult(id, line, { chunk }));
+  await settler.flush();
 }
 
 export type Row = Pick<NewResult, 'line' | 'status' | 'data'> & Partial<Pick<NewResult, 'failure'>>;

@@ -105,7 +105,7 @@ export class CallWaits {
     if (isBackground) {
       const giveBack = (number: number): void => paced.end('unknown', number);
       others = paced.tryBegin() ?? (await this.#for(call, (signal) => paced.wait(turn, signal), giveBack));
-    } else paced.begin();
+    } else paced.beginLive();
     try {
       if (queue.tryAcquire()) return others;
       if (!isBackground && queue.isFull()) throw refusals.busy(call);

@@ -2,7 +2,9 @@ import type { Target } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { forgetOne } from './forget-one.ts';
-import { PacedCalls, type CallEnd } from './learned-limit.ts';
+import type { CallEnd } from './learned-limit.ts';
+import { PacedCalls } from './paced-calls.ts';
+import { callLimitName, type CallLimitName } from '#libs/limits/call-limit-store.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
 
 /** The right to make one call with a credential. It must be released exactly once. */
@@ -18,6 +20,8 @@ export type Lane = {
   queue: CallQueue;
   /** How many of its calls are in flight, and how many can be. */
   paced: PacedCalls;
+  /** The limit that it shares with other processes; null: none. */
+  shared: CallLimitName | null;
   /** The end of the rate-limit wait, by the clock of the traffic; 0: there is none. */
   rateLimitedUntilMs: number;
   /** During a rate-limit wait: when the next call goes through to find out whether the limit still holds. */
@@ -27,6 +31,7 @@ export type Lane = {
   /** Shared by all live calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
 };
+export type SharedLane = { name: CallLimitName; paced: PacedCalls };
 type Channel = {
   queue: CallQueue;
   lanes: Map<string, Lane>;
@@ -48,6 +53,13 @@ export type Lanes = {
   changeOf: (credentialId: string) => AbortSignal;
   /** The credential has changed: its rate-limit waits could be over, so each gets a probe immediately. */
   change: (credentialId: string) => void;
+  /**
+   * From now on, lanes share their limits with other processes. `onUngranted` is called when a call waits for the first
+   * grant.
+   */
+  share: (onUngranted: () => void) => void;
+  /** The lanes that share their limits. */
+  shared: () => Iterable<SharedLane>;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
 };
 
@@ -118,10 +130,21 @@ export function createLanes(deps: {
     lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
   };
 
-  const createLane = (queue: CallQueue): Lane => {
+  let onUngranted: (() => void) | undefined;
+
+  const createLane = (queue: CallQueue, { credentialId, workspaceId }: Target, model: string): Lane => {
+    const shared =
+      onUngranted === undefined || credentialId === undefined || workspaceId === undefined
+        ? null
+        : callLimitName(workspaceId, credentialId, model);
     const lane: Lane = {
       queue,
-      paced: new PacedCalls({ now: () => clock.now(), hasCapacity }),
+      shared,
+      paced: new PacedCalls({
+        now: () => clock.now(),
+        hasCapacity,
+        onUngranted: shared === null ? undefined : onUngranted,
+      }),
       rateLimitedUntilMs: 0,
       probeAtMs: 0,
       probed: new AbortController(),
@@ -133,7 +156,8 @@ export function createLanes(deps: {
   };
 
   return {
-    of({ credentialId = '' }, model) {
+    of(target, model) {
+      const { credentialId = '' } = target;
       let channel = channels.get(credentialId);
       if (!channel) {
         channel = {
@@ -146,7 +170,7 @@ export function createLanes(deps: {
       }
       let lane = channel.lanes.get(model);
       if (!lane) {
-        lane = createLane(channel.queue);
+        lane = createLane(channel.queue, target, model);
         const isIdle = (one: Lane): boolean => one.paced.isIdle && one.rateLimitedUntilMs <= clock.now();
         if (channel.lanes.size >= lanesMax) forgetOne(channel.lanes, isIdle);
         channel.lanes.set(model, lane);
@@ -163,20 +187,29 @@ export function createLanes(deps: {
       channel.changed.abort();
       channel.changed = new AbortController();
     },
-    stats: () => {
-      const total = { inFlight: 0, waitingLive: 0, waitingBackground: 0, rateLimited: 0 };
-      const now = clock.now();
-      for (const { queue, lanes } of channels.values()) {
-        const { inFlight, waitingLive, waitingBackground } = queue.stats();
-        total.inFlight += inFlight;
-        total.waitingLive += waitingLive;
-        total.waitingBackground += waitingBackground;
-        for (const { rateLimitedUntilMs, paced } of lanes.values()) {
-          total.waitingBackground += paced.waiting;
-          if (rateLimitedUntilMs > now) total.rateLimited += 1;
-        }
-      }
-      return total;
+    share(listener) {
+      onUngranted = listener;
     },
+    *shared() {
+      for (const { lanes } of channels.values()) {
+        for (const { shared, paced } of lanes.values()) if (shared !== null) yield { name: shared, paced };
+      }
+    },
+    stats: () => countCalls(channels, clock.now()),
   };
+}
+
+function countCalls(channels: ReadonlyMap<string, Channel>, nowMs: number): ReturnType<Lanes['stats']> {
+  const total = { inFlight: 0, waitingLive: 0, waitingBackground: 0, rateLimited: 0 };
+  for (const { queue, lanes } of channels.values()) {
+    const { inFlight, waitingLive, waitingBackground } = queue.stats();
+    total.inFlight += inFlight;
+    total.waitingLive += waitingLive;
+    total.waitingBackground += waitingBackground;
+    for (const { rateLimitedUntilMs, paced } of lanes.values()) {
+      total.waitingBackground += paced.waiting;
+      if (rateLimitedUntilMs > nowMs) total.rateLimited += 1;
+    }
+  }
+  return total;
 }

@@ -1,4 +1,4 @@
-import { WaitingGroups } from '#libs/kernel/sharing/waiting-groups.ts';
+import { shareMs, type CallGrant, type CallReport } from '#libs/limits/call-limit.ts';
 
 /**
  * How a call ended: the provider answered it, rejected it because it has too much to do, or neither is known, because
@@ -9,7 +9,7 @@ export type CallEnd = 'answered' | 'rejected' | 'unknown';
 const firstLimit = 32;
 /** Before the first answer the limit grows up to this. */
 const unansweredMax = 437;
-const stepMs = 250;
+export const stepMs = 250;
 /** The growth in each step, until the provider first rejects a call. */
 const fastGrowth = 1 / 8;
 /** Afterwards. The absolute part lets a small limit recover from a burst of rejections. */
@@ -21,6 +21,11 @@ const burstMs = 1_000;
 /** The limit grows only while this much of it is used. */
 const usedShare = 0.9;
 
+/** A shared limit does not grow when the database has not answered for this long, because the parts of others can have grown. */
+const freshMs = 3_000;
+/** The room for live calls: a little more than the most of late, which counts less with each report. */
+const room = { spare: 1 / 8, decay: 0.9 };
+
 /**
  * How many calls of one credential and model can be in flight, learned from how the provider answers. The latency of a
  * language model follows from the length of its answers and says little about its load. Rejections, however, arrive
@@ -28,45 +33,94 @@ const usedShare = 0.9;
  * used, something was answered and nothing was rejected. When calls are rejected, it falls to what was accepted, and
  * then grows slowly.
  *
- * @testOnly
+ * A shared limit is the part of this process in one of all processes. It learns as if it were alone, and reports by how
+ * much it has changed.
  */
 export class LearnedLimit {
   #limit = firstLimit;
-  #inFlight = 0;
+  #live = 0;
+  #background = 0;
   /** The most calls in flight since the last step. */
   #peak = 0;
   #hasAnswer = false;
   #rejectedMs = Number.NEGATIVE_INFINITY;
   #burst = { sinceMs: Number.NEGATIVE_INFINITY, floor: 1 };
   #steppedMs = Number.NEGATIVE_INFINITY;
+  /** Live calls for which background calls leave room. */
+  #room = 0;
+  /** This part of the whole limit belongs to this process. */
+  #part = 1;
+  #share: Share | null = null;
+
+  /** Shares the limit. Until the first grant, one background call can be in flight. */
+  share(): void {
+    this.#limit = 0;
+    this.#share = {
+      isRejected: false,
+      grantedMs: Number.NEGATIVE_INFINITY,
+      reports: 0,
+      answered: 0,
+      asked: 0,
+      whole: firstLimit,
+      peaks: { live: 0, background: 0 },
+    };
+  }
 
   get current(): number {
     return Math.floor(this.#limit);
   }
 
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#live + this.#background;
   }
 
-  mayBegin(): boolean {
-    return this.#inFlight < this.current;
+  /**
+   * Whether a background call can begin. One can be in flight whatever the limit is, so that live calls and other
+   * processes do not stop a batch. If it is rejected, the next one follows a second later.
+   */
+  mayBegin(nowMs: number): boolean {
+    return this.#used < this.current || (this.#background === 0 && nowMs - this.#rejectedMs >= burstMs);
   }
 
-  /** Returns how many calls were in flight before this one, for `end`. */
+  get #used(): number {
+    return this.#background + Math.max(this.#live, this.#room);
+  }
+
+  /** Begins a background call. Returns how many calls were in flight before it, for `end`. */
   begin(): number {
-    this.#inFlight += 1;
-    this.#peak = Math.max(this.#peak, this.#inFlight);
-    return this.#inFlight - 1;
+    this.#background += 1;
+    this.#noteUse();
+    return this.inFlight - 1;
   }
 
-  /** `others`: how many calls were in flight when this one began. The provider accepted no more than these. */
-  end(how: CallEnd, nowMs: number, others = this.#inFlight - 1): void {
-    this.#inFlight -= 1;
+  beginLive(): void {
+    this.#live += 1;
+    this.#noteUse();
+  }
+
+  #noteUse(): void {
+    this.#peak = Math.max(this.#peak, this.#used);
+    if (this.#share === null) return;
+    const { peaks } = this.#share;
+    if (this.#live > peaks.live) peaks.live = this.#live;
+    if (this.#background > peaks.background) peaks.background = this.#background;
+  }
+
+  /**
+   * `others`: how many calls were in flight when a background call began. The provider accepted no more than these.
+   * Absent: a live call.
+   */
+  end(how: CallEnd, nowMs: number, others?: number): void {
+    if (others === undefined) this.#live -= 1;
+    else this.#background -= 1;
     if (how === 'answered') this.#hasAnswer = true;
     if (how !== 'rejected') return;
     if (nowMs - this.#burst.sinceMs > burstMs) this.#burst = { sinceMs: nowMs, floor: this.#limit / 2 };
     this.#rejectedMs = nowMs;
-    this.#limit = Math.max(1, this.#burst.floor, Math.min(this.#limit, others));
+    // A small part can fall further, because others can have all that is accepted.
+    const floor = this.#share === null ? Math.max(1, this.#burst.floor) : 0;
+    if (this.#share !== null) this.#share.isRejected = true;
+    this.#limit = Math.max(floor, Math.min(this.#limit, others ?? this.inFlight));
   }
 
   /** Grows the limit if it is time for it. Call it every quarter second while calls wait. */
@@ -74,86 +128,84 @@ export class LearnedLimit {
     if (nowMs - this.#steppedMs < stepMs * 0.9) return;
     this.#steppedMs = nowMs;
     const peak = this.#peak;
-    this.#peak = this.#inFlight;
-    if (peak < usedShare * this.current || nowMs - this.#rejectedMs < quietMs) return;
+    this.#peak = this.#used;
+    if (this.#isStale(nowMs, peak) || peak < usedShare * this.current || nowMs - this.#rejectedMs < quietMs) return;
     const { relative, absolute } = slowGrowth;
-    if (this.#rejectedMs > Number.NEGATIVE_INFINITY) this.#limit += Math.max(absolute, this.#limit * relative);
-    else if (this.#hasAnswer) this.#limit *= 1 + fastGrowth;
-    else this.#limit = Math.min(Math.max(unansweredMax, this.#limit), this.#limit * (1 + fastGrowth));
-  }
-}
-
-type Deps = {
-  now: () => number;
-  /** Whether this process could handle more calls. */
-  hasCapacity: () => boolean;
-};
-
-/**
- * The background calls of one credential and model, which wait for the learned limit. Live calls are counted but never
- * wait. Workspaces that share a credential take turns, however many batches each of them has.
- */
-export class PacedCalls {
-  readonly #deps: Deps;
-  readonly #limit = new LearnedLimit();
-  readonly #waiting = new WaitingGroups<string, { others: number }>();
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(deps: Deps) {
-    this.#deps = deps;
-  }
-
-  get isIdle(): boolean {
-    return this.#limit.inFlight === 0 && this.#waiting.size === 0;
-  }
-
-  get limit(): number {
-    return this.#limit.current;
-  }
-
-  get waiting(): number {
-    return this.#waiting.size;
-  }
-
-  /** Begins a call, whatever the limit is. */
-  begin(): void {
-    this.#limit.begin();
-  }
-
-  /** Begins a call if the limit allows it and no other one waits. Returns the number for `end`, or null. */
-  tryBegin(): number | null {
-    return this.#waiting.size > 0 || !this.#limit.mayBegin() ? null : this.#limit.begin();
+    const first = unansweredMax * this.#part;
+    if (this.#rejectedMs > Number.NEGATIVE_INFINITY) {
+      this.#limit += Math.max(absolute * this.#part, this.#limit * relative);
+    } else if (this.#hasAnswer) this.#limit *= 1 + fastGrowth;
+    else this.#limit = Math.min(Math.max(first, this.#limit), this.#limit * (1 + fastGrowth));
   }
 
   /**
-   * Waits until the call has begun, and returns the number for `end`. Throws the reason of the signal if it aborts first.
+   * Whether the database has not answered lately. Other processes give a share away that was not renewed, so it shrinks
+   * to what is used.
    */
-  async wait(group: string, signal: AbortSignal): Promise<number> {
-    this.#timer ??= setInterval(() => this.#step(), stepMs).unref();
-    const begun = { others: 0 };
-    if (!(await this.#waiting.join(group, begun, signal))) throw signal.reason as Error;
-    return begun.others;
+  #isStale(nowMs: number, peak: number): boolean {
+    if (this.#share === null) return false;
+    const ageMs = nowMs - this.#share.grantedMs;
+    if (ageMs > shareMs) this.#limit = Math.min(this.#limit, peak);
+    return ageMs > freshMs;
   }
 
-  end(how: CallEnd, others?: number): void {
-    this.#limit.end(how, this.#deps.now(), others);
-    this.#admit();
+  /** What the other processes have to know. `wantsMore`: background calls had to wait since the last report. */
+  report(wantsMore: boolean, nowMs: number): CallReport {
+    const share = this.#share as Share;
+    const { live, background } = share.peaks;
+    share.peaks = { live: this.#live, background: this.#background };
+    this.#room = Math.max(Math.ceil(live * (1 + room.spare)), Math.floor(this.#room * room.decay));
+    share.reports += 1;
+    share.asked = this.#limit;
+    const { isRejected } = share;
+    share.isRejected = false;
+    const rejectedAgoMs = nowMs - this.#rejectedMs;
+    return {
+      number: share.reports,
+      answered: share.answered,
+      live: this.#room,
+      background,
+      wantsMore,
+      limit: this.#limit,
+      whole: share.whole,
+      isAnswered: this.#hasAnswer,
+      isRejected,
+      rejectedAgoMs: Number.isFinite(rejectedAgoMs) ? rejectedAgoMs : null,
+    };
   }
 
-  #step(): void {
-    if (this.#deps.hasCapacity()) this.#limit.grow(this.#deps.now());
-    this.#admit();
-    if (this.#waiting.size > 0) return;
-    clearInterval(this.#timer);
-    this.#timer = undefined;
+  /** Applies the answer to the last report. */
+  take({ background, learned, isAnswered, rejectedAgoMs }: CallGrant, nowMs: number): void {
+    const share = this.#share as Share;
+    share.answered = share.reports;
+    share.grantedMs = nowMs;
+    share.whole = learned;
+    const learnedSince = this.#limit - share.asked;
+    const granted = this.#room + background;
+    this.#limit = Math.max(0, granted + learnedSince);
+    this.#part = Math.min(1, granted / learned);
+    this.#hasAnswer ||= isAnswered;
+    if (rejectedAgoMs !== null) this.#rejectedMs = Math.max(this.#rejectedMs, nowMs - rejectedAgoMs);
   }
 
-  #admit(): void {
-    while (this.#limit.mayBegin()) {
-      const next = this.#waiting.next(() => true);
-      if (next === undefined) return;
-      next.item.others = this.#limit.begin();
-      this.#waiting.start(next);
-    }
+  /** The database has no such limit. It is created with the next report of background calls. */
+  lose(): void {
+    (this.#share as Share).answered = 0;
   }
 }
+
+type Share = {
+  /** Whether the provider has rejected a call since the last report. */
+  isRejected: boolean;
+  /** When the database last answered. */
+  grantedMs: number;
+  /** The number of reports, and that of the last one that was answered. */
+  reports: number;
+  answered: number;
+  /** The limit at the last report. */
+  asked: number;
+  /** The limit of all processes. */
+  whole: number;
+  /** The most calls in flight since the last report. */
+  peaks: { live: number; background: number };
+};

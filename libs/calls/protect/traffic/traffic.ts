@@ -23,6 +23,8 @@ export type Traffic = {
   /** Aborts when the credential changes. */
   changeOf: (credentialId: string) => AbortSignal;
   circuits: Circuits;
+  /** For `createSharedLimits`. */
+  lanes: Pick<Lanes, 'share' | 'shared'>;
   stats: Lanes['stats'];
   /** Ends all waits, and any new ones immediately. Idempotent. */
   stop: () => void;
@@ -83,7 +85,7 @@ export function createTraffic(deps: Deps): Traffic {
         const { rateLimitedUntilMs } = lane;
         const isFree = rateLimitedUntilMs === 0 || !obeysRateLimit || rateLimitedUntilMs <= clock.now();
         if (isFree && request.isBackground !== true && lane.queue.tryAcquire()) {
-          lane.paced.begin();
+          lane.paced.beginLive();
           return lane.permit;
         }
       }
@@ -93,6 +95,7 @@ export function createTraffic(deps: Deps): Traffic {
     credentialChanged: lanes.change,
     changeOf: lanes.changeOf,
     circuits,
+    lanes,
     stats: lanes.stats,
     stop: () => stopping.abort(),
   };
