@@ -238,6 +238,10 @@ describe('response_format schemas', () => {
     ['an ordinary one', { type: 'object', properties: { a: { type: 'string' } }, required: ['a'] }],
     ['one with local references', { $defs: { n: { properties: { next: { $ref: '#/$defs/n' } } } }, $ref: '#/$defs/n' }],
     [
+      'one that refers to itself',
+      { type: 'object', properties: { children: { type: 'array', items: { $ref: '#' } } } },
+    ],
+    [
       'one of draft 7',
       { $schema: 'http://json-schema.org/draft-07/schema#', definitions: { a: {} }, $ref: '#/definitions/a' },
     ],

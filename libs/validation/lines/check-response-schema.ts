@@ -31,7 +31,6 @@ const ajvOptions: Options = {
   inlineRefs: false,
   validateFormats: false,
   unicodeRegExp: false,
-  addUsedSchema: false,
   logger: false,
 };
 
