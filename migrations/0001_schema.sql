@@ -282,6 +282,7 @@ create table batch (
   completed integer not null,
   failed integer not null,
   usage jsonb not null,
+  output_checks jsonb,
   paused_at timestamptz,
   output_file_id text,
   error_file_id text,

@@ -26,6 +26,7 @@ import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
+import { createOutputChecker, type OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';
 import { sessionUrl } from '#apps/platform/config.ts';
@@ -125,6 +126,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
+  const outputs = createOutputChecker({ threads: config.SLUICE_VALIDATION_THREADS });
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = createInputBlob(platform.files);
   const leasePool = createPool(
@@ -171,7 +173,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     memoryWaitMsMax: config.SLUICE_TOTAL_TIMEOUT,
     answerSizes: createAnswerSizes(),
     ranges,
-    callLine: composeCallLine(config, platform, operations),
+    callLine: composeCallLine(config, platform, { operations, outputs }),
     waits,
     isCrowded: () => lanes.isCrowded() || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
@@ -189,6 +191,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     operations,
     parts: [
       { name: 'validation threads', stop: () => validator.stop() },
+      { name: 'threads that check answers', stop: () => outputs.stop() },
       watch,
       waits,
       createWaitReporter({ db, waits, calls: () => runner.calls(), clock, logger }),
@@ -227,7 +230,7 @@ const createInputBlob =
 function composeCallLine(
   config: WorkerConfig,
   { access, calls, costs, databaseClock, requestLog, telemetry }: Platform,
-  operations: WorkerOperations,
+  { operations, outputs }: { operations: WorkerOperations; outputs: OutputChecker },
 ): CallLine {
   const policy = (batch: BatchRow): RetryPolicy => ({
     attemptsMax: config.SLUICE_LINE_ATTEMPTS,
@@ -241,6 +244,7 @@ function composeCallLine(
     planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
     resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
     renderLine: createRenderLine(access.prompts),
+    outputs,
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');

@@ -4,7 +4,7 @@ import type { RecordedEvent } from '#libs/event-log/event.ts';
 import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import { assertNever } from '#libs/kernel/errors.ts';
-import type { BatchEvent } from './batch.ts';
+import type { BatchEvent, OutputChecks } from './batch.ts';
 
 export type BatchRow = Selectable<BatchTable>;
 type Columns = Omit<BatchRow, keyof StreamRow>;
@@ -12,7 +12,7 @@ type Columns = Omit<BatchRow, keyof StreamRow>;
 /** The read model of GET /v1/batches, and the state on which commands are decided. */
 export const batchModel: InlineModel<BatchRow, BatchEvent> = {
   name: 'batch',
-  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage'],
+  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage', 'output_checks'],
   evolve,
 };
 
@@ -27,7 +27,7 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
       return { ...row, gateway_options, status: 'in_progress', in_progress_at: at, total, chunk_count, model };
     }
     case 'batch.lines_settled': {
-      const { completed, failed, usage, repeated } = event.data;
+      const { completed, failed, usage, outputs, repeated } = event.data;
       const sums = { ...row.usage };
       if (repeated !== undefined) {
         sums.repeated_calls = (sums.repeated_calls ?? 0) + repeated.calls;
@@ -41,7 +41,8 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
         if (part.cost !== null) sums.cost = addDecimals(sums.cost ?? null, part.cost);
         if (part.unpriced_lines !== undefined) sums.unpriced_lines = (sums.unpriced_lines ?? 0) + part.unpriced_lines;
       }
-      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
+      const output_checks = outputs ? addChecks(row.output_checks ?? noChecks, outputs) : row.output_checks;
+      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums, output_checks };
     }
     case 'batch.chunk_redelivered':
       return row;
@@ -68,6 +69,14 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
   }
 }
 
+const noChecks: OutputChecks = { passed: 0, passed_after_retry: 0, failed: 0 };
+
+const addChecks = (one: OutputChecks, other: OutputChecks): OutputChecks => ({
+  passed: one.passed + other.passed,
+  passed_after_retry: one.passed_after_retry + other.passed_after_retry,
+  failed: one.failed + other.failed,
+});
+
 const files = (outcome: { output_file_id: string | null; error_file_id: string | null }) => ({
   output_file_id: outcome.output_file_id,
   error_file_id: outcome.error_file_id,
@@ -92,6 +101,7 @@ function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type:
     completed: 0,
     failed: 0,
     usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
+    output_checks: data.gateway_options['validate_outputs'] === undefined ? null : noChecks,
     paused_at: null,
     output_file_id: null,
     error_file_id: null,

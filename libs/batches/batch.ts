@@ -26,6 +26,9 @@ export type SettledUsage = {
  */
 export type RepeatedCalls = { calls: number; cost: string | null };
 
+/** How many lines had answers that matched their JSON Schema. Lines whose answers were not checked are not counted. */
+export type OutputChecks = { passed: number; passed_after_retry: number; failed: number };
+
 /** The result of a batch that has ended. A file without lines is not written, and its id is null. */
 export type BatchOutcome = {
   output_file_id: string | null;
@@ -73,6 +76,8 @@ export type BatchEvent =
         completed: number;
         failed: number;
         usage: SettledUsage[];
+        /** Absent: none of the answers was checked against a JSON Schema. */
+        outputs?: OutputChecks;
         /** RFC 6962 root, hex, in line order over leaves uint64be(line) ‖ sha256(line bytes). */
         results_root: string;
         /** Absent: none of these lines. */

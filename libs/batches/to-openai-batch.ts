@@ -1,5 +1,6 @@
 import { toDollars } from '#libs/prices/to-dollars.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import type { OutputChecks } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 
 /** The public batch object: every key is present, null where unset (BATCH-1). Times are Unix seconds. */
@@ -35,11 +36,19 @@ export function toOpenAiBatch(batch: BatchRow) {
     },
     cost_usd: usage.cost === undefined ? null : toDollars(usage.cost),
     unpriced_lines: usage.unpriced_lines ?? 0,
+    validated_outputs: batch.output_checks && describeChecks(batch.output_checks),
     paused_at: toUnixSeconds(batch.paused_at),
     retry_of: (batch.gateway_options['retry_of'] as string | undefined) ?? null,
     metadata: batch.metadata,
   };
 }
+
+const describeChecks = ({ passed, passed_after_retry, failed }: OutputChecks) => ({
+  checked: passed + passed_after_retry + failed,
+  passed_on_first_call: passed,
+  passed_after_retry,
+  failed,
+});
 
 /** A cancelled batch is shown as `cancelling` until its files exist, although internally it is `finalizing` at the end. */
 function shownStatus({ status, finalizing_reason: reason }: BatchRow): BatchRow['status'] {

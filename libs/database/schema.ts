@@ -149,6 +149,7 @@ export type BatchTable = StreamFold & {
   completed: number;
   failed: number;
   usage: Json<BatchUsage>;
+  output_checks: NullableJson<{ passed: number; passed_after_retry: number; failed: number }>;
   paused_at: Date | null;
   output_file_id: string | null;
   error_file_id: string | null;

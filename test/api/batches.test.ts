@@ -87,6 +87,7 @@ describe.each(sdks)('$name', (sdk) => {
       },
       cost_usd: null,
       unpriced_lines: 0,
+      validated_outputs: null,
       paused_at: null,
       retry_of: null,
       metadata,

@@ -69,6 +69,11 @@ function addRunCommands(batch: Command): void {
       'batches of the workspace with a higher number come first',
       toCount({ min: -10, max: 10 }),
     )
+    .option(
+      '--validate-outputs <retries>',
+      'check answers against the JSON Schema of their request, and call a line again up to this often',
+      toCount({ min: 0, max: 5 }),
+    )
     .option('--again', 'create another batch, even if the same file and options already created one')
     .option('--detach', 'print the batch without waiting for its end')
     .addHelpText(

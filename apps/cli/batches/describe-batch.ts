@@ -32,6 +32,7 @@ export function summarise(batch: Batch): Record<string, unknown> {
     rate: gateway?.lines_per_second ? formatRate(gateway.lines_per_second) : null,
     running: gateway?.calls_in_flight ? formatCount(gateway.calls_in_flight, 'call') : null,
     eta: gateway?.eta ? formatTime(gateway.eta, { seconds: true }) : null,
+    'matched schema': batch.validated_outputs && describeOutputs(batch.validated_outputs),
     cost: batch.cost_usd === null ? null : describeCost(batch),
     repeated: gateway?.repeated_calls ? describeRepeated(gateway, batch) : null,
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
@@ -63,6 +64,13 @@ function describeCost({ cost_usd: usd, unpriced_lines: unpriced, model }: Batch)
   const cost = formatCost(usd, usesSimulator(model));
   return `${cost}${unpriced === 0 ? '' : `, plus ${formatCount(unpriced, 'line')} without a known price`}`;
 }
+
+const describeOutputs = ({
+  checked,
+  passed_on_first_call: first,
+  passed_after_retry: later,
+}: NonNullable<Batch['validated_outputs']>): string =>
+  `${first + later} of ${formatCount(checked, 'line')}, ${later} of them after a retry`;
 
 const problemsShown = 20;
 

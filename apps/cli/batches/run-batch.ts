@@ -29,6 +29,7 @@ export type RunOptions = ClientOptions &
     metadata?: Record<string, string>;
     onBudget?: 'wait' | 'fail';
     priority?: number;
+    validateOutputs?: number;
     again?: boolean;
     detach?: boolean;
   };
@@ -90,7 +91,7 @@ export async function readInput(file: string): Promise<CheckedInput> {
 
 export type BatchOptions = Pick<
   RunOptions,
-  'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget' | 'priority'
+  'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget' | 'priority' | 'validateOutputs'
 >;
 
 /** The request body for a batch with this input, except for its file. */
@@ -104,6 +105,7 @@ export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
     ...(options.model === undefined ? {} : { provider_model: options.model }),
     ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
     ...(options.priority === undefined ? {} : { priority: options.priority }),
+    ...(options.validateOutputs === undefined ? {} : { validate_outputs: { retries: options.validateOutputs } }),
   },
 });
 

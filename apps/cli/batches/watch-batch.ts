@@ -19,6 +19,12 @@ export type Batch = {
   /** US dollars. */
   cost_usd: string | null;
   unpriced_lines: number;
+  validated_outputs: {
+    checked: number;
+    passed_on_first_call: number;
+    passed_after_retry: number;
+    failed: number;
+  } | null;
   errors: { data: { code: string; message: string; line: number | null }[] } | null;
   /** Only present when the batch was read on its own, not in a list. */
   waits?: { reason: string; message: string; lines: number | null; until: number | null }[];

@@ -95,6 +95,8 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
       return sendFrames(exchange, call.frames(behaviour), { contentType, tokensPerSecond });
     case 'content-filter':
       return send({ ...behaviour, contentFilter: true });
+    case 'wrong-json':
+      return send({ ...behaviour, text: '{"wrong":true}' });
     case 'no-usage':
       return send({ ...behaviour, omitUsage: true });
     case 'wrong-model':

@@ -28,6 +28,7 @@ type PlainEffect =
   | 'json-to-stream'
   | 'stream-to-json'
   | 'content-filter'
+  | 'wrong-json'
   | 'no-usage'
   | 'wrong-model'
   | 'crlf'
@@ -151,6 +152,7 @@ const rows: readonly Row[] = [
   plain('json-to-stream', 'a whole JSON answer to a request for a stream'),
   plain('stream-to-json', 'a stream to a request for a whole JSON answer'),
   plain('content-filter', 'half of an answer with finish_reason content_filter'),
+  plain('wrong-json', 'a JSON object without any of the members that were asked for'),
   plain('no-usage', 'the correct answer without usage'),
   plain('wrong-model', 'the answer names another model (sim-other)'),
   {

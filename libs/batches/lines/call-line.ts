@@ -23,11 +23,13 @@ import type { MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { SettledUsage } from '../batch.ts';
 import type { BatchRow } from '../batch-model.ts';
 import { operationOf } from '../endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
+import { callUntilValid, findOutputRule } from './validate-output.ts';
 import { resultId, type LineOutcome } from '../results/result-line.ts';
 import type { LineResult } from '../results/settle-groups.ts';
 
@@ -47,7 +49,7 @@ type Line = {
 /**
  * Runs one line. Rejects only when its signal aborted or the line was abandoned. In that case, the line has no outcome.
  */
-export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
+export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome } & Pick<LineResult, 'usage' | 'output'>>;
 
 export type LineCost = Pick<SettledUsage, 'cost' | 'price_version'>;
 
@@ -90,6 +92,8 @@ type CallLineDeps = {
   resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Promise<Resolved>;
   /** Absent: no line names a prompt. */
   renderLine?: RenderLine;
+  /** Checks answers against the JSON Schema of their request. Absent: no batch asks for that. */
+  outputs?: Pick<OutputChecker, 'check'>;
   /** How lines are retried. Each retry runs the whole plan again. */
   policy: (batch: BatchRow) => RetryPolicy;
   /** Records the line's call, and returns its cost: US cents as a decimal, null if that is not known. */
@@ -103,10 +107,10 @@ type CallLineDeps = {
 };
 
 export function createCallLine(deps: CallLineDeps): CallLine {
-  const { calls, planOf, resolve, renderLine, policy, onCalled, now, clock, makeTraceparent } = deps;
+  const { calls, planOf, resolve, renderLine, outputs, policy, onCalled, now, clock, makeTraceparent } = deps;
 
   /** null for a line whose body is the request itself. */
-  const madeOfPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
+  const renderPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
     if (renderLine === undefined || batch.gateway_options['pinned_prompts'] === undefined) return null;
     return memberValue(body, 'prompt_id') === undefined ? null : renderLine(batch, operation, body);
   };
@@ -125,17 +129,23 @@ export function createCallLine(deps: CallLineDeps): CallLine {
       whenPossible(given, clock, work);
     let call: Call | null = null;
     let result: Outcome;
+    let output: LineResult['output'] = null;
     const refusal = boundsRefusal(operation, body);
     try {
       if (refusal !== null) throw refusal;
       const found = await possible(() => planOf(batch));
-      const made = await possible(() => madeOfPrompt(batch, operation, body));
-      const sent = made ? { operation, ...made, model: readModel(made.body) } : { operation, body, model };
-      call = toCall(given, found, sent, makeTraceparent);
-      result = await calls.run(call, {
-        resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
-        again: policy(batch),
-      });
+      const rendered = await possible(() => renderPrompt(batch, operation, body));
+      const sent = rendered ? { operation, ...rendered, model: readModel(rendered.body) } : { operation, body, model };
+      const made = toCall(given, found, sent, makeTraceparent);
+      call = made;
+      const run = (): Promise<Outcome> =>
+        calls.run(made, {
+          resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
+          again: policy(batch),
+        });
+      const rule = outputs === undefined ? null : findOutputRule(batch, operation, sent.body);
+      if (outputs === undefined || rule === null) result = await run();
+      else ({ outcome: result, output } = await callUntilValid(outputs, { call: made, permit, rule }, run));
     } catch (error) {
       result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
     }
@@ -169,7 +179,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
       // A bug: the caller logs it and makes it the line's error.
       if (result.error.kind === 'internal') throw result.error;
     }
-    return { outcome, usage: usageOf(called, answer, cost) };
+    return { outcome, usage: usageOf(called, answer, cost), output };
   };
 }
 

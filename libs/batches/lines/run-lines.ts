@@ -235,10 +235,12 @@ async function runLine(
     const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
     let outcome: LineOutcome;
     let usage: LineResult['usage'] = null;
+    let output: LineResult['output'] = null;
     try {
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory, job: run.job }));
+      else
+        ({ outcome, usage, output } = await deps.callLine({ batch, line, body, signal, permit, memory, job: run.job }));
     } catch (error) {
       if (signal.aborted || permit.isAbandoned()) {
         // The line is run with the next claim of the chunk.
@@ -252,7 +254,7 @@ async function runLine(
     const data = resultLine(batch.id, line, customId, outcome);
     const release = (): void => memory.release();
     const [status, failure] = [statusOf(outcome), failureOf(outcome)];
-    settler.add({ chunk: chunk.chunk, line, status, failure, data, usage, release });
+    settler.add({ chunk: chunk.chunk, line, status, failure, data, usage, output, release });
     // The call is over. The result, and the statement that will hold it, stay counted until it is committed.
     permit.end(answerCopies * data.length, outcome.kind === 'response');
     if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);

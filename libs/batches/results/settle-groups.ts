@@ -7,7 +7,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
-import { decideBatch, acceptsResults, type RepeatedCalls, type SettledUsage } from '../batch.ts';
+import { decideBatch, acceptsResults, type OutputChecks, type RepeatedCalls, type SettledUsage } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
@@ -27,6 +27,8 @@ export type LineResult = {
   failure: LineFailure | null;
   data: Buffer;
   usage: Omit<SettledUsage, 'unpriced_lines'> | null;
+  /** Whether its answer matched the JSON Schema of its request. null: it was not checked. */
+  output?: keyof OutputChecks | null | undefined;
   /** Frees the memory of the result. Called once, when the result is committed or refused. */
   release: () => void;
 };
@@ -253,6 +255,7 @@ async function decideAndAppend(
           completed,
           failed: fresh.length - completed,
           usage: sumUsage(fresh),
+          ...countOutputs(fresh),
           results_root: resultsRoot(fresh),
           ...sumRepeated(fresh, chunks),
         };
@@ -265,6 +268,13 @@ async function decideAndAppend(
 function settledBits(chunks: readonly Settled[], results: readonly LineResult[]) {
   const byChunk = Map.groupBy(results, ({ line }) => chunkOf(chunks, line)?.chunk ?? 0);
   return [...byChunk].map(([chunk, of]) => ({ chunk, ...bitsOfLines(of.map(({ line }) => line)) }));
+}
+
+function countOutputs(results: readonly LineResult[]): { outputs?: OutputChecks } {
+  const outputs: OutputChecks = { passed: 0, passed_after_retry: 0, failed: 0 };
+  const checked = results.flatMap(({ output }) => output ?? []);
+  for (const output of checked) outputs[output] += 1;
+  return checked.length === 0 ? {} : { outputs };
 }
 
 function sumRepeated(results: readonly LineResult[], chunks: readonly Settled[]): { repeated?: RepeatedCalls } {

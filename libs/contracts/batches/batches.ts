@@ -50,9 +50,37 @@ export type GatewayOptions = {
   on_budget_exceeded?: 'wait' | 'fail';
   /** Batches of a workspace with a higher number come first. Default 0. */
   priority?: number;
+  /** Answers are checked against the JSON Schema of their request. Absent: they are not. */
+  validate_outputs?: ValidateOutputs;
 };
 
-const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_budget_exceeded', 'priority'] as const;
+/** `retries`: how often a line is called again because its answer did not match. */
+export type ValidateOutputs = { retries: number };
+
+const optionNames = [
+  'virtual_key',
+  'provider_model',
+  'config',
+  'metadata',
+  'on_budget_exceeded',
+  'priority',
+  'validate_outputs',
+] as const;
+
+const validateOutputs = () =>
+  z
+    .union([z.boolean(), z.strictObject({ retries: integer({ min: 0, max: 5 }).optional() })])
+    .transform((given): ValidateOutputs | null => {
+      if (given === false) return null;
+      const { retries = 2 } = given === true ? {} : given;
+      return { retries };
+    });
+
+/** The endpoints whose requests can name a JSON Schema for their answers. */
+const endpointsWithSchemas: ReadonlySet<BatchEndpoint> = new Set<BatchEndpoint>([
+  '/v1/chat/completions',
+  '/v1/responses',
+]);
 
 const twice = (path: string[], other: string): Breach => ({
   path,
@@ -68,6 +96,7 @@ export const GatewayOptionsInput = z
     ...spelled('metadata', callMetadata()),
     ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
     ...spelled('priority', integer({ min: -10, max: 10 })),
+    ...spelled('validate_outputs', validateOutputs()),
   })
   .transform((input, context): GatewayOptions => {
     const given: Record<string, unknown> = input;
@@ -101,7 +130,15 @@ export const CreateBatchRequest = z
     const given = { gateway_options, portkey_options, provider_options };
     const [first, second] = optionsAliases.filter((alias) => given[alias] !== undefined && given[alias] !== null);
     if (first !== undefined && second !== undefined) addBreach(context, twice([second], first));
-    return { ...common, gateway_options: first === undefined ? {} : (given[first] ?? {}) };
+    const options = first === undefined ? {} : (given[first] ?? {});
+    if (options.validate_outputs !== undefined && !endpointsWithSchemas.has(common.endpoint)) {
+      addBreach(context, {
+        path: [first ?? '', 'validate_outputs'],
+        code: 'invalid_value',
+        text: (name) => `Invalid ${name()}: answers of '${common.endpoint}' follow no JSON Schema.`,
+      });
+    }
+    return { ...common, gateway_options: options };
   });
 export type CreateBatchRequest = z.output<typeof CreateBatchRequest>;
 
@@ -149,6 +186,15 @@ export const BatchObject = z.object({
     .nullable(),
   cost_usd: z.string().nullable().describe('US dollars for all lines with a known cost. Null if there are none.'),
   unpriced_lines: z.int().describe('Lines whose cost is unknown because their model has no known price.'),
+  validated_outputs: z
+    .object({
+      checked: z.int(),
+      passed_on_first_call: z.int(),
+      passed_after_retry: z.int(),
+      failed: z.int(),
+    })
+    .nullable()
+    .describe('How many lines had answers that matched their JSON Schema. Null without `validate_outputs`.'),
   paused_at: time().describe('When the batch was paused. Null if it is not paused.'),
   retry_of: z.string().nullable().describe('The batch whose lines this batch retries.'),
   /** As given. OpenAI's have texts only. */

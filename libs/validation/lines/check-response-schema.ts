@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { Ajv, type Options } from 'ajv';
+import { Ajv, type Options, type ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { LRUCache } from 'lru-cache';
 import type { Problem } from '#libs/contracts/calls/describe-issue.ts';
@@ -59,10 +59,26 @@ function compilersFor(text: string): Compilers {
   return shared;
 }
 
+/** Which draft a schema follows, and the schema without the members that would change how it is compiled. */
+function readDraft(schema: object): { draft: 'draft7' | 'draft2020'; rest: object } {
+  const { $schema: named, $async: _, ...rest } = schema as { $schema?: unknown; $async?: unknown };
+  return { draft: typeof named === 'string' && /draft-0[4-7]/.test(named) ? 'draft7' : 'draft2020', rest };
+}
+
+/**
+ * Returns a function that validates values. Throws for a schema that does not compile. Its compiler is its own, so that
+ * all that was compiled is freed with it. Limit its time: see `finishesInTime`.
+ */
+export function createValidator(schema: object): ValidateFunction {
+  const { draft, rest } = readDraft(schema);
+  void compilersFor('')[draft].validateSchema(rest, true);
+  const options = { ...ajvOptions, meta: false, validateSchema: false, ownProperties: true };
+  return (draft === 'draft7' ? new Ajv(options) : new Ajv2020(options)).compile(rest);
+}
+
 function compile(schema: object, compilers: Compilers): void {
-  const { $schema: draft, ...rest } = schema as { $schema?: unknown };
-  const older = typeof draft === 'string' && /draft-0[4-7]/.test(draft);
-  const compiler = older ? compilers.draft7 : compilers.draft2020;
+  const { draft, rest } = readDraft(schema);
+  const compiler = compilers[draft];
   // A compiler that is stopped could be in an inconsistent state. `finally` does not run in that case.
   const kept = shared;
   shared = undefined;

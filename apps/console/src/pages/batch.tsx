@@ -253,6 +253,12 @@ function Summary({ batch }: { batch: BatchDetail }) {
                   ? null
                   : `up to ${count(repeated)}, ${usdOf(repeatedCost, isOfSimulator(batch.model))}, after a worker died or stopped`,
               ],
+              [
+                'Matched their schema',
+                batch.validated_outputs === null
+                  ? null
+                  : `${count(batch.validated_outputs.passed_on_first_call + batch.validated_outputs.passed_after_retry)} of ${count(batch.validated_outputs.checked)} lines, ${count(batch.validated_outputs.passed_after_retry)} after a retry`,
+              ],
               ['Window', batch.completion_window],
               ['Created', at(batch.created_at)],
               ['Started', at(batch.in_progress_at)],
