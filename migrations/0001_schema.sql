@@ -540,10 +540,13 @@ create unlogged table call_limit (
   is_answered boolean not null,
   rejected_at timestamptz,
   burst jsonb,
+  -- The end of the wait that the provider has asked for.
+  limited_until timestamptz,
   shares jsonb not null,
   updated_at timestamptz not null
 ) with (fillfactor = 50);
 create index call_limit_of_workspace on call_limit (workspace_id);
+create index call_limit_waits on call_limit (limited_until) where limited_until is not null;
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- The request log

@@ -73,7 +73,7 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
   const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const { egress, traffic } = composeNetwork(config, app.role);
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
-  const sharedLimits = createSharedLimits({ db, lanes: traffic.lanes, logger });
+  const sharedLimits = createSharedLimits({ db, lanes: traffic.lanes, clock: steadyClock, logger });
   const { secretManagers, secretCache, secretParts } = composeSecrets(config, egress, logger);
   const access = createAccess({
     db,

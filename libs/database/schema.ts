@@ -548,6 +548,7 @@ export type CallLimitTable = {
   is_answered: boolean;
   rejected_at: Date | null;
   burst: Json<object> | null;
+  limited_until: Date | null;
   shares: Json<Record<string, object>>;
   updated_at: Date;
 };

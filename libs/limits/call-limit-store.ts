@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { CallLimitTable, Database } from '#libs/database/schema.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
-import { isWorking, renewShare, type CallGrant, type CallLimit, type CallReport } from './call-limit.ts';
+import { firstLimit, isWorking, renewShare, type CallGrant, type CallLimit, type CallReport } from './call-limit.ts';
 
 /** The limit of one credential and model. */
 export type CallLimitName = { id: string; workspaceId: string; credentialId: string; model: string };
@@ -33,7 +33,12 @@ export async function renewShares(
 ): Promise<(CallGrant | null)[]> {
   return await db.transaction().execute(async (tx) => {
     const needed = reports.filter(({ report }) => isWorking(report) && report.answered === 0);
-    if (needed.length > 0) await insertLimits(tx, needed);
+    if (needed.length > 0) {
+      await insertLimits(
+        tx,
+        needed.map(({ name, report: { whole } }) => ({ ...name, whole })),
+      );
+    }
     const ids = reports.map(({ name }) => name.id);
     const { rows } = await sql<Selectable<CallLimitTable> & { now: Date }>`
       select *, clock_timestamp() as now from call_limit where id = any(${ids}::text[])
@@ -52,10 +57,12 @@ export async function renewShares(
   });
 }
 
-async function insertLimits(tx: Transaction<Database>, reports: readonly CallLimitReport[]): Promise<void> {
-  const values = reports
-    .map(({ name, report: { whole } }) => ({ ...name, whole }))
-    .toSorted((a, b) => (a.id < b.id ? -1 : 1));
+/** Creates limits that do not exist. */
+export async function insertLimits(
+  tx: Transaction<Database>,
+  limits: readonly (CallLimitName & { whole?: number })[],
+): Promise<void> {
+  const values = limits.map((limit) => ({ whole: firstLimit, ...limit })).toSorted((a, b) => (a.id < b.id ? -1 : 1));
   const { rows } = await sql<{ workspace_id: string }>`
     insert into call_limit (id, workspace_id, credential_id, model, learned, is_answered, shares, updated_at)
     select id, "workspaceId", "credentialId", model, whole, false, '{}', clock_timestamp()

@@ -54,6 +54,8 @@ export type CallGrant = Pick<CallLimit, 'learned' | 'isAnswered'> & {
   rejectedAgoMs: number | null;
 };
 
+/** With how many calls a limit begins. */
+export const firstLimit = 32;
 /** A process that has not reported for this long is dead, or will get a new share. */
 export const shareMs = 10_000;
 const learnedMax = 100_000;

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { Target } from '#libs/calls/call.ts';
 import type { Permit } from '#libs/calls/protect/traffic/lanes.ts';
 import { createSharedLimits } from '#libs/calls/protect/traffic/shared-limits.ts';
@@ -22,11 +22,12 @@ const target = (credentialId = 'vk_1'): Target => ({
   workspaceId: 'ws_1',
 });
 
-/** One process, which renews its shares only when the test says so. Its clock can be far from the database's. */
+/** One process, which renews its shares only when the test says so, and whose limits do not grow. Its clock can be far from the database's. */
 function startProcess(aheadMs = 0) {
   let now = Date.now() + aheadMs;
-  const traffic = createTraffic({ clock: { now: () => now }, random: () => 0 });
-  const limits = createSharedLimits({ db: database.db, lanes: traffic.lanes, logger });
+  const clock = { now: () => now };
+  const traffic = createTraffic({ clock, random: () => 0, hasCapacity: () => false });
+  const limits = createSharedLimits({ db: database.db, lanes: traffic.lanes, clock, logger });
   const leaving = new AbortController();
   onTestFinished(() => leaving.abort());
   const permits: Permit[] = [];
@@ -43,8 +44,8 @@ function startProcess(aheadMs = 0) {
     },
     call,
     inFlight: () => permits.length,
-    end: (count: number, status = 200) => {
-      for (const permit of permits.splice(0, count)) permit.release({ status, headers: {} });
+    end: (count: number, status = 200, headers: Record<string, string> = {}) => {
+      for (const permit of permits.splice(0, count)) permit.release({ status, headers });
     },
     pass: (ms: number) => {
       now += ms;
@@ -124,6 +125,63 @@ test('while the database is unavailable a process keeps its share, and renews it
   await one.sync();
   await one.sync();
   expect(await learned()).toBe(300);
+});
+
+describe('a wait that a provider asks for', () => {
+  const refusal = { code: 'provider_rate_limited' };
+
+  test('is obeyed by all processes, also for a model that a process has not called yet', async () => {
+    const [one, two, three] = [startProcess(), startProcess(-3_600_000), startProcess()];
+    await one.call(false);
+    await two.call(false);
+    one.end(1, 429, { 'retry-after': '60' });
+    await one.sync();
+    await two.sync();
+    await three.sync();
+    await expect(two.call(false)).rejects.toMatchObject(refusal);
+    await expect(three.call(false)).rejects.toMatchObject(refusal);
+    await three.call(false, 'other');
+    await three.call(false, 'm', 'vk_2');
+    two.pass(59_000);
+    await expect(two.call(false)).rejects.toMatchObject(refusal);
+    two.pass(1_001);
+    await two.call(false);
+  });
+
+  test('ends in all processes when a probe succeeds', async () => {
+    const [one, two] = [startProcess(), startProcess()];
+    await one.call(false);
+    one.end(1, 429, { 'retry-after': '86400' });
+    await one.sync();
+    await two.sync();
+    await expect(two.call(false)).rejects.toMatchObject(refusal);
+    one.pass(300_000);
+    await one.call(false);
+    one.end(1);
+    await one.sync();
+    await two.sync();
+    await two.call(false);
+    await one.call(false);
+  });
+
+  test('is shared when the database is back, and does not hide the waits of other workspaces', async () => {
+    const [one, two] = [startProcess(), startProcess()];
+    await one.call(false);
+    await sql`alter table call_limit rename to hidden`.execute(database.db);
+    one.end(1, 429, { 'retry-after': '60' });
+    await one.sync();
+    await expect(one.call(false)).rejects.toMatchObject(refusal);
+    await sql`alter table hidden rename to call_limit`.execute(database.db);
+    await sql`insert into call_limit
+      (id, workspace_id, credential_id, model, learned, is_answered, shares, updated_at, limited_until)
+      select w || ' ' || n, 'other' || w, 'vk', 'm' || n, 1, false, '{}', now(), now() + interval '1 day'
+      from generate_series(1, 5) as w, generate_series(1, 1000) as n`.execute(database.db);
+    await one.sync();
+    await one.sync();
+    await two.sync();
+    await expect(one.call(false)).rejects.toMatchObject(refusal);
+    await expect(two.call(false)).rejects.toMatchObject(refusal);
+  });
 });
 
 test('a workspace has at most a thousand limits, of which the oldest are deleted; all are swept after a month', async () => {

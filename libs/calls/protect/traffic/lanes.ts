@@ -31,7 +31,18 @@ export type Lane = {
   /** Shared by all live calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
 };
-export type SharedLane = { name: CallLimitName; paced: PacedCalls };
+export type SharedLane = Lane & { shared: CallLimitName };
+
+/** What lanes tell other processes, and learn from them. */
+export type Sharing = {
+  /** Called when a call waits for the first grant of a limit. */
+  onUngranted: () => void;
+  /** Called when a rate-limit wait begins, gets longer, or is ended by a probe. */
+  onWait: (lane: SharedLane) => void;
+  /** When the rate-limit wait ends that another process has begun; 0: there is none. */
+  waitUntilMs: (id: string) => number;
+};
+
 type Channel = {
   queue: CallQueue;
   lanes: Map<string, Lane>;
@@ -53,12 +64,9 @@ export type Lanes = {
   changeOf: (credentialId: string) => AbortSignal;
   /** The credential has changed: its rate-limit waits could be over, so each gets a probe immediately. */
   change: (credentialId: string) => void;
-  /**
-   * From now on, lanes share their limits with other processes. `onUngranted` is called when a call waits for the first
-   * grant.
-   */
-  share: (onUngranted: () => void) => void;
-  /** The lanes that share their limits. */
+  /** From now on, lanes share their limits and rate-limit waits with other processes. */
+  share: (sharing: Sharing) => void;
+  /** The lanes that do. */
   shared: () => Iterable<SharedLane>;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
 };
@@ -75,11 +83,22 @@ function wake(lane: Lane): void {
   lane.probed = new AbortController();
 }
 
-function probe(lane: Lane, permit: Permit, clock: Clock): Permit {
+/** Begins the rate-limit wait of a lane, or extends it. */
+export function beginWait(lane: Lane, untilMs: number, nowMs: number): void {
+  if (lane.rateLimitedUntilMs <= nowMs) lane.probeAtMs = nowMs + probeEveryMs;
+  lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, untilMs);
+}
+
+export function endWait(lane: Lane): void {
+  lane.rateLimitedUntilMs = 0;
+  wake(lane);
+}
+
+function probe(lane: Lane, permit: Permit, clock: Clock, onEnd: () => void): Permit {
   lane.probeAtMs = clock.now() + probeEveryMs;
   const open = (): void => {
-    lane.rateLimitedUntilMs = 0;
-    wake(lane);
+    endWait(lane);
+    onEnd();
   };
   return {
     begun: () => {
@@ -107,6 +126,8 @@ function endOf(ended: Ended): CallEnd {
   return rejections.has(ended.status) && !isQuotaUsedUp(ended.errorCode) ? 'rejected' : 'answered';
 }
 
+const isShared = (lane: Lane): lane is SharedLane => lane.shared !== null;
+
 /** Makes the lanes of this process. Each credential has one queue, which its models share. */
 export function createLanes(deps: {
   clock: Clock;
@@ -126,15 +147,15 @@ export function createLanes(deps: {
     const now = clock.now();
     const waitMs = rateLimitWaitMs(ended, wallClock.now());
     if (waitMs === null) return;
-    if (lane.rateLimitedUntilMs <= now) lane.probeAtMs = now + probeEveryMs;
-    lane.rateLimitedUntilMs = Math.max(lane.rateLimitedUntilMs, now + waitMs);
+    beginWait(lane, now + waitMs, now);
+    if (isShared(lane)) sharing?.onWait(lane);
   };
 
-  let onUngranted: (() => void) | undefined;
+  let sharing: Sharing | undefined;
 
   const createLane = (queue: CallQueue, { credentialId, workspaceId }: Target, model: string): Lane => {
     const shared =
-      onUngranted === undefined || credentialId === undefined || workspaceId === undefined
+      sharing === undefined || credentialId === undefined || workspaceId === undefined
         ? null
         : callLimitName(workspaceId, credentialId, model);
     const lane: Lane = {
@@ -143,7 +164,7 @@ export function createLanes(deps: {
       paced: new PacedCalls({
         now: () => clock.now(),
         hasCapacity,
-        onUngranted: shared === null ? undefined : onUngranted,
+        onUngranted: shared === null ? undefined : sharing?.onUngranted,
       }),
       rateLimitedUntilMs: 0,
       probeAtMs: 0,
@@ -152,6 +173,7 @@ export function createLanes(deps: {
         release: (ended) => recordEnd(lane, ended),
       },
     };
+    if (shared !== null) beginWait(lane, sharing?.waitUntilMs(shared.id) ?? 0, clock.now());
     return lane;
   };
 
@@ -178,7 +200,10 @@ export function createLanes(deps: {
       return lane;
     },
     recordEnd,
-    probe: (lane, permit) => probe(lane, permit, clock),
+    probe: (lane, permit) =>
+      probe(lane, permit, clock, () => {
+        if (isShared(lane)) sharing?.onWait(lane);
+      }),
     changeOf: (credentialId) => channels.get(credentialId)?.changed.signal ?? never,
     change(credentialId) {
       const channel = channels.get(credentialId);
@@ -187,13 +212,11 @@ export function createLanes(deps: {
       channel.changed.abort();
       channel.changed = new AbortController();
     },
-    share(listener) {
-      onUngranted = listener;
+    share(given) {
+      sharing = given;
     },
     *shared() {
-      for (const { lanes } of channels.values()) {
-        for (const { shared, paced } of lanes.values()) if (shared !== null) yield { name: shared, paced };
-      }
+      for (const { lanes } of channels.values()) for (const lane of lanes.values()) if (isShared(lane)) yield lane;
     },
     stats: () => countCalls(channels, clock.now()),
   };

@@ -1,4 +1,4 @@
-import { shareMs, type CallGrant, type CallReport } from '#libs/limits/call-limit.ts';
+import { firstLimit, shareMs, type CallGrant, type CallReport } from '#libs/limits/call-limit.ts';
 
 /**
  * How a call ended: the provider answered it, rejected it because it has too much to do, or neither is known, because
@@ -6,7 +6,6 @@ import { shareMs, type CallGrant, type CallReport } from '#libs/limits/call-limi
  */
 export type CallEnd = 'answered' | 'rejected' | 'unknown';
 
-const firstLimit = 32;
 /** Before the first answer the limit grows up to this. */
 const unansweredMax = 437;
 export const stepMs = 250;
