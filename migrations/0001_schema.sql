@@ -696,6 +696,31 @@ create table log_export_part (
 -- For the sweep of blobs, which must not delete those that are still needed.
 create index log_export_part_blob on log_export_part (blob);
 
+-- An event on its way to a webhook endpoint, or delivered there. Created by a subscriber, sent by the workers.
+create table webhook_delivery (
+  -- Derived from endpoint, object and type.
+  id text primary key,
+  workspace_id text not null,
+  endpoint_id text not null,
+  event_id uuid not null,
+  type text not null,
+  object_id text not null,
+  created_at timestamptz not null,
+  attempts integer not null default 0,
+  last_attempt_at timestamptz,
+  last_status integer,
+  last_error text,
+  -- Null: there is no further attempt. During an attempt, when it is repeated if its worker is lost.
+  next_attempt_at timestamptz,
+  -- The last attempt is not later.
+  retry_until timestamptz not null,
+  delivered_at timestamptz
+);
+create index webhook_delivery_due on webhook_delivery (workspace_id, endpoint_id, next_attempt_at)
+  where next_attempt_at is not null;
+create index webhook_delivery_list on webhook_delivery (endpoint_id, created_at desc, id desc);
+create index webhook_delivery_age on webhook_delivery (created_at);
+
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Analytics
 -- ---------------------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { createOutputChecker, type OutputChecker } from '#libs/validation/outputs/output-checker.ts';
+import { createDeliverySender } from '#libs/resources/webhooks/send-deliveries.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '#apps/platform/compose.ts';
 import { sessionUrl } from '#apps/platform/config.ts';
@@ -83,6 +84,12 @@ export async function composeWorker(
       createLostJobRepair({ db, queue, logger }, exportsInProgress),
       ...engine.workParts,
       ...projectionParts(config, platform, logger),
+      createDeliverySender({
+        ...platform,
+        secrets: platform.access.secrets,
+        nowMs: () => clock.now(),
+        logger,
+      }),
       jobs,
       maintenance,
       engine.operations.readiness,

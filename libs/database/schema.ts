@@ -376,6 +376,25 @@ export type LogExportPartTable = {
   created_at: Generated<Date>;
 };
 
+/** An event for a webhook endpoint. Primary data, not derived from events. */
+export type WebhookDeliveryTable = {
+  id: string;
+  workspace_id: string;
+  endpoint_id: string;
+  event_id: string;
+  type: string;
+  object_id: string;
+  created_at: Date;
+  attempts: number;
+  last_attempt_at: Date | null;
+  last_status: number | null;
+  last_error: string | null;
+  /** null: there is no further attempt. */
+  next_attempt_at: Date | null;
+  retry_until: Date;
+  delivered_at: Date | null;
+};
+
 /** Feedback of API users and guardrails on a trace (libs/analytics). Primary data, not derived from events. */
 export type FeedbackTable = {
   id: string;
@@ -584,6 +603,7 @@ export type Database = {
   late_usage: LateUsageTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
+  webhook_delivery: WebhookDeliveryTable;
   recorded_bodies: RecordedBodiesTable;
   upload: UploadTable;
   upload_part: UploadPartTable;

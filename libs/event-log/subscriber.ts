@@ -9,7 +9,7 @@ import { upcast, type Upcasts } from './upcast.ts';
 export type Subscriber = {
   /** The name of its checkpoint and in metrics. It never changes. */
   name: string;
-  /** The tables that only this subscriber writes. A rebuild empties them. */
+  /** The tables that only this subscriber writes. A rebuild empties them; without any, it cannot be rebuilt. */
   tables: readonly (keyof Database)[];
   /**
    * Writes the effect of these events to its tables, in the transaction that also moves the checkpoint, so that each

@@ -1,14 +1,12 @@
-import { createHmac } from 'node:crypto';
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Egress } from '#libs/calls/upstream/egress/egress.ts';
-import { fetchWhole } from '#libs/calls/upstream/egress/fetch-whole.ts';
-import { createLazyFaults } from '#libs/calls/upstream/provider-faults.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
+import { postSigned } from '#libs/resources/webhooks/post-signed.ts';
 
 /** One job for each alert that was recorded: the event at this version of the record's stream. */
 export const alertQueue: QueueDefinition<{ record_id: string; version: number }> = {
@@ -30,16 +28,9 @@ export const alertQueue: QueueDefinition<{ record_id: string; version: number }>
 /** The webhook for alerts. `secret` is a secret of Standard Webhooks: `whsec_` and base64. */
 export type AlertWebhook = { url: URL; secret: Secret };
 
-const timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, totalMs: 15_000 };
-const answerBytesMax = 65_536;
-
 type AlertRecord = { slug: string | null; name: string | null; alert_emails: string[] | null };
 
-/**
- * Sends one alert to the webhook: a POST signed as Standard Webhooks 1.0 requires, through the egress, without
- * redirects. The ID is that of the event, so that a receiver recognises a repetition. Throws, so that the queue
- * retries, unless the answer is 2xx.
- */
+/** Sends one alert to the webhook, under the ID of its event. Throws, so that the queue retries, unless the answer is 2xx. */
 export async function deliverAlert(
   { db, egress, webhook, now }: { db: Kysely<Database>; egress: Egress; webhook: AlertWebhook; now: () => number },
   { payload, signal }: Pick<ClaimedJob<{ record_id: string; version: number }>, 'payload' | 'signal'>,
@@ -47,39 +38,10 @@ export async function deliverAlert(
   const { record_id: recordId, version } = payload;
   const [event] = await readStream(db, recordId, version - 1, 1);
   if (event === undefined) throw new Error(`${recordId} has no event of version ${version}`);
-  const { url, secret } = webhook;
   const body = JSON.stringify(await toBodyObject(db, event));
-  const timestamp = String(Math.floor(now() / 1_000));
-  egress.check(url);
-  const { status } = await fetchWhole(
-    {
-      method: 'POST',
-      origin: url.origin,
-      path: url.pathname + url.search,
-      headers: [
-        'content-type',
-        'application/json',
-        'accept-encoding',
-        'identity',
-        'user-agent',
-        'sluice',
-        'webhook-id',
-        event.eventId,
-        'webhook-timestamp',
-        timestamp,
-        'webhook-signature',
-        `v1,${signatureOf(secret, `${event.eventId}.${timestamp}.${body}`)}`,
-      ],
-      body: Buffer.from(body),
-    },
-    {
-      egress,
-      timeouts,
-      signal,
-      workspaceId: event.workspaceId,
-      faults: createLazyFaults('The alert webhook', [secret.reveal()]),
-      bytesMax: answerBytesMax,
-    },
+  const { status } = await postSigned(
+    { egress, nowMs: now(), label: 'The alert webhook', signal },
+    { id: event.eventId, body, url: webhook.url, secrets: [webhook.secret], workspaceId: event.workspaceId },
   );
   if (status < 200 || status > 299) throw new Error(`the alert webhook returned status ${status}`);
 }
@@ -95,8 +57,3 @@ async function toBodyObject(db: Kysely<Database>, event: RecordedEvent): Promise
   const record = { id, name, slug, alert_emails: emails ?? [] };
   return { type, timestamp: recordedAt.toISOString(), data: { workspace_id: workspaceId, ...data, record } };
 }
-
-const signatureOf = (secret: Secret, text: string): string =>
-  createHmac('sha256', Buffer.from(secret.reveal().slice('whsec_'.length), 'base64'))
-    .update(text)
-    .digest('base64');

@@ -101,9 +101,10 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** false: the records are not created by POST but in another way. */
   creation?: false | Creation<Data, Deps>;
   /**
-   * How PUT changes records. `fields`: members that PUT accepts in another form than POST. false: records cannot be changed.
+   * How PUT changes records. `fields`: members that PUT accepts in another form than POST. `byPost`: POST does the same, for
+   * OpenAI's clients. false: records cannot be changed.
    */
-  changes?: false | { immutable?: readonly (keyof Shape & string)[]; fields?: z.ZodRawShape };
+  changes?: false | { immutable?: readonly (keyof Shape & string)[]; fields?: z.ZodRawShape; byPost?: true };
   /** false: records are never deleted. */
   removal?: false | Removal<Data, Deps>;
   /** How `sluice apply` handles records in files. Absent: files cannot describe them. */

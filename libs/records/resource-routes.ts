@@ -101,7 +101,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...(kind.creation === false ? [] : [withTexts(createRoute(routes), kind.texts?.create, texts.create)]),
     withTexts(listRoute(routes), kind.texts?.list, texts.list),
     withTexts(retrieveRoute(routes), kind.texts?.retrieve, texts.retrieve),
-    ...(kind.changes === false ? [] : [withTexts(updateRoute(routes), kind.texts?.update, texts.update)]),
+    ...updateRoutes(routes).map((route) => withTexts(route, kind.texts?.update, texts.update)),
     ...(removal === false ? [] : [withTexts(deleteRoute(routes), kind.texts?.delete, texts.delete)]),
     ...versions.routes,
     ...(kind.routes?.(store, deps, kit) ?? []),
@@ -188,6 +188,13 @@ const updateRoute = (routes: Routes): Route => ({
     },
   ),
 });
+
+function updateRoutes(routes: Routes): Route[] {
+  const { changes } = routes.kind;
+  if (changes === false) return [];
+  const put = updateRoute(routes);
+  return changes?.byPost ? [put, { ...put, method: 'POST', operationId: `${put.operationId}ByPost` }] : [put];
+}
 
 function deleteRoute({ kind, store, onePath, params, place, write, recordOf, requireWrite, actorOf }: Routes): Route {
   const { one } = kind.names;

@@ -17,6 +17,7 @@ import { providerKind } from '#libs/resources/integrations/providers.ts';
 import { secretReferenceKind } from '#libs/resources/secret-references/secret-references.ts';
 import { sessionKind } from '#libs/people/sessions.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys/virtual-keys.ts';
+import { webhookEndpointKind } from '#libs/resources/webhooks/webhook-endpoints.ts';
 import { workspaceKind } from '#libs/people/workspaces.ts';
 
 /** All kinds of records on the platform. */
@@ -40,4 +41,5 @@ export const resourceKinds: readonly AnyResource[] = [
   rateLimitPolicyKind,
   priceTableKind,
   logExportKind,
+  webhookEndpointKind,
 ];

@@ -63,8 +63,17 @@ test('profiles', async () => {
 test('files and batches', async () => {
   const lines = [chatLine('one'), chatLine('two', { model: '@simulator/sim-fault-400' })];
   await at.write('in.jsonl', toJsonl(lines));
+  // The simulator does not know the signature.
+  const hook = [`url=${at.platform.simulatorUrl}/hook`, 'name=Results', 'event_types=["batch.completed"]'];
+  const created = await at.cli.run(['webhooks', 'create', ...hook.flatMap((member) => ['--set', member])]);
+  const { id: endpoint } = JSON.parse(created.stdout) as { id: string };
   const run = await at.cli.run(['batch', 'run', 'in.jsonl', '-o', 'out.jsonl', '--errors', 'err.jsonl']);
   const id = /batch_[0-9a-f]{32}/.exec(run.stderr)?.[0] ?? '';
+  const { stdout: deliveries } = await eventually(
+    () => at.cli.run(['webhooks', 'deliveries', endpoint]),
+    ({ stdout }) => stdout.includes('"last_status_code":401'),
+  );
+  const { id: delivery } = JSON.parse(deliveries) as { id: string };
   const uploaded = await at.cli.run(['files', 'upload', 'in.jsonl']);
   const { id: file } = JSON.parse(uploaded.stdout) as { id: string };
   const transcript = await transcriptOf(at, [
@@ -81,6 +90,8 @@ test('files and batches', async () => {
     ['batch', 'pause', id],
     ['batch', 'cancel', id],
     ['batch', 'get', 'batch_none'],
+    ['webhooks', 'deliveries', endpoint, '--status', 'pending', '--table'],
+    ['webhooks', 'resend', endpoint, delivery],
   ]);
   expect(await at.read('back.jsonl')).toBe(toJsonl(lines));
   await expect(transcript).toMatchFileSnapshot(golden('files-and-batches'));

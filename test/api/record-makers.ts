@@ -140,6 +140,12 @@ export function createRecordMaker(
       const providers = { acme: { source: canary, as_of: '2026-01-31', models: {} } };
       return (await make('/v1/admin/price-tables', { table: { date: '2026-01-31', providers } }))['id'];
     },
+    '/v1/webhook_endpoints': async () => {
+      const endpoint = { name: canary, url: `https://${canary}.example`, event_types: ['batch.completed'] };
+      return (await make('/v1/webhook_endpoints', endpoint))['id'];
+    },
+    // No batch has ended; its own ID is what must not be reached.
+    '/v1/webhook_endpoints/:/deliveries': () => Promise.resolve('whd_1'),
     '/v1/labels': async () => (await make('/v1/labels', { name: canary }))['id'],
     '/v1/prompts/partials': async () => (await make('/v1/prompts/partials', { name: canary, string: canary }))['slug'],
     '/v1/prompts': async () => {

@@ -11,7 +11,7 @@ export async function restartSubscriber(db: Kysely<Database>, name: string): Pro
   if (!(await retryNow(db, name))) throw unknown(name);
 }
 
-/** Returns the number of events applied here; running workers apply some of them. Throws ConfigurationError for an unknown name. */
+/** Returns the number of events applied here; running workers apply some of them. Throws ConfigurationError for an unknown name, or one without tables. */
 export async function rebuildFromLog(
   db: Kysely<Database>,
   name: string,
@@ -19,6 +19,11 @@ export async function rebuildFromLog(
 ): Promise<number> {
   const subscriber = subscribers.find((each) => each.name === name);
   if (!subscriber) throw unknown(name);
+  if (subscriber.tables.length === 0) {
+    throw new ConfigurationError(
+      `The subscriber ${name} cannot be rebuilt, because its table is not derived from the log.`,
+    );
+  }
   return await rebuildSubscriber(db, subscriber, collectUpcasts(inlineModels), onProgress);
 }
 

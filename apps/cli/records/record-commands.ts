@@ -5,6 +5,7 @@ import { connect } from '../server/connection.ts';
 import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
 import { formatTime } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
+import { addDeliveryCommands } from './delivery-commands.ts';
 import { readObject } from './read-documents.ts';
 import { recordKinds, type RecordKind } from './record-kinds.ts';
 
@@ -14,10 +15,13 @@ type Place = { workspace?: string };
 
 /** Adds list, get, create, update and delete for every kind of record. */
 export function addRecordCommands(program: Command): void {
-  for (const kind of recordKinds) addCommandsOf(program, kind);
+  for (const kind of recordKinds) {
+    const group = addCommandsOf(program, kind);
+    if (kind.kind === 'webhook_endpoint') addDeliveryCommands(group, kind.path);
+  }
 }
 
-function addCommandsOf(program: Command, kind: RecordKind): void {
+function addCommandsOf(program: Command, kind: RecordKind): Command {
   const { many, address, path } = kind;
   const verbs = [
     'list',
@@ -84,6 +88,7 @@ function addCommandsOf(program: Command, kind: RecordKind): void {
       }
     });
   }
+  return group;
 }
 
 const columnsOf = ({ address }: RecordKind): Column<Row>[] => [

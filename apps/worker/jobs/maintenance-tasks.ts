@@ -8,6 +8,7 @@ import { sweepCallLimits } from '#libs/limits/call-limit-store.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { recordDueRotations } from '#libs/resources/api-keys/record-due-rotations.ts';
+import { sweepDeliveries } from '#libs/resources/webhooks/webhook-deliveries.ts';
 import { createKilledReport } from '#libs/request-log/audit/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/write/log-partitions.ts';
 import { sweepLogExports } from '#libs/request-log/read/run-log-export.ts';
@@ -75,6 +76,7 @@ export const maintenanceTasks = (
   { name: 'sweep call limits', everySeconds: 3_600, run: () => sweepCallLimits(db) },
   { name: 'sweep circuits', everySeconds: 3_600, run: () => sweepCircuits(db) },
   { name: 'sweep stored objects', everySeconds: 3_600, run: () => sweepStoredObjects(db) },
+  { name: 'sweep webhook deliveries', everySeconds: 3_600, run: () => sweepDeliveries(db) },
   { name: 'sweep late usage', everySeconds: 3_600, run: () => sweepLateUsage(db) },
   {
     name: 'sweep blobs',

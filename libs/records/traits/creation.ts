@@ -7,9 +7,10 @@ import type { FollowUp, StoreDeps } from '../kit.ts';
 /** How records of a kind are created by POST. */
 export type Creation<Data, Deps> = {
   /**
-   * The maximum number of records in a workspace, and the variable that sets it. Absent: no limit, or `check` applies one.
+   * The maximum number of records in a workspace, and the variable that sets it, if one does. Absent: no limit, or `check`
+   * applies one.
    */
-  limit?: (deps: Deps) => { max: number; variable: string };
+  limit?: (deps: Deps) => { max: number; variable?: string };
   /**
    * A sentence about the part of the answer that is shown only once and how to get a new one. A repeated creation is refused
    * with this sentence.
@@ -39,7 +40,8 @@ export async function refuseMoreRecords(
     where kind = ${noun} and workspace_id = ${ownerId} and deleted_at is null`.execute(tx);
   if ((rows[0]?.count ?? 0) < max) return;
   const owner = ownerId === organisationId ? 'The organisation' : 'This workspace';
-  const message = `${owner} already has ${max} ${names.many}, the maximum (${variable}). Delete some that are no longer used.`;
+  const setting = variable === undefined ? '' : ` (${variable})`;
+  const message = `${owner} already has ${max} ${names.many}, the maximum${setting}. Delete some that are no longer used.`;
   throw new GatewayError('conflict', 'too_many_records', message);
 }
 

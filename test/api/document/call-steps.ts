@@ -27,8 +27,15 @@ export const batchSteps: readonly Step[] = [
   { id: 'listFiles' },
   { id: 'retrieveFile', params: { file_id: 'file-abc' } },
   { id: 'dryRunBatch', varies: ['cost_of_input_usd'] },
+  { id: 'createWebhookEndpoint', changes: { url: 'SIMULATOR' }, name: 'whe_new' },
   { id: 'createBatch' },
   { id: 'retrieveBatch', params: { batch_id: 'batch_abc' }, until: isOf('completed'), varies: ['cost_usd'] },
+  {
+    id: 'listWebhookDeliveries',
+    params: { id: 'whe_new' },
+    until: ({ data }) => (data as { last_status_code: unknown }[]).some(({ last_status_code: code }) => code !== null),
+  },
+  { id: 'resendWebhookDelivery', params: { id: 'whe_new', delivery_id: 'whd_abc' } },
   { id: 'listBatches', varies: ['cost_usd'] },
   { id: 'listBatchLines', params: { batch_id: 'batch_abc' }, query: { limit: '1' } },
   {

@@ -26,6 +26,7 @@ const integration = { slug: 'company-account' };
 const guardrail = { slug: 'no-passwords' };
 const partial = { slug: 'closing' };
 const prompt = { slug: 'support-reply' };
+const endpoint = { id: 'whe_abc' };
 const ofMain = { 'x-gateway-virtual-key': 'main' };
 
 /** Credentials, configs, guardrails, templates and limits. The virtual key `main` stays, and leads to the simulator. */
@@ -79,6 +80,10 @@ export const recordSteps: readonly Step[] = [
   { id: 'retrieveRateLimitPolicy', params: { id: 'policy_rate' } },
   { id: 'updateRateLimitPolicy', params: { id: 'policy_rate' } },
   { id: 'deleteRateLimitPolicy', params: { id: 'policy_rate' } },
+  ...ofKind('WebhookEndpoint', 'WebhookEndpoints', endpoint, [
+    { id: 'updateWebhookEndpointByPost', params: endpoint },
+    { id: 'rotateWebhookSecret', params: endpoint },
+  ]),
   { id: 'createPriceTable' },
   { id: 'listPriceTables' },
   { id: 'retrievePriceTable', params: { id: 'price_abc' } },

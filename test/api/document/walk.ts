@@ -161,6 +161,7 @@ export function toExample(answer: unknown): unknown {
     )
     .replaceAll(/"[0-9a-f-]{32,36}"/g, '"01a209afc07470008001885eb92291f8"')
     .replaceAll(/\b(slk|inv)_[\w-]{20,}/g, '$1_…')
+    .replaceAll(/\bwhsec_[^"]+/g, 'whsec_…')
     .replaceAll(/(?<=\btoken=)[\w.-]{40,}/g, 'abc')
     .replaceAll(/http:\/\/127\.0\.0\.1:\d+/g, 'https://sluice.example.com');
   return JSON.parse(text);
