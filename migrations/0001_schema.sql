@@ -284,6 +284,8 @@ create table batch (
   usage jsonb not null,
   output_checks jsonb,
   paused_at timestamptz,
+  -- The bound of the batch (max_cost or max_error_rate) that has paused or cancelled it.
+  bound_reached text,
   output_file_id text,
   error_file_id text,
   created_at timestamptz not null,

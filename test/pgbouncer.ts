@@ -53,7 +53,7 @@ export async function startPgBouncer(connectionString: string, sessions: number)
     await once(child, 'exit');
   };
   const start = async (): Promise<void> => {
-    const user = process.getuid?.() === 0 ? ['--user=nobody'] : [];
+    const user = process.getuid?.() === 0 ? ['--user=daemon'] : [];
     child = spawn('pgbouncer', ['--quiet', ...user, settings], { stdio: ['ignore', 'ignore', 'inherit'] });
     while (!(await listens(ownPort))) {
       if (!isRunning()) throw new Error('PgBouncer ended at its start.');

@@ -2,6 +2,7 @@ import { createAccessListener } from '#libs/identity/access-listener.ts';
 import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createCallLine, type CallLine, type RenderLine } from '#libs/batches/lines/call-line.ts';
+import { createCostBounds } from '#libs/batches/bounds/cost-bound.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { takeOverWork, wakeChunks } from '#libs/batches/chunks/chunk.ts';
 import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
@@ -169,6 +170,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     port: config.SLUICE_WORKER_PORT,
     host: config.HOST,
   });
+  const boundOf = createCostBounds({ eventLog, queue, releaseTarget, logger });
   const runner = new ChunkRunner({
     db,
     eventLog,
@@ -180,7 +182,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     memoryWaitMsMax: config.SLUICE_TOTAL_TIMEOUT,
     answerSizes: createAnswerSizes(),
     ranges,
-    callLine: composeCallLine(config, platform, { operations, outputs }),
+    callLine: composeCallLine(config, platform, { operations, outputs, boundOf }),
     waits,
     isCrowded: () => lanes.isCrowded() || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
@@ -237,7 +239,15 @@ const createInputBlob =
 function composeCallLine(
   config: WorkerConfig,
   { access, calls, costs, databaseClock, requestLog, telemetry }: Platform,
-  { operations, outputs }: { operations: WorkerOperations; outputs: OutputChecker },
+  {
+    operations,
+    outputs,
+    boundOf,
+  }: {
+    operations: WorkerOperations;
+    outputs: OutputChecker;
+    boundOf: ReturnType<typeof createCostBounds>;
+  },
 ): CallLine {
   const policy = (batch: BatchRow): RetryPolicy => ({
     attemptsMax: config.SLUICE_LINE_ATTEMPTS,
@@ -252,6 +262,7 @@ function composeCallLine(
     resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
     renderLine: createRenderLine(access.prompts),
     outputs,
+    boundOf,
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');

@@ -5,6 +5,7 @@ import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import { assertNever } from '#libs/kernel/errors.ts';
 import type { BatchEvent, OutputChecks } from './batch.ts';
+import { withBounds } from './bounds/bounds.ts';
 
 export type BatchRow = Selectable<BatchTable>;
 type Columns = Omit<BatchRow, keyof StreamRow>;
@@ -47,11 +48,15 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
     case 'batch.chunk_redelivered':
       return row;
     case 'batch.paused':
-      return { ...row, paused_at: at };
-    case 'batch.resumed':
-      return { ...row, paused_at: null };
-    case 'batch.cancel_requested':
-      return { ...row, status: 'cancelling', cancelling_at: at, paused_at: null };
+      return { ...row, paused_at: at, bound_reached: event.data.bound ?? null };
+    case 'batch.resumed': {
+      const gateway_options = withBounds(row.gateway_options, event.data);
+      return { ...row, gateway_options, paused_at: null, bound_reached: null };
+    }
+    case 'batch.cancel_requested': {
+      const bound_reached = event.data.bound ?? row.bound_reached;
+      return { ...row, status: 'cancelling', cancelling_at: at, paused_at: null, bound_reached };
+    }
     case 'batch.finalizing': {
       const { reason: finalizing_reason } = event.data;
       return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, paused_at: null };
@@ -103,6 +108,7 @@ function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type:
     usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
     output_checks: data.gateway_options['validate_outputs'] === undefined ? null : noChecks,
     paused_at: null,
+    bound_reached: null,
     output_file_id: null,
     error_file_id: null,
     created_at: recordedAt,

@@ -1,6 +1,8 @@
 import type { BatchError, BatchStatus, BatchTarget } from '#libs/database/schema.ts';
+import type { BoundName } from '#libs/contracts/batches/batches.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { SettledBits } from './chunks/settled-lines.ts';
+import { exceedsErrorRate, readBounds, requireRaised, type NewBounds } from './bounds/bounds.ts';
 
 /** Why a batch stopped taking results. It is also the name of the terminal status that follows. */
 export type FinalizingReason = 'completed' | 'cancelled' | 'expired';
@@ -87,9 +89,9 @@ export type BatchEvent =
   /** A claim was lost because a worker crashed or stopped. Lines without a result can be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** No line is started after this event, until `batch.resumed`. The deadline does not change. */
-  | { type: 'batch.paused'; data: Record<string, never> }
-  | { type: 'batch.resumed'; data: Record<string, never> }
-  | { type: 'batch.cancel_requested'; data: Record<string, never> }
+  | { type: 'batch.paused'; data: { bound?: BoundName } }
+  | { type: 'batch.resumed'; data: NewBounds }
+  | { type: 'batch.cancel_requested'; data: { bound?: BoundName } }
   | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
   | { type: 'batch.completed'; data: BatchOutcome }
   | { type: 'batch.cancelled'; data: BatchOutcome }
@@ -107,6 +109,8 @@ export type BatchState = {
   total: number;
   completed: number;
   failed: number;
+  gateway_options: Record<string, unknown>;
+  bound_reached: BoundName | null;
 };
 
 export type BatchCommand =
@@ -121,8 +125,10 @@ export type BatchCommand =
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
   | { type: 'pause' }
-  | { type: 'resume' }
+  | { type: 'resume'; bounds?: NewBounds }
   | { type: 'cancel' }
+  /** What is left of `max` does not cover the next call. */
+  | { type: 'reach_max_cost'; max: string }
   /** Sent at the deadline, after a cancel and ten minutes after it: decides whether the batch stops taking results. */
   | { type: 'close'; openChunks: number }
   | { type: 'finish'; outcome: BatchOutcome };
@@ -170,8 +176,15 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       return acceptsResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
     }
     case 'pause':
+      requirePausable(batch, 'pause');
+      return batch.paused_at === null ? [{ type: 'batch.paused', data: {} }] : [];
     case 'resume':
-      return decidePause(batch, command.type);
+      return decideResume(batch, command.bounds ?? {});
+    case 'reach_max_cost': {
+      // The bound can have been raised since.
+      const isCurrent = canStartLines(batch) && readBounds(batch)?.max_cost === command.max;
+      return isCurrent ? [stopAt(batch, 'max_cost')] : [];
+    }
     case 'cancel':
       return decideCancel(batch);
     case 'close':
@@ -215,20 +228,36 @@ function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 
     batch.completed + batch.failed + (command.settled ? command.settled.completed + command.settled.failed : 0);
   // Only the close job decides on the deadline, because it knows whether the clock can be trusted.
   const closes = batch.status === 'cancelling' ? decideClose(batch, command.openChunks, now) : [];
-  if (done < batch.total) return [...events, ...closes];
+  if (done < batch.total) {
+    const isBad = command.settled !== null && exceedsErrorRate(batch, command.settled);
+    return [...events, ...closes, ...(isBad ? [stopAt(batch, 'max_error_rate')] : [])];
+  }
   const reason = batch.status === 'cancelling' ? 'cancelled' : 'completed';
   return [...events, { type: 'batch.finalizing', data: { reason } }];
 }
 
 /** A batch that is still being validated can be paused too. None of its lines is started in that case. */
-function decidePause(batch: BatchState, command: 'pause' | 'resume'): BatchEvent[] {
-  if (batch.status !== 'validating' && batch.status !== 'in_progress') {
-    const message = `Cannot ${command} a batch with status '${batch.status}'. Its status must be 'validating' or 'in_progress'.`;
-    throw new GatewayError('conflict', null, message);
-  }
-  if (command === 'pause') return batch.paused_at === null ? [{ type: 'batch.paused', data: {} }] : [];
-  return batch.paused_at === null ? [] : [{ type: 'batch.resumed', data: {} }];
+function requirePausable({ status }: BatchState, command: 'pause' | 'resume'): void {
+  if (status === 'validating' || status === 'in_progress') return;
+  const message = `Cannot ${command} a batch with status '${status}'. Its status must be 'validating' or 'in_progress'.`;
+  throw new GatewayError('conflict', null, message);
 }
+
+function decideResume(batch: BatchState, bounds: NewBounds): BatchEvent[] {
+  requirePausable(batch, 'resume');
+  if (batch.paused_at !== null) {
+    requireRaised(batch, bounds);
+    return [{ type: 'batch.resumed', data: bounds }];
+  }
+  if (Object.keys(bounds).length === 0) return [];
+  throw new GatewayError('conflict', null, 'The batch is not paused. Pause it before you change its bounds.');
+}
+
+/** The end that a bound makes. */
+const stopAt = (batch: BatchState, bound: BoundName): BatchEvent => ({
+  type: readBounds(batch)?.on_bound === 'cancel' ? 'batch.cancel_requested' : 'batch.paused',
+  data: { bound },
+});
 
 function decideCancel(batch: BatchState): BatchEvent[] {
   switch (batch.status) {

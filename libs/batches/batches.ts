@@ -7,12 +7,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchDetail } from '#libs/contracts/batches/batches.ts';
-import { decideBatch } from './batch.ts';
+import { decideBatch, type BatchCommand } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { appendAndFollow, closeIfOver } from './chunks/follow-status.ts';
 import { sendTickets } from './chunks/tickets.ts';
-import { openTurn, pauseTurn } from './chunks/turns.ts';
+import { openTurn } from './chunks/turns.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 import { findBatchWaits } from './find-batch-waits.ts';
 import { findBatchProgress } from './find-batch-progress.ts';
@@ -54,10 +54,10 @@ export type Batches = {
   /**
    * `pause`: no line is started until `resume`. Running lines continue, and the deadline does not change. Repeating
    * either command succeeds. Throws `not_found` like `retrieve`, `conflict` for a batch that is cancelling, finalizing
-   * or has ended.
+   * or has ended, and for one that would be resumed at a bound that it has reached.
    */
   control(
-    command: 'pause' | 'resume',
+    command: Extract<BatchCommand, { type: 'pause' | 'resume' }>,
     batch: { workspaceId: string; id: string },
     metadata: EventMetadata,
   ): Promise<BatchRow>;
@@ -133,17 +133,12 @@ export function createBatches(deps: {
       const waits = await findBatchWaits(db, batch);
       return { ...toOpenAiBatch(batch), waits, gateway: await findBatchProgress(db, batch, waits) };
     },
-    async control(type, { workspaceId, id }, metadata) {
+    async control(command, { workspaceId, id }, metadata) {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const before = await unit.load(batchModel, id);
         if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
-        const events = decideBatch(before, { type }, unit.now);
-        const after = await unit.append(batchModel, id, events);
-        if (events.length === 0) return after;
-        await pauseTurn(unit.tx, after, type === 'pause');
-        if (type === 'resume' && after.status === 'in_progress')
-          await sendTickets(queue, unit.tx, 'lines', after.chunk_count);
-        return after;
+        const events = decideBatch(before, command, unit.now);
+        return events.length === 0 ? before : await appendAndFollow(deps, unit, before, events);
       });
     },
     async cancel(workspaceId, id, metadata) {

@@ -3,6 +3,7 @@ import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import type { Database, LineWait } from '#libs/database/schema.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
+import { describeBound, readBounds } from './bounds/bounds.ts';
 
 /** Reports are written every two seconds. Older ones belong to a process that has ended or has lost its database. */
 export const reportAge = sql`interval '15 seconds'`;
@@ -15,7 +16,11 @@ const nothing = { lines: null, target: null, model: null, since: null, until: nu
  */
 export async function findBatchWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   if (batch.paused_at !== null) {
-    const message = 'The batch is paused. No lines are called until it is resumed.';
+    const bounds = readBounds(batch);
+    const message =
+      bounds === null || bounds.reached === null
+        ? 'The batch is paused. No lines are called until it is resumed.'
+        : `The batch was paused because it reached its ${describeBound(bounds.reached, bounds)}. Resume it with a higher one.`;
     return [{ ...nothing, reason: 'paused', message, since: toUnixSeconds(batch.paused_at) }];
   }
   if (batch.status === 'validating') {

@@ -2,6 +2,7 @@ import { toDollars } from '#libs/prices/to-dollars.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { OutputChecks } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
+import { readBounds } from './bounds/bounds.ts';
 
 /** The public batch object: every key is present, null where unset (BATCH-1). Times are Unix seconds. */
 export function toOpenAiBatch(batch: BatchRow) {
@@ -38,6 +39,7 @@ export function toOpenAiBatch(batch: BatchRow) {
     unpriced_lines: usage.unpriced_lines ?? 0,
     validated_outputs: batch.output_checks && describeChecks(batch.output_checks),
     paused_at: toUnixSeconds(batch.paused_at),
+    bounds: readBounds(batch),
     retry_of: (batch.gateway_options['retry_of'] as string | undefined) ?? null,
     metadata: batch.metadata,
   };

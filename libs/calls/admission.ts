@@ -1,4 +1,5 @@
 import { estimatedMembers, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { toRecord } from '#libs/providers/chat/json-value.ts';
 import type { Usage } from '#libs/prices/usage.ts';
@@ -22,10 +23,20 @@ export type AdmissionRequest = {
   prompt: StoredName | null;
   /** For a batch line that waits until a used-up budget is reset, instead of failing. */
   waitsForBudget: boolean;
+  /** The cost bound of the batch that the call belongs to. Absent: there is none. */
+  bound?: CallBound | null;
   /** The most that the call is expected to use. Computed when it is read, because that reads the body. */
   estimate: () => UsageEstimate;
   /** The other models that the provider can choose instead. Reads the body. */
   otherModels: () => OtherModels;
+};
+
+/** A cost budget that only the calls of one batch draw from. They wait while it is used up. */
+export type CallBound = {
+  /** The budget at this moment; null: there is none any more. */
+  rule: () => LimitRule | null;
+  /** Called when what is left does not cover a call, and no running call can return enough. */
+  onReached: () => void;
 };
 
 type StoredName = { id: string; slug: string };

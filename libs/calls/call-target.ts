@@ -38,7 +38,16 @@ export type CallTargetDeps = {
 /** A call whose target is known, with the settings of its leaf. */
 export type TargetCall = Pick<
   Call,
-  'leaf' | 'model' | 'metadata' | 'workspaceId' | 'keyId' | 'config' | 'prompt' | 'waitsForBudget' | 'guardrailRuns'
+  | 'leaf'
+  | 'model'
+  | 'metadata'
+  | 'workspaceId'
+  | 'keyId'
+  | 'config'
+  | 'prompt'
+  | 'waitsForBudget'
+  | 'bound'
+  | 'guardrailRuns'
 > & {
   target: Target | null;
 };
@@ -111,8 +120,8 @@ class Steps implements CallTarget {
 
   #limited(made: Made): Promise<Outcome> {
     const { admission } = this.#deps;
-    const { workspaceId, keyId } = made.call;
-    return admission?.isLimited(workspaceId, keyId, made.target.credentialId) === true
+    const { workspaceId, keyId, bound } = made.call;
+    return admission !== undefined && (bound || admission.isLimited(workspaceId, keyId, made.target.credentialId))
       ? this.#admitted(made, admission.admit)
       : this.#judged(made);
   }
@@ -250,7 +259,7 @@ const failed = (error: unknown, attempts: Attempt[] = []): Outcome => ({
 
 /** The facts by which policies admit a call. Its use is estimated only if a policy needs that. */
 function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
-  const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
+  const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget, bound = null } = call;
   const { operation, isFree } = request;
   let estimated: UsageEstimate | undefined;
   return {
@@ -264,6 +273,7 @@ function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
     config,
     prompt,
     waitsForBudget,
+    bound,
     estimate: () => (estimated ??= estimateUsage(request)),
     otherModels: () => otherModels(request),
   };

@@ -1,4 +1,5 @@
 import type { Attempt, ForwardRequest, GuardrailRun, Outcome, Target } from './call.ts';
+import type { CallBound } from './admission.ts';
 import type { Leaf, Plan, PlanCall } from './plan/plan.ts';
 
 /**
@@ -27,6 +28,8 @@ export type Call = PlanCall & {
   readonly pinnedPrompts?: PromptPins | undefined;
   /** For a batch line that waits until a used-up budget is reset, instead of failing. */
   readonly waitsForBudget: boolean;
+  /** For a line of a batch with a cost bound. */
+  readonly bound?: CallBound | null;
 
   // The current target. After the call, these members describe the target that the outcome came from.
   /** The leaf that is being called. */

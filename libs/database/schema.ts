@@ -151,6 +151,7 @@ export type BatchTable = StreamFold & {
   usage: Json<BatchUsage>;
   output_checks: NullableJson<{ passed: number; passed_after_retry: number; failed: number }>;
   paused_at: Date | null;
+  bound_reached: 'max_cost' | 'max_error_rate' | null;
   output_file_id: string | null;
   error_file_id: string | null;
   created_at: Date;

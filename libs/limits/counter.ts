@@ -64,6 +64,8 @@ export type LeaseRequest = {
   hold: Big;
   /** The amount for calls that wait for it. */
   need: Big;
+  /** The amount for the smallest of them. Less would be of no use to this holder, and be missing elsewhere. */
+  least: Big;
   /** The amount for the calls that it expects soon, in steps of `unit`. */
   ahead: Big;
   unit: Big;
@@ -160,7 +162,7 @@ export function renewLease(
   const used = counter.used.minus(returned).plus(report.reported.minus(earlier.reported));
   const leasedByOthers = sumOf(others);
   const free = atLeastZero(terms.max.minus(used).minus(leasedByOthers).minus(report.hold));
-  const needed = smaller(request.need, free);
+  const needed = free.lt(request.least) ? zero : smaller(request.need, free);
   const left = free.minus(needed);
   const ahead = inSteps(smaller(request.ahead, left.div(aheadPart)), request.unit);
   const amount = report.hold.plus(needed).plus(ahead);

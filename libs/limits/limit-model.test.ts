@@ -71,7 +71,7 @@ class World {
 
   ask(process: Process, waiting: number): void {
     if (process.asked !== null || process.answer !== undefined) return;
-    process.asked = process.local.ask(new Big(waiting), this.nowMs);
+    process.asked = process.local.ask(waiting === 0 ? [] : [new Big(waiting)], this.nowMs);
   }
 
   apply(request: LeaseRequest): ReturnType<typeof renewLease> {
@@ -276,17 +276,40 @@ test('what a process keeps for the calls to come is whole, as what calls use is'
     process.local.tick();
     world.settle(process, 0);
   }
-  expect(process.local.ask(zero, world.nowMs).hold.toNumber()).toBe(202);
+  expect(process.local.ask([], world.nowMs).hold.toNumber()).toBe(202);
+});
+
+test('at the end of a limit, processes with too little for a call leave it to one of them', () => {
+  const world = new World({ ...never, max: new Big(120) }, 4, 0);
+  const call = 10;
+  for (const process of world.processes) {
+    world.sync(process, 3 * call);
+    for (let calls = 0; calls < 3; calls += 1) expect(world.draw(process, call)).toBe(true);
+  }
+  // Each call returns 3, so what is left covers four more calls, but no process has enough for one.
+  for (const process of world.processes)
+    for (let calls = 0; calls < 3; calls += 1) {
+      const { draw } = process.open.shift() as Process['open'][number];
+      process.local.settle(draw, new Big(7), false);
+    }
+  let drawn = 0;
+  for (let round = 0; round < 3; round += 1)
+    for (const process of world.processes) {
+      world.sync(process, call);
+      if (process.local.draw(new Big(call), world.nowMs) !== null) drawn += 1;
+    }
+  expect(drawn).toBe(3);
+  expect(world.counter.used.toNumber()).toBe(84);
 });
 
 test.each([
   ['drawn', (local: LocalCounter) => local.draw(new Big(-1), 0)],
   ['used', (local: LocalCounter) => local.use(new Big('-0.5'))],
-  ['waited for', (local: LocalCounter) => local.ask(new Big(-1), 0)],
+  ['waited for', (local: LocalCounter) => local.ask([new Big(-1)], 0)],
   ['settled', (local: LocalCounter) => local.settle({ amount: zero, epoch: 0 }, new Big(-1), true)],
 ])('a negative amount cannot be %s', (_what, act) => {
   const local = new LocalCounter('p1');
-  const before = JSON.stringify(new LocalCounter('p1').ask(zero, 0));
+  const before = JSON.stringify(new LocalCounter('p1').ask([], 0));
   expect(() => act(local)).toThrow(RangeError);
-  expect(JSON.stringify(local.ask(zero, 0))).toBe(before);
+  expect(JSON.stringify(local.ask([], 0))).toBe(before);
 });

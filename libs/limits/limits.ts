@@ -179,9 +179,9 @@ export class Limits {
     const databaseMs = this.#deps.clock.now();
     const asked = due.map((entry) => {
       const waiters = entry.waiters.slice();
-      const sum = waiters.reduce((total, { amount }) => total.plus(amount), zero);
+      const amounts = waiters.map(({ amount }) => amount);
       const { name, terms, local } = entry;
-      return { entry, waiters, renewal: { name, terms, request: local.ask(sum, databaseMs) } };
+      return { entry, waiters, renewal: { name, terms, request: local.ask(amounts, databaseMs) } };
     });
     const work = this.#deps.store.renew(asked.map(({ renewal }) => renewal));
     work.catch(() => {}); // It can fail after the last caller has stopped waiting for it.

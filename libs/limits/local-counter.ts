@@ -139,14 +139,17 @@ export class LocalCounter {
   }
 
   /**
-   * Returns the request to the database, when calls wait for `waiting` in total. The returned amount can no longer be drawn,
+   * Returns the request to the database, when calls wait for these amounts. The returned amount can no longer be drawn,
    * because another process can be granted it before the answer arrives.
    */
-  ask(waiting: Big, nowMs: number): LeaseRequest {
-    requireAmount(waiting);
+  ask(amounts: readonly Big[], nowMs: number): LeaseRequest {
+    amounts.forEach(requireAmount);
+    const waiting = amounts.reduce((sum, amount) => sum.plus(amount), zero);
+    const smallest = amounts.reduce((least, amount) => smaller(least, amount), waiting);
     // In whole steps, because it is shown as used if this process dies, and a third of a token would be confusing.
     const wanted = larger(upToSteps(this.#ahead(), this.#largest), waiting);
-    const kept = atLeastZero(smaller(this.#free, wanted));
+    // Near the end of a limit, processes that each keep too little for a call would block each other.
+    const kept = this.#free.lt(smallest) ? zero : atLeastZero(smaller(this.#free, wanted));
     const deficit = atLeastZero(zero.minus(this.#free));
     if (this.#free.gt(kept)) this.#free = kept;
     const hold = this.#reserved.plus(kept);
@@ -154,6 +157,7 @@ export class LocalCounter {
     // The amount kept in a period that is possibly over does not help the waiting calls.
     const useful = this.isValid(nowMs) ? kept : zero;
     const need = atLeastZero(waiting.minus(useful));
+    const least = atLeastZero(smallest.minus(useful));
     this.#requests += 1;
     return {
       holder: this.#holder,
@@ -173,6 +177,7 @@ export class LocalCounter {
             },
       hold,
       need,
+      least,
       ahead: atLeastZero(this.#ahead().minus(useful)),
       unit: this.#largest,
     };

@@ -14,6 +14,7 @@ import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
 import type { CounterHandle, Refusal } from '#libs/limits/counter-table.ts';
 import type { Limits } from '#libs/limits/limits.ts';
 import type { Draw } from '#libs/limits/local-counter.ts';
+import { toDollars } from '#libs/prices/to-dollars.ts';
 import type { UsedAmounts } from './used-amounts.ts';
 
 type Deps = {
@@ -94,7 +95,10 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
         const wanted = amount;
         return drawn.then(
           (found) => {
-            if ('reason' in found) return refuse(usedUp(rule, request, wanted, found, clock.now()), rule, taken);
+            if ('reason' in found) {
+              const error = rule.noun === 'batch' ? boundReached : usedUp;
+              return refuse(error(rule, request, wanted, found, clock.now()), rule, taken);
+            }
             taken.push({ rule, counter, draw: found });
             return take(request, facts, rules, taken);
           },
@@ -111,19 +115,17 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
 
   return {
     isLimited(workspaceId, keyId, credentialId) {
-      const rules = rulesOf(workspaceId);
-      if (rules === undefined) return false;
-      if (rules.ofWorkspace.length > 0) return true;
-      return (
-        (keyId !== null && rules.byKey.has(keyId)) ||
-        (credentialId !== undefined && rules.byCredential.has(credentialId))
-      );
+      const rules = rulesOf(workspaceId) ?? noRules;
+      const isOfCredential = credentialId !== undefined && rules.byCredential.has(credentialId);
+      return rules.ofWorkspace.length > 0 || isOfCredential || (keyId !== null && rules.byKey.has(keyId));
     },
     admit(request) {
-      const rules = rulesOf(request.workspaceId);
-      if (rules === undefined) return null;
+      const bound = request.bound?.rule() ?? null;
+      const rules = rulesOf(request.workspaceId) ?? noRules;
+      if (rules === noRules && bound === null) return null;
       const facts = factsOf(request);
-      const found = rules.ofWorkspace.filter((rule) => matches(rule, facts));
+      const found = bound === null ? [] : [bound];
+      found.push(...rules.ofWorkspace.filter((rule) => matches(rule, facts)));
       if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
       if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
       const byModel = rules.ofWorkspace.filter(dependsOnModel);
@@ -138,6 +140,8 @@ function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }
   const { credentialId = null, label: credential, provider } = target;
   return { workspaceId, keyId, metadata, credentialId, credential, provider, model, config, prompt };
 }
+
+const noRules: WorkspaceRules = { ofWorkspace: [], byKey: new Map(), byCredential: new Map() };
 
 const dependsOnModel = ({ conditions, groupBy }: LimitRule): boolean =>
   groupBy.includes('model') || conditions.some(({ key }) => key === 'model');
@@ -201,6 +205,21 @@ function usedUp(
   // A batch line treats this like a rate limit: it waits without a permit and asks again.
   if (waitsForBudget) return new BudgetWaitError(message, Math.min(leftMs, askAgainMsMax));
   return new GatewayError('budget_exceeded', budgetCode, message);
+}
+
+/** How soon a line asks again when running calls have reserved what is left. */
+const askBoundAgainMs = 1_000;
+
+/** The error for a line that what is left of its batch's `max_cost` does not cover. */
+function boundReached(rule: LimitRule, { bound }: AdmissionRequest, amount: Big, refusal: Refusal): GatewayError {
+  const used = refusal.reason === 'used_up' ? refusal.grant.used : rule.terms.max;
+  const isReached = rule.terms.max.minus(used).lt(amount);
+  if (isReached) bound?.onReached();
+  const spent = `The batch has a max_cost of $${toDollars(rule.terms.max)}, of which $${toDollars(used)} are used`;
+  const message = isReached
+    ? `${spent}, and the next call can cost up to $${toDollars(amount)}.`
+    : `${spent}, and running calls have reserved the rest.`;
+  return new BudgetWaitError(message, isReached ? askAgainMsMax : askBoundAgainMs);
 }
 
 function unknownPrice({ label }: LimitRule, { model, target, work }: AdmissionRequest): GatewayError {

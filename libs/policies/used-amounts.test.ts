@@ -49,7 +49,7 @@ test('whatever numbers a body has, no draw for it lowers what is used', () => {
       let counter = newCounter(0, 0);
       const local = new LocalCounter('p1');
       const sync = (waiting: Big) => {
-        const renewed = renewLease(counter, terms, local.ask(waiting, 1), 1);
+        const renewed = renewLease(counter, terms, local.ask([waiting], 1), 1);
         if (renewed === null) throw new Error('the lease was not renewed');
         expect(renewed.counter.used.gte(counter.used)).toBe(true);
         ({ counter } = renewed);

@@ -88,14 +88,10 @@ export function createBatch({ batches, files, batchTargets, scopeOf }: CreateBat
  * that are not locked.
  */
 export function recordable(options: GatewayOptions, request: Request) {
-  const { virtual_key, provider_model, on_budget_exceeded, priority, validate_outputs } = options;
+  const { config: _resolved, metadata: _tags, ...kept } = options;
   const tags = withLocked(request, { ...getCallMetadata(request), ...options.metadata }) ?? {};
   return {
-    ...(virtual_key === undefined ? {} : { virtual_key }),
-    ...(provider_model === undefined ? {} : { provider_model }),
-    ...(on_budget_exceeded === undefined ? {} : { on_budget_exceeded }),
-    ...(priority === undefined ? {} : { priority }),
-    ...(validate_outputs === undefined ? {} : { validate_outputs }),
+    ...kept,
     ...(Object.keys(tags).length === 0 ? {} : { metadata: tags }),
   };
 }

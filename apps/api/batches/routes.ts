@@ -1,4 +1,3 @@
-import type { Request } from 'express';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
 import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
@@ -8,6 +7,7 @@ import {
   BatchListQuery,
   BatchObject,
   CreateBatchRequest,
+  ResumeBatchRequest,
 } from '#libs/contracts/batches/batches.ts';
 import { toListResponse } from '#libs/http/answers/list-response.ts';
 import { getCaller } from '#libs/http/request-context.ts';
@@ -54,18 +54,8 @@ export const batchRoutes = (deps: Deps): Route[] => [
   orAtProvider(deps, retrieveBatch(deps)),
   retrieveBatchOutput(deps),
   orAtProvider(deps, cancelBatch(deps)),
-  controlBatch(deps, 'pause', {
-    operationId: 'pauseBatch',
-    summary: 'Pause a batch; running calls can finish',
-    description:
-      'No further line is called until you resume the batch. The deadline does not move. Repeating the request has no effect. ' +
-      'A batch that is not validating or in progress returns 409.',
-  }),
-  controlBatch(deps, 'resume', {
-    operationId: 'resumeBatch',
-    summary: 'Resume a paused batch',
-    description: 'Repeating the request has no effect. A batch that is not validating or in progress returns 409.',
-  }),
+  pauseBatch(deps),
+  resumeBatch(deps),
 ];
 
 const listBatches = ({ batches }: { batches: Batches }): Route => ({
@@ -128,18 +118,36 @@ const cancelBatch = ({ batches }: { batches: Batches }): Route => ({
   }),
 });
 
-const controlBatch = (
-  { batches }: { batches: Batches },
-  control: 'pause' | 'resume',
-  text: Pick<Route, 'operationId' | 'summary' | 'description'>,
-): Route => ({
+const pauseBatch = ({ batches }: { batches: Batches }): Route => ({
   ...write,
-  path: `/v1/batches/:batch_id/${control}`,
-  ...text,
+  path: '/v1/batches/:batch_id/pause',
+  operationId: 'pauseBatch',
+  summary: 'Pause a batch; running calls can finish',
+  description:
+    'No further line is called until you resume the batch. The deadline does not move. Repeating the request has no effect. ' +
+    'A batch that is not validating or in progress returns 409.',
   responses: { 200: { description: 'The batch. `paused_at` is null unless it is paused.', schema: BatchObject } },
-  ...withInput({ params }, async (input, request: Request, response) => {
+  ...withInput({ params }, async (input, request, response) => {
     const batch = { workspaceId: getCaller(request).workspaceId, id: input.params.batch_id };
-    response.json(toOpenAiBatch(await batches.control(control, batch, toEventMetadata(request))));
+    response.json(toOpenAiBatch(await batches.control({ type: 'pause' }, batch, toEventMetadata(request))));
+  }),
+});
+
+const resumeBatch = ({ batches }: { batches: Batches }): Route => ({
+  ...write,
+  path: '/v1/batches/:batch_id/resume',
+  operationId: 'resumeBatch',
+  summary: 'Resume a paused batch',
+  description:
+    'Repeating the request has no effect. A batch that was paused by a bound needs a higher one, or null to remove it. A ' +
+    'batch that is not validating or in progress returns 409.',
+  errors: { bound_reached: 'the batch has reached a bound that the request does not raise' },
+  responses: { 200: { description: 'The batch. `paused_at` is null.', schema: BatchObject } },
+  ...withInput({ params, body: ResumeBatchRequest.optional() }, async (input, request, response) => {
+    const { params: path, body: given = {} } = input;
+    const bounds = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+    const batch = { workspaceId: getCaller(request).workspaceId, id: path.batch_id };
+    response.json(toOpenAiBatch(await batches.control({ type: 'resume', bounds }, batch, toEventMetadata(request))));
   }),
 });
 

@@ -16,7 +16,7 @@ import { interruptible } from '../terminal/interruptible.ts';
 import { note, printObject, printRows, showsTable } from '../terminal/output.ts';
 import { formatCount } from '../terminal/quantities.ts';
 import { type Column } from '../terminal/table.ts';
-import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
+import { runBatch, toBounds, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
@@ -74,6 +74,9 @@ function addRunCommands(batch: Command): void {
       'check answers against the JSON Schema of their request, and call a line again up to this often',
       toCount({ min: 0, max: 5 }),
     )
+    .option('--max-cost <dollars>', 'stop the batch before it costs more')
+    .option('--max-error-rate <share>', 'stop the batch when a larger share of its lines fails, such as 0.1')
+    .addOption(new Option('--on-bound <what>', 'what to do with the batch at its maximum').choices(['pause', 'cancel']))
     .option('--again', 'create another batch, even if the same file and options already created one')
     .option('--detach', 'print the batch without waiting for its end')
     .addHelpText(
@@ -86,6 +89,7 @@ function addRunCommands(batch: Command): void {
 
   withTarget(clientCommand(batch, 'dry-run <file>', 'show what a batch would do and cost, without creating it'))
     .option('--metadata <name=value>', 'metadata of the batch; can be repeated', toPairs)
+    .option('--max-cost <dollars>', 'compare the cost with this maximum')
     .action(async (file: string, options: ClientOptions & BatchOptions) => {
       await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
     });
@@ -151,7 +155,6 @@ function addChangeCommands(batch: Command): void {
   const changes = [
     ['cancel', 'cancel a batch; results that it already has are kept', follow],
     ['pause', 'pause a batch: no new line starts', (id: string) => `To resume it: sluice batch resume ${id}`],
-    ['resume', 'resume a paused batch', follow],
   ] as const;
   for (const [verb, description, next] of changes) {
     clientCommand(batch, `${verb} <id>`, description).action(async (id: string, options: ClientOptions) => {
@@ -160,6 +163,16 @@ function addChangeCommands(batch: Command): void {
       note(next(id));
     });
   }
+
+  clientCommand(batch, 'resume <id>', 'resume a paused batch')
+    .option('--max-cost <dollars>', 'new maximum cost of the whole batch, or none')
+    .option('--max-error-rate <share>', 'new maximum share of failed lines, or none')
+    .action(async (id: string, options: ClientOptions & Parameters<typeof toBounds>[0]) => {
+      const client = await connect(options);
+      const json = toBounds(options);
+      printRows([await client.json<Batch>('POST', at(id, '/resume'), { json })], batchColumns, options);
+      note(follow(id));
+    });
 
   clientCommand(batch, 'retry <id>', 'create a batch from the failed lines of a batch')
     .addOption(

@@ -1,5 +1,5 @@
 import { exitCodes } from '../server/cli-error.ts';
-import { formatCost, formatCount, usesSimulator, formatTime } from '../terminal/quantities.ts';
+import { formatCost, formatCount, formatDollars, usesSimulator, formatTime } from '../terminal/quantities.ts';
 import type { Column } from '../terminal/table.ts';
 import { describeWait, formatRate, hasEnded, type Batch } from './watch-batch.ts';
 
@@ -36,6 +36,7 @@ export function summarise(batch: Batch): Record<string, unknown> {
     cost: batch.cost_usd === null ? null : describeCost(batch),
     repeated: gateway?.repeated_calls ? describeRepeated(gateway, batch) : null,
     tokens: usage ? `${usage.total_tokens}: ${usage.input_tokens} in, ${usage.output_tokens} out` : null,
+    bounds: batch.bounds ? describeBounds(batch.bounds) : null,
     endpoint: batch.endpoint,
     model: batch.model,
     window: batch.completion_window,
@@ -50,6 +51,18 @@ export function summarise(batch: Batch): Record<string, unknown> {
     metadata: batch.metadata,
   };
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== null && member !== undefined));
+}
+
+function describeBounds(bounds: NonNullable<Batch['bounds']>): string {
+  const { max_cost: cost, max_error_rate: rate, max_error_rate_after: after, on_bound: action, reached } = bounds;
+  const reachedText = (name: string): string => (reached === name ? ' (reached)' : '');
+  const parts = [
+    ...(cost === null ? [] : [`at most ${formatDollars(cost)}${reachedText('max_cost')}`]),
+    ...(rate === null
+      ? []
+      : [`at most ${rate} failed after ${formatCount(after, 'line')}${reachedText('max_error_rate')}`]),
+  ];
+  return `${parts.join(', ')}; otherwise ${action}`;
 }
 
 function describeRepeated(

@@ -30,6 +30,9 @@ export type RunOptions = ClientOptions &
     onBudget?: 'wait' | 'fail';
     priority?: number;
     validateOutputs?: number;
+    maxCost?: string;
+    maxErrorRate?: string;
+    onBound?: 'pause' | 'cancel';
     again?: boolean;
     detach?: boolean;
   };
@@ -91,7 +94,17 @@ export async function readInput(file: string): Promise<CheckedInput> {
 
 export type BatchOptions = Pick<
   RunOptions,
-  'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget' | 'priority' | 'validateOutputs'
+  | 'target'
+  | 'config'
+  | 'model'
+  | 'window'
+  | 'metadata'
+  | 'onBudget'
+  | 'priority'
+  | 'validateOutputs'
+  | 'maxCost'
+  | 'maxErrorRate'
+  | 'onBound'
 >;
 
 /** The request body for a batch with this input, except for its file. */
@@ -106,7 +119,15 @@ export const toBodyObject = (input: CheckedInput, options: BatchOptions) => ({
     ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
     ...(options.priority === undefined ? {} : { priority: options.priority }),
     ...(options.validateOutputs === undefined ? {} : { validate_outputs: { retries: options.validateOutputs } }),
+    ...toBounds(options),
+    ...(options.onBound === undefined ? {} : { on_bound: options.onBound }),
   },
+});
+
+/** The bounds of a batch in a request. `none` removes a bound. */
+export const toBounds = ({ maxCost, maxErrorRate }: Pick<RunOptions, 'maxCost' | 'maxErrorRate'>) => ({
+  ...(maxCost === undefined ? {} : { max_cost: maxCost === 'none' ? null : maxCost }),
+  ...(maxErrorRate === undefined ? {} : { max_error_rate: maxErrorRate === 'none' ? null : Number(maxErrorRate) }),
 });
 
 /** The batch of an earlier run; null if the server no longer has it. */

@@ -36,6 +36,13 @@ export type Batch = {
     repeated_cost_usd: string | null;
   };
   paused_at?: number | null;
+  bounds?: {
+    max_cost: string | null;
+    max_error_rate: number | null;
+    max_error_rate_after: number;
+    on_bound: string;
+    reached: string | null;
+  } | null;
   model?: string | null;
   completion_window?: string;
   usage?: { input_tokens: number; output_tokens: number; total_tokens: number } | null;

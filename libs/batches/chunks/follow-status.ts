@@ -4,7 +4,7 @@ import { decideBatch, isTerminal, type BatchEvent } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
 import { countOpenChunks, dropChunks, endChunks } from './chunk.ts';
 import { sendTickets } from './tickets.ts';
-import { endTurn, turnToClose, turnToFinalise } from './turns.ts';
+import { endTurn, pauseTurn, turnToClose, turnToFinalise } from './turns.ts';
 
 export type FollowDeps = {
   queue: JobQueue;
@@ -24,7 +24,13 @@ export async function appendAndFollow(
   holder: string | null = null,
 ): Promise<BatchRow> {
   const after = await unit.append(batchModel, before.id, events);
-  if (after.status === before.status) return after;
+  if (after.status === before.status) {
+    const [wasPaused, isPaused] = [before.paused_at !== null, after.paused_at !== null];
+    if (wasPaused !== isPaused) await pauseTurn(unit.tx, after, isPaused);
+    if (wasPaused && !isPaused && after.status === 'in_progress')
+      await sendTickets(queue, unit.tx, 'lines', after.chunk_count);
+    return after;
+  }
   if (isTerminal(after.status)) {
     await endTurn(unit.tx, after.id);
     await endChunks(unit.tx, after.id);

@@ -1,7 +1,8 @@
+import { Big } from 'big.js';
 import type { Credential } from '#libs/credentials/resolve.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
-import type { BatchError, CreateBatchRequest } from '#libs/contracts/batches/batches.ts';
+import type { BatchError, CreateBatchRequest, GatewayOptions } from '#libs/contracts/batches/batches.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
@@ -67,8 +68,24 @@ export async function dryRun(
     signal,
   });
   const estimate = await estimateBatch(deps, { ...call, endpoint, model }, ofOneModel(checked.usage, model));
-  return toDryRun(checked.valid ? [] : checked.errors, checked, estimate);
+  const limits = [...estimate.limits, ...toBoundLimit(request.gateway_options, estimate.cost_max_usd)];
+  return toDryRun(checked.valid ? [] : checked.errors, checked, { ...estimate, limits });
 }
+
+/** The cost bound of the batch, as one of the budgets. */
+const toBoundLimit = ({ max_cost: max }: GatewayOptions, needed: string | null): BatchDryRun['limits'] =>
+  max === undefined
+    ? []
+    : [
+        {
+          limit: 'max_cost',
+          label: 'max_cost',
+          measure: 'cost',
+          left: max,
+          needed,
+          suffices: needed === null ? null : new Big(needed).lte(max),
+        },
+      ];
 
 /** With a model for all lines, the models in the lines do not matter. */
 function ofOneModel(usages: readonly ModelUsage[], model: string | null): readonly ModelUsage[] {

@@ -1,6 +1,7 @@
 import { outputBoundNames, requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import type { CallBound } from '#libs/calls/admission.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
@@ -94,6 +95,8 @@ type CallLineDeps = {
   renderLine?: RenderLine;
   /** Checks answers against the JSON Schema of their request. Absent: no batch asks for that. */
   outputs?: Pick<OutputChecker, 'check'>;
+  /** The cost bound of a batch; null if it has none. */
+  boundOf: (batch: BatchRow) => CallBound | null;
   /** How lines are retried. Each retry runs the whole plan again. */
   policy: (batch: BatchRow) => RetryPolicy;
   /** Records the line's call, and returns its cost: US cents as a decimal, null if that is not known. */
@@ -107,7 +110,7 @@ type CallLineDeps = {
 };
 
 export function createCallLine(deps: CallLineDeps): CallLine {
-  const { calls, planOf, resolve, renderLine, outputs, policy, onCalled, now, clock, makeTraceparent } = deps;
+  const { calls, planOf, resolve, renderLine, outputs, boundOf, policy, onCalled, now, clock, makeTraceparent } = deps;
 
   /** null for a line whose body is the request itself. */
   const renderPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
@@ -136,7 +139,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
       const found = await possible(() => planOf(batch));
       const rendered = await possible(() => renderPrompt(batch, operation, body));
       const sent = rendered ? { operation, ...rendered, model: readModel(rendered.body) } : { operation, body, model };
-      const made = toCall(given, found, sent, makeTraceparent);
+      const made: Call = { ...toCall(given, found, sent, makeTraceparent), bound: boundOf(batch) };
       call = made;
       const run = (): Promise<Outcome> =>
         calls.run(made, {

@@ -46,6 +46,7 @@ async function runLine(outcomes: Outcome[], { retries = 2, request = withSchema,
   const check = vi.fn((work: OutputWork) => Promise.resolve(checkOutput(work)));
   const callLine = createCallLine({
     calls: { run: (call, course) => runCall({ planDeps, retries: retrying }, call, course) },
+    boundOf: () => null,
     planOf: async () => ({ plan: plainPlan, stored: null }),
     resolve: () => Promise.resolve({ target: { provider: 'openai', label: 'p' } as never, model: null }),
     outputs: { check },

@@ -9,6 +9,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
 import { decideBatch, acceptsResults, type OutputChecks, type RepeatedCalls, type SettledUsage } from '../batch.ts';
 import { batchModel, type BatchRow } from '../batch-model.ts';
+import { exceedsErrorRate } from '../bounds/bounds.ts';
 import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
 import { bitsOfLines, countSettled, isRepeated, isSettled, settle } from '../chunks/settled-lines.ts';
@@ -111,10 +112,9 @@ export async function settleGroups(
       }
       await readChunks(unit.tx, open);
       for (const group of open) group.fresh = settleFirst(group.chunks, group.results);
-      // What ends a batch also changes its turn, and turns are locked before chunks.
+      // What ends or stops a batch also changes its turn, and turns are locked before chunks.
       for (const { row, fresh } of open.toSorted((a, b) => (a.row.id < b.row.id ? -1 : 1)))
-        if (row.status === 'cancelling' || row.completed + row.failed + fresh.length >= row.total)
-          await lockTurn(unit.tx, row.id);
+        if (canEnd(row, fresh) || exceedsErrorRate(row, countResults(fresh))) await lockTurn(unit.tx, row.id);
       const rows = open.flatMap(({ row, fresh }) => toRows(row, fresh, { segment, version: row.version + 1 }));
       await insertRows(unit.tx, rows);
       await writeSettled(unit.tx, open);
@@ -246,14 +246,12 @@ async function decideAndAppend(
   { row: batch, chunks, fresh }: OpenGroup,
   holder: string,
 ): Promise<BatchRow> {
-  const completed = fresh.filter(({ status }) => isSuccess(status)).length;
   const settled =
     fresh.length === 0
       ? null
       : {
           chunks: settledBits(chunks, fresh),
-          completed,
-          failed: fresh.length - completed,
+          ...countResults(fresh),
           usage: sumUsage(fresh),
           ...countOutputs(fresh),
           results_root: resultsRoot(fresh),
@@ -268,6 +266,14 @@ async function decideAndAppend(
 function settledBits(chunks: readonly Settled[], results: readonly LineResult[]) {
   const byChunk = Map.groupBy(results, ({ line }) => chunkOf(chunks, line)?.chunk ?? 0);
   return [...byChunk].map(([chunk, of]) => ({ chunk, ...bitsOfLines(of.map(({ line }) => line)) }));
+}
+
+const canEnd = (batch: BatchRow, fresh: readonly LineResult[]): boolean =>
+  batch.status === 'cancelling' || batch.completed + batch.failed + fresh.length >= batch.total;
+
+function countResults(results: readonly LineResult[]): { completed: number; failed: number } {
+  const completed = results.filter(({ status }) => isSuccess(status)).length;
+  return { completed, failed: results.length - completed };
 }
 
 function countOutputs(results: readonly LineResult[]): { outputs?: OutputChecks } {

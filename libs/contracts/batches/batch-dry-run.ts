@@ -24,7 +24,9 @@ const DryRunModel = z.object({
 });
 
 const DryRunLimit = z.object({
-  limit: z.string().describe('The ID of the policy, key or workspace that has the budget.'),
+  limit: z
+    .string()
+    .describe('The ID of the policy, key or workspace that has the budget, or `max_cost` for the bound of the batch.'),
   label: z.string(),
   measure: z.enum(['cost', 'tokens']),
   left: z.string().describe('US dollars for a cost budget, or tokens.'),

@@ -1,6 +1,7 @@
+import { Big } from 'big.js';
 import { z } from 'zod';
 import type { Breach } from '../calls/describe-issue.ts';
-import { addBreach, callMetadata, integer, text } from '../scalars.ts';
+import { addBreach, callMetadata, decimal, integer, text } from '../scalars.ts';
 import { ListQuery, listOf } from '../lists.ts';
 
 // Batches as clients send and see them: BATCH-1, BATCH-10; spellings of the options: BATCH-15.
@@ -52,6 +53,14 @@ export type GatewayOptions = {
   priority?: number;
   /** Answers are checked against the JSON Schema of their request. Absent: they are not. */
   validate_outputs?: ValidateOutputs;
+  /** US dollars that the calls of the batch can cost, as a decimal. */
+  max_cost?: string;
+  /** The share of failed lines, from 0 to 1, that stops the batch when it is exceeded … */
+  max_error_rate?: number;
+  /** … once this many lines have a result. Default 100. */
+  max_error_rate_after?: number;
+  /** What a bound that is reached does to the batch. Default `pause`. */
+  on_bound?: 'pause' | 'cancel';
 };
 
 /** `retries`: how often a line is called again because its answer did not match. */
@@ -65,6 +74,10 @@ const optionNames = [
   'on_budget_exceeded',
   'priority',
   'validate_outputs',
+  'max_cost',
+  'max_error_rate',
+  'max_error_rate_after',
+  'on_bound',
 ] as const;
 
 const validateOutputs = () =>
@@ -82,10 +95,43 @@ const endpointsWithSchemas: ReadonlySet<BatchEndpoint> = new Set<BatchEndpoint>(
   '/v1/responses',
 ]);
 
+/** The options that mean nothing without another one. */
+const dependentOptions: readonly { option: string; needs: readonly string[] }[] = [
+  { option: 'max_error_rate_after', needs: ['max_error_rate'] },
+  { option: 'on_bound', needs: ['max_cost', 'max_error_rate'] },
+];
+
+const dollarsMax = 1_000_000_000;
+
+/** An amount above 0 in US dollars, as a number or a decimal. */
+const dollars = () =>
+  z
+    .union([z.number(), z.string()])
+    .check((context) => {
+      const given = context.value;
+      const isDecimal = typeof given === 'number' || /^\d{1,10}(?:\.\d{1,12})?$/.test(given);
+      if (isDecimal && Number(given) > 0 && Number(given) <= dollarsMax) return;
+      addBreach(context, {
+        path: [],
+        code: 'invalid_value',
+        text: (name) =>
+          `Invalid ${name()}: expected an amount in US dollars above 0 and up to ${dollarsMax}, such as 20 or "12.50".`,
+      });
+    })
+    .transform((given) => new Big(given).toFixed());
+
+const errorRate = () => decimal(0, 1);
+
 const twice = (path: string[], other: string): Breach => ({
   path,
   code: 'invalid_value',
   text: (name) => `Invalid ${name()}: it is also set by ${name(other)}. Send only one of them.`,
+});
+
+const withoutBound = (option: string, needs: readonly string[]): Breach => ({
+  path: [option],
+  code: 'invalid_value',
+  text: (name) => `Invalid ${name()}: it has no effect without ${needs.map((needed) => name(needed)).join(' or ')}.`,
 });
 
 export const GatewayOptionsInput = z
@@ -97,6 +143,10 @@ export const GatewayOptionsInput = z
     ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
     ...spelled('priority', integer({ min: -10, max: 10 })),
     ...spelled('validate_outputs', validateOutputs()),
+    ...spelled('max_cost', dollars()),
+    ...spelled('max_error_rate', errorRate()),
+    ...spelled('max_error_rate_after', integer({ min: 1, max: 1_000_000_000 })),
+    ...spelled('on_bound', z.enum(['pause', 'cancel'])),
   })
   .transform((input, context): GatewayOptions => {
     const given: Record<string, unknown> = input;
@@ -109,6 +159,9 @@ export const GatewayOptionsInput = z
       if (second !== undefined) addBreach(context, twice([second], first));
       options[option] = given[first];
     }
+    for (const { option, needs } of dependentOptions)
+      if (options[option] !== undefined && needs.every((needed) => options[needed] === undefined))
+        addBreach(context, withoutBound(option, needs));
     return options;
   });
 
@@ -141,6 +194,25 @@ export const CreateBatchRequest = z
     return { ...common, gateway_options: options };
   });
 export type CreateBatchRequest = z.output<typeof CreateBatchRequest>;
+
+/** Body of POST /batches/{id}/resume: new bounds. null removes a bound. */
+export const ResumeBatchRequest = z.strictObject({
+  max_cost: dollars().nullish().describe('The new maximum cost of the whole batch in US dollars. Null removes it.'),
+  max_error_rate: errorRate().nullish().describe('The new maximum share of failed lines. Null removes it.'),
+});
+
+const boundNames = ['max_cost', 'max_error_rate'] as const;
+export type BoundName = (typeof boundNames)[number];
+
+/** When the batch is paused or cancelled before its end. */
+const BatchBounds = z.object({
+  max_cost: z.string().nullable().describe('US dollars.'),
+  max_error_rate: z.number().nullable(),
+  max_error_rate_after: z.int().describe('How many lines must have a result before the error rate counts.'),
+  on_bound: z.enum(['pause', 'cancel']),
+  reached: z.enum(boundNames).nullable().describe('The bound that has paused or cancelled the batch.'),
+});
+export type BatchBounds = z.output<typeof BatchBounds>;
 
 /** One problem of an input file; `line` is the 1-based line of the file, null for the file as a whole. */
 export const BatchError = z.object({
@@ -196,6 +268,7 @@ export const BatchObject = z.object({
     .nullable()
     .describe('How many lines had answers that matched their JSON Schema. Null without `validate_outputs`.'),
   paused_at: time().describe('When the batch was paused. Null if it is not paused.'),
+  bounds: BatchBounds.nullable().describe('The bounds of the batch. Null if it has none.'),
   retry_of: z.string().nullable().describe('The batch whose lines this batch retries.'),
   /** As given. OpenAI's have texts only. */
   metadata: z.record(z.string(), z.unknown()).nullable(),

@@ -10,11 +10,11 @@ import { appendAndFollow, closeIfOver } from '#libs/batches/chunks/follow-status
 import type { Held } from '#libs/batches/chunks/lane.ts';
 import type { ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';
 import { chunkKey } from '#libs/batches/chunks/stray-work.ts';
-import { openTurn, pauseTurn, turnToLines } from '#libs/batches/chunks/turns.ts';
+import { openTurn, turnToLines } from '#libs/batches/chunks/turns.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';
 import type { LineResult } from '#libs/batches/results/settle-groups.ts';
-import { Settler } from '#libs/batches/results/settler.ts';
+import { Settler, type BatchSettler } from '#libs/batches/results/settler.ts';
 import { insertRows, toRows, type NewResult } from '#libs/batches/results/stored-results.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
@@ -67,9 +67,9 @@ export function useBatchEngine(database: TestDatabase): { queue: JobQueue; event
 export async function createRunningBatch(
   database: TestDatabase,
   engine: { eventLog: EventLog },
-  options: { lines: number; linesPerChunk?: number; workspaceId?: string },
+  options: { lines: number; linesPerChunk?: number; workspaceId?: string; gatewayOptions?: Record<string, unknown> },
 ): Promise<string> {
-  const { lines, linesPerChunk = lines, workspaceId = 'ws_1' } = options;
+  const { lines, linesPerChunk = lines, workspaceId = 'ws_1', gatewayOptions = {} } = options;
   const id = newId('batch_');
   const chunkCount = Math.ceil(lines / linesPerChunk);
   const events: BatchEvent[] = [
@@ -83,7 +83,7 @@ export async function createRunningBatch(
         expires_at: new Date(Date.now() + 86_400_000).toISOString(),
         output_expires_after: null,
         target: { type: 'none' },
-        gateway_options: {},
+        gateway_options: gatewayOptions,
         headers: {},
       },
     },
@@ -162,9 +162,7 @@ export const requestCancel = (engine: Engine, id: string): Promise<void> =>
 
 /** What `Batches.control` does. */
 export async function control(engine: Engine, id: string, type: 'batch.paused' | 'batch.resumed'): Promise<void> {
-  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
-    await pauseTurn(unit.tx, await unit.append(batchModel, id, [{ type, data: {} }]), type === 'batch.paused');
-  });
+  await append(engine, id, [{ type, data: {} }]);
 }
 
 /** What housekeeping does for a batch. */
@@ -172,6 +170,21 @@ export async function closeBatch(engine: Engine, id: string): Promise<void> {
   await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
     await closeIfOver(follow(engine), unit, (await unit.load(batchModel, id)) as BatchRow);
   });
+}
+
+/** A settler of a process that holds nothing. */
+export function openSettler(engine: Engine, id: string): BatchSettler {
+  const { signal } = new AbortController();
+  return new Settler({
+    ...engine,
+    ...follow(engine),
+    blobs: noBlobs,
+    holder: () => ({ id: 'process_settling', lost: signal }),
+    logger: silent,
+    signal,
+    finishSmallBatch: () => Promise.resolve(),
+    remakePartition: () => Promise.resolve(),
+  }).of({ id, workspaceId: 'ws_1' });
 }
 
 /** What happens ten minutes after a cancel or at the deadline, whatever is still running. */
@@ -212,19 +225,9 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
   return result;
 }
 
-/** Settles lines of a chunk, as a process that is alive. */
+/** Settles lines of a chunk. */
 export async function settleLines(engine: Engine, id: string, lines: readonly number[], chunk = 0): Promise<void> {
-  const { signal } = new AbortController();
-  const settler = new Settler({
-    ...engine,
-    ...follow(engine),
-    blobs: noBlobs,
-    holder: () => ({ id: 'process_settling', lost: signal }),
-    logger: silent,
-    signal,
-    finishSmallBatch: () => Promise.resolve(),
-    remakePartition: () => Promise.resolve(),
-  }).of({ id, workspaceId: 'ws_1' });
+  const settler = openSettler(engine, id);
   for (const line of lines) settler.add(lineResult(id, line, { chunk }));
   await settler.flush();
 }

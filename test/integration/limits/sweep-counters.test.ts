@@ -20,7 +20,15 @@ const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): Cou
   const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
   const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
   const report = { periodStartMs: null, reported: zero, unconfirmed: zero, unpriced: 0, known: null, hold: zero };
-  const request: LeaseRequest = { holder: 'holder_1', number, ...report, need: one, ahead: zero, unit: one };
+  const request: LeaseRequest = {
+    holder: 'holder_1',
+    number,
+    ...report,
+    need: one,
+    least: one,
+    ahead: zero,
+    unit: one,
+  };
   return { name, terms, request };
 };
 
@@ -68,7 +76,7 @@ test('a counter that was set to 0 counts only what is new of a process that hung
   const { name, terms, request } = renewalOf('budget', 1, 'hung');
   const [granted] = await store.renew([{ name, terms, request }]);
   if (typeof granted !== 'object') throw new Error('there is no lease');
-  const report = { ...request, periodStartMs: granted.grant.period.startMs, need: zero };
+  const report = { ...request, periodStartMs: granted.grant.period.startMs, need: zero, least: zero };
   const reports = async (holder: string, number: number, reported: number) => {
     const hold = new Big(holder === 'holder_1' ? 1 : 0);
     await store.renew([{ name, terms, request: { ...report, holder, number, reported: new Big(reported), hold } }]);

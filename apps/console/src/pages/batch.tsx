@@ -53,6 +53,41 @@ export function BatchPage() {
   );
 }
 
+function Downloads({ batch }: { batch: BatchDetail }) {
+  const { completed, failed } = batch.request_counts;
+  return (
+    <>
+      {batch.output_file_id === null ? null : (
+        <a
+          className="button"
+          href={`${serverPath}/v1/files/${batch.output_file_id}/content`}
+          download={`${batch.id}-output.jsonl`}
+        >
+          Download output
+        </a>
+      )}
+      {batch.error_file_id === null ? null : (
+        <a
+          className="button"
+          href={`${serverPath}/v1/files/${batch.error_file_id}/content`}
+          download={`${batch.id}-errors.jsonl`}
+        >
+          Download errors
+        </a>
+      )}
+      {isOpenBatch(batch) && completed + failed > 0 ? (
+        <a
+          className="button"
+          href={`${serverPath}/v1/batches/${batch.id}/results`}
+          download={`${batch.id}-results.jsonl`}
+        >
+          Download results so far
+        </a>
+      ) : null}
+    </>
+  );
+}
+
 function Head({ batch }: { batch: BatchDetail }) {
   const mayWrite = useMay('batches.write');
   const [asks, setAsks] = useState(false);
@@ -64,8 +99,12 @@ function Head({ batch }: { batch: BatchDetail }) {
   const pause = useChange<void, unknown>(['batch'], () =>
     batch.paused_at === null
       ? answerOf(api.POST('/v1/batches/{batch_id}/pause', { params: path }))
-      : answerOf(api.POST('/v1/batches/{batch_id}/resume', { params: path })),
+      : answerOf(api.POST('/v1/batches/{batch_id}/resume', { params: path, body: raised })),
   );
+  const reached = batch.paused_at === null ? null : (batch.bounds?.reached ?? null);
+  const [bound, setBound] = useState('');
+  const raised =
+    reached === null ? {} : { [reached]: bound === '' ? null : reached === 'max_cost' ? bound : Number(bound) };
   const { completed, failed, total } = batch.request_counts;
   const left = total - completed - failed;
   return (
@@ -78,35 +117,21 @@ function Head({ batch }: { batch: BatchDetail }) {
         }
         text={<Id id={batch.id} />}
       >
-        {batch.output_file_id === null ? null : (
-          <a
-            className="button"
-            href={`${serverPath}/v1/files/${batch.output_file_id}/content`}
-            download={`${batch.id}-output.jsonl`}
-          >
-            Download output
-          </a>
-        )}
-        {batch.error_file_id === null ? null : (
-          <a
-            className="button"
-            href={`${serverPath}/v1/files/${batch.error_file_id}/content`}
-            download={`${batch.id}-errors.jsonl`}
-          >
-            Download errors
-          </a>
-        )}
-        {isOpenBatch(batch) && completed + failed > 0 ? (
-          <a
-            className="button"
-            href={`${serverPath}/v1/batches/${batch.id}/results`}
-            download={`${batch.id}-results.jsonl`}
-          >
-            Download results so far
-          </a>
-        ) : null}
+        <Downloads batch={batch} />
         {mayWrite && isOpenBatch(batch) && batch.status !== 'cancelling' ? (
           <>
+            {reached === null ? null : (
+              <label className="row">
+                New {reached}
+                <input
+                  value={bound}
+                  inputMode="decimal"
+                  placeholder="none"
+                  onChange={(event) => setBound(event.target.value)}
+                  style={{ width: 96 }}
+                />
+              </label>
+            )}
             {batch.status === 'finalizing' ? null : (
               <button type="button" disabled={pause.isPending} onClick={() => pause.mutate()}>
                 {batch.paused_at === null ? 'Pause' : 'Resume'}
@@ -258,6 +283,11 @@ function Summary({ batch }: { batch: BatchDetail }) {
                 batch.validated_outputs === null
                   ? null
                   : `${count(batch.validated_outputs.passed_on_first_call + batch.validated_outputs.passed_after_retry)} of ${count(batch.validated_outputs.checked)} lines, ${count(batch.validated_outputs.passed_after_retry)} after a retry`,
+              ],
+              ['Maximum cost', batch.bounds?.max_cost == null ? null : usdOf(batch.bounds.max_cost, false)],
+              [
+                'Maximum error rate',
+                batch.bounds?.max_error_rate == null ? null : percent(batch.bounds.max_error_rate, 1),
               ],
               ['Window', batch.completion_window],
               ['Created', at(batch.created_at)],

@@ -17,7 +17,7 @@ type Chosen = { file: File; check: FileCheck | null; share: number };
 export function NewBatch() {
   const navigate = useNavigate();
   const [chosen, setChosen] = useState<Chosen | null>(null);
-  const [options, setOptions] = useState({ virtualKey: '', config: '', window: '24h', note: '' });
+  const [options, setOptions] = useState({ virtualKey: '', config: '', window: '24h', note: '', maxCost: '' });
   const [sent, setSent] = useState<number | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [found, setFound] = useState<DryRun | null>(null);
@@ -35,10 +35,11 @@ export function NewBatch() {
   const uploaded = async ({ file, check }: Chosen) => {
     // With the same key, the server already has the file and only compares it.
     const { id: fileId } = await upload(file, `${submission.current}-file`, setSent);
-    const { virtualKey, config, window, note } = options;
+    const { virtualKey, config, window, note, maxCost } = options;
     const target = {
       ...(virtualKey === '' ? {} : { virtual_key: virtualKey }),
       ...(config === '' ? {} : { config }),
+      ...(maxCost === '' ? {} : { max_cost: maxCost }),
     };
     return {
       input_file_id: fileId,
@@ -293,7 +294,7 @@ function FileReport({ chosen: { file, check, share } }: { chosen: Chosen }) {
   );
 }
 
-type OptionValues = { virtualKey: string; config: string; window: string; note: string };
+type OptionValues = { virtualKey: string; config: string; window: string; note: string; maxCost: string };
 
 function Options({ value, onChange }: { value: OptionValues; onChange: (value: OptionValues) => void }) {
   const keys = useQuery({
@@ -344,6 +345,15 @@ function Options({ value, onChange }: { value: OptionValues; onChange: (value: O
           maxLength={128}
           onChange={(event) => onChange({ ...value, note: event.target.value })}
           placeholder="stored as metadata"
+        />
+      </label>
+      <label>
+        Maximum cost in US dollars
+        <input
+          value={value.maxCost}
+          inputMode="decimal"
+          onChange={(event) => onChange({ ...value, maxCost: event.target.value })}
+          placeholder="pauses the batch"
         />
       </label>
     </div>
