@@ -343,7 +343,7 @@ test('maintenance of a server', async () => {
   ];
   await eventually(
     async () => (await at.cli.run(['subscribers', 'list'], { env })).stdout,
-    (text) => text === 'activity: up to date\n',
+    (text) => text === 'activity: up to date\nwebhooks: up to date\n',
   );
   const transcript = await transcriptOf(
     at,
