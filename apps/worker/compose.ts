@@ -152,6 +152,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
       config,
       platform,
       validator,
+      outputs,
       watch,
       inputBlob,
       releaseTarget,

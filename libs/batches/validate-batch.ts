@@ -7,11 +7,13 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
+import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import type { ValidationResult } from '#libs/validation/validation.ts';
 import { decideBatch, type PinnedPrompts } from './batch.ts';
 import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
+import { findSchemaProblem } from './lines/validate-output.ts';
 import { insertChunks } from './chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from './chunks/follow-status.ts';
 import { sendTickets } from './chunks/tickets.ts';
@@ -25,6 +27,7 @@ type Deps = FollowDeps & {
   eventLog: EventLog;
   blobs: BlobStore;
   validator: BatchFileValidator;
+  outputs: Pick<OutputChecker, 'check'>;
   watch: BatchWatch;
   /** The input file. Undefined when it is unknown, deleted or expired. */
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
@@ -59,6 +62,8 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
+    const problem = await findSchemaProblem(deps.outputs, batch, AbortSignal.any([signal, cancelled]));
+    if (problem !== null) return await fail(deps, batch, [problem]);
     result = await deps.validator.validate({
       open: () => readInput(deps.blobs, input.blob),
       ...makeLineRules(lineDestination(batch, keys), keys),

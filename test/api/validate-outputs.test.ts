@@ -102,11 +102,39 @@ test('answers of /v1/responses are checked as well, and a batch without the opti
   });
 });
 
+test('a batch can have a schema of its own, which replaces those of its lines', async () => {
+  const lines = [lineOf('other', 'sim-small'), lineOf('none', 'sim-small', { response_format: { type: 'text' } })];
+  const own = (given: object) => ({ gateway_options: { validate_outputs: { retries: 0, schema: given } } }) as never;
+  const country = { type: 'object', properties: { ['\0country']: { type: 'string' } }, required: ['country'] };
+  const batch = await runBatch(sdk, client, lines, own(country));
+  expect(batch).toMatchObject({ validated_outputs: { checked: 2, failed: 2 } });
+  const { errors } = await resultsOf(client, batch);
+  expect(errors.map(({ error }) => error?.message)).toEqual([
+    expect.stringContaining("must have required property 'country'"),
+    expect.stringContaining('the content is not valid JSON'),
+  ]);
+  const failed = await runBatch(sdk, client, lines, own({ $ref: 'https://example.com/schema' }));
+  expect(failed).toMatchObject({
+    status: 'failed',
+    errors: {
+      data: [
+        {
+          code: 'invalid_request',
+          param: 'gateway_options.validate_outputs.schema',
+          message: expect.stringContaining("can't resolve reference https://example.com/schema"),
+          line: null,
+        },
+      ],
+    },
+  });
+});
+
 test.each([
   ['/v1/embeddings', true, 'gateway_options.validate_outputs'],
   ['/v1/chat/completions', { retries: 6 }, 'gateway_options.validate_outputs.retries'],
   ['/v1/chat/completions', 'yes', 'gateway_options.validate_outputs'],
-])('a batch of %s with validate_outputs %j is refused', async (endpoint, validate_outputs, param) => {
+  ['/v1/chat/completions', { schema: { title: 'x'.repeat(65_536) } }, 'gateway_options.validate_outputs.schema'],
+])('a batch of %s with validate_outputs %.30j is refused', async (endpoint, validate_outputs, param) => {
   const answer = await postJson(platform, '/batches', {
     input_file_id: await uploadInput(sdk, client, toJsonl([lineOf('a', 'sim-small')])),
     endpoint,

@@ -11,6 +11,7 @@ import { validateBatch } from '#libs/batches/validate-batch.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { WorkerConfig } from '../config.ts';
@@ -19,6 +20,7 @@ type Deps = {
   config: WorkerConfig;
   platform: Platform;
   validator: BatchFileValidator;
+  outputs: OutputChecker;
   watch: BatchWatch;
   inputBlob: (batch: BatchRow) => Promise<string>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
@@ -56,7 +58,7 @@ export class BatchFiles {
   }
 
   async #validate({ id }: BatchRow, signal: AbortSignal): Promise<BatchRow | undefined> {
-    const { config, validator, watch, releaseTarget, logger } = this.#deps;
+    const { config, validator, outputs, watch, releaseTarget, logger } = this.#deps;
     const { db, eventLog, queue, blobs, files, access } = this.#deps.platform;
     const batch = await validateBatch(
       {
@@ -64,6 +66,7 @@ export class BatchFiles {
         eventLog,
         blobs,
         validator,
+        outputs,
         watch,
         queue,
         releaseTarget,

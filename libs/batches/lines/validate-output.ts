@@ -1,7 +1,7 @@
 import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import { listAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { addUsage } from '#libs/calls/upstream/answers/usage.ts';
-import type { ValidateOutputs } from '#libs/contracts/batches/batches.ts';
+import type { BatchError, ValidateOutputs } from '#libs/contracts/batches/batches.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { OutputWork } from '#libs/validation/outputs/check-output-worker.ts';
@@ -13,14 +13,38 @@ import type { LinePermit } from './line-permit.ts';
 type CheckedOutcome = { outcome: Outcome; output: keyof OutputChecks | null };
 
 /** What the answers of a line are checked against, and how often it is called again. */
-type OutputRule = Pick<OutputWork, 'operation' | 'format'> & ValidateOutputs;
+type OutputRule = Pick<OutputWork, 'operation' | 'format'> & Pick<ValidateOutputs, 'retries'>;
 
 /** Returns null if the answers of a line are not checked. `body`: the request that is sent. */
 export function findOutputRule(batch: BatchRow, operation: string, body: Buffer): OutputRule | null {
   const options = batch.gateway_options['validate_outputs'] as ValidateOutputs | undefined;
   if (options === undefined || (operation !== 'chat' && operation !== 'responses')) return null;
+  const { retries, schema } = options;
+  if (schema !== undefined) return { operation, format: toFormat(operation, schema), retries };
   const format = memberValue(body, operation === 'chat' ? 'response_format' : 'text');
-  return format?.includes('json_schema') === true ? { operation, format, ...options } : null;
+  return format?.includes('json_schema') === true ? { operation, format, retries } : null;
+}
+
+const toFormat = (operation: OutputWork['operation'], schema: string): Buffer =>
+  Buffer.from(
+    operation === 'chat'
+      ? `{"type":"json_schema","json_schema":{"schema":${schema}}}`
+      : `{"format":{"type":"json_schema","schema":${schema}}}`,
+  );
+
+/** Why the schema for a whole batch cannot be used; null if it can, or there is none. */
+export async function findSchemaProblem(
+  checker: Pick<OutputChecker, 'check'>,
+  { gateway_options: options, workspace_id: workspaceId }: BatchRow,
+  signal: AbortSignal,
+): Promise<BatchError | null> {
+  const { schema } = (options['validate_outputs'] ?? {}) as Partial<ValidateOutputs>;
+  if (schema === undefined) return null;
+  const work = { operation: 'chat', format: toFormat('chat', schema), answer: Buffer.from('{}') } as const;
+  const verdict = await checker.check(work, { workspaceId, signal });
+  if (verdict.kind !== 'failed') return null;
+  const param = 'gateway_options.validate_outputs.schema';
+  return { code: 'invalid_request', message: `Invalid '${param}'. ${verdict.problem}`, param, line: null };
 }
 
 type Line = { call: Call; permit: Pick<LinePermit, 'waitWithoutPermit'>; rule: OutputRule };

@@ -63,8 +63,11 @@ export type GatewayOptions = {
   on_bound?: 'pause' | 'cancel';
 };
 
-/** `retries`: how often a line is called again because its answer did not match. */
-export type ValidateOutputs = { retries: number };
+/**
+ * `retries`: how often a line is called again because its answer did not match. `schema`: the JSON of a schema that
+ * replaces those of the requests, as text because the log cannot store every member name.
+ */
+export type ValidateOutputs = { retries: number; schema?: string };
 
 const optionNames = [
   'virtual_key',
@@ -82,12 +85,28 @@ const optionNames = [
 
 const validateOutputs = () =>
   z
-    .union([z.boolean(), z.strictObject({ retries: integer({ min: 0, max: 5 }).optional() })])
-    .transform((given): ValidateOutputs | null => {
+    .union([
+      z.boolean(),
+      z.strictObject({ retries: integer({ min: 0, max: 5 }).optional(), schema: z.looseObject({}).optional() }),
+    ])
+    .transform((given, context): ValidateOutputs | null => {
       if (given === false) return null;
-      const { retries = 2 } = given === true ? {} : given;
-      return { retries };
+      const options: { retries?: number | undefined; schema?: object | undefined } = given === true ? {} : given;
+      const { retries = 2, schema } = options;
+      if (schema === undefined) return { retries };
+      const text = JSON.stringify(schema);
+      if (Buffer.byteLength(text) > schemaBytesMax) {
+        addBreach(context, {
+          path: ['schema'],
+          code: 'invalid_value',
+          text: (name) => `Invalid ${name()}: expected at most ${schemaBytesMax} bytes of JSON.`,
+        });
+      }
+      return { retries, schema: text };
     });
+
+/** The same limit as for the schemas of requests. */
+const schemaBytesMax = 65_536;
 
 /** The endpoints whose requests can name a JSON Schema for their answers. */
 const endpointsWithSchemas: ReadonlySet<BatchEndpoint> = new Set<BatchEndpoint>([
