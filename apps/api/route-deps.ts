@@ -1,6 +1,6 @@
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createEventStreams } from '#libs/activity/event-streams.ts';
-import { createBatches } from '#libs/batches/batches.ts';
+import { createBatches } from '#libs/batches/batch/batches.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { pageBytesMax } from '#libs/event-log/read-events.ts';

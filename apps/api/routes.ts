@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { Kysely } from 'kysely';
 import type { RunQuery } from '#libs/analytics/run-query.ts';
-import type { Batches } from '#libs/batches/batches.ts';
+import type { Batches } from '#libs/batches/batch/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Admission } from '#libs/calls/admission.ts';
 import type { Calls } from '#libs/calls/calls.ts';
@@ -30,7 +30,7 @@ import { createBodiesReader } from '#libs/request-log/bodies/recorded-bodies.ts'
 import type { KindDeps } from '#libs/resources/define-kind.ts';
 import type { Access } from '../platform/access.ts';
 import { operationalRoutes, type Readiness } from '../platform/operations/operational-routes.ts';
-import type { DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
+import type { DryRunDeps } from '#libs/batches/look/dry-run.ts';
 import { createLineBodiesReader, createLineDeps } from './batches/line-routes.ts';
 import { batchRoutes, batchTags } from './batches/routes.ts';
 import type { LiveDeps } from './calls/forward-live-call.ts';

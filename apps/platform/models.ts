@@ -1,4 +1,4 @@
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';

@@ -2,8 +2,8 @@ import { createAccessListener } from '#libs/identity/access-listener.ts';
 import { createRollUpRunner } from '#libs/analytics/rollups/run-roll-up.ts';
 import { createAnswerSizes } from '#libs/batches/lines/answer-sizes.ts';
 import { createCallLine, type CallLine, type RenderLine } from '#libs/batches/lines/call-line.ts';
-import { createCostBounds } from '#libs/batches/bounds/cost-bound.ts';
-import { createBatchWatch } from '#libs/batches/batch-watch.ts';
+import { createCostBounds } from '#libs/batches/batch/cost-bound.ts';
+import { createBatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import { takeOverWork, wakeChunks } from '#libs/batches/chunks/chunk.ts';
 import { ChunkRunner } from '#libs/batches/chunks/run-chunk.ts';
 import { createProcessLease } from '#libs/queue/process-lease.ts';
@@ -13,7 +13,7 @@ import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
 import { createWaitReporter } from '#libs/batches/lines/report-waits.ts';
 import { createPermitPool } from '#libs/batches/lines/permit-pool.ts';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
@@ -137,10 +137,8 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
   const outputs = createOutputChecker({ threads: config.SLUICE_VALIDATION_THREADS });
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = createInputBlob(platform.files);
-  const leasePool = createPool(
-    { connectionString: sessionUrl(config), applicationName: 'sluice-lease', max: 2 },
-    logger,
-  );
+  const leaseSession = { connectionString: sessionUrl(config), applicationName: 'sluice-lease', max: 2 };
+  const leasePool = createPool(leaseSession, logger);
   const lease = createProcessLease({
     db: createDatabase(leasePool),
     takeOver: takeOverWork,

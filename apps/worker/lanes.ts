@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import { claimChunk } from '#libs/batches/chunks/chunk.ts';
 import { Lane } from '#libs/batches/chunks/lane.ts';
 import type { ChunkRunner, ClaimedChunk } from '#libs/batches/chunks/run-chunk.ts';

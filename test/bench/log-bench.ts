@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { performance } from 'node:perf_hooks';
-import type { BatchEvent } from '#libs/batches/batch.ts';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';

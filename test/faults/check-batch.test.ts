@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import { resultLine } from '#libs/batches/results/result-line.ts';
 import { bitsOfLines } from '#libs/batches/chunks/settled-lines.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { writeInput } from './write-input.ts';
 

@@ -1,5 +1,5 @@
-import { isTerminal, type BatchEvent } from '#libs/batches/batch.ts';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import { isTerminal, type BatchEvent } from '#libs/batches/batch/batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import { checkCalls, type CallEvidence, type LoggedEvent } from './check-calls.ts';
 import { checkFiles, readInput } from './check-files.ts';
 import { checkSettles } from './check-settles.ts';

@@ -1,4 +1,4 @@
-import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import type { ReadFiles } from './check-files.ts';
 
 /** An event of the batch's stream, as the log holds it. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { BatchEvent, BatchOutcome } from '#libs/batches/batch.ts';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import type { BatchEvent, BatchOutcome } from '#libs/batches/batch/batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 
 /** A line of the input: its 1-based number among the requests, by custom_id. */
 export type InputLines = ReadonlyMap<string, number>;

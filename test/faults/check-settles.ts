@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
-import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import { rangesOfBits } from '#libs/batches/chunks/settled-lines.ts';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import type { FileLine, ReadFiles } from './check-files.ts';
 
 type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];

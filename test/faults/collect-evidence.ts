@@ -1,5 +1,5 @@
 import { inlineModels } from '#apps/platform/models.ts';
-import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { sleep } from '#libs/kernel/sleep.ts';

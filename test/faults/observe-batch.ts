@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import { isTerminal } from '#libs/batches/batch.ts';
+import { isTerminal } from '#libs/batches/batch/batch.ts';
 import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Big } from 'big.js';
 import { sql } from 'kysely';
-import { isTerminal } from '#libs/batches/batch.ts';
+import { isTerminal } from '#libs/batches/batch/batch.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { leaseMs } from '#libs/limits/counter.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { isTerminal } from '#libs/batches/batch.ts';
+import { isTerminal } from '#libs/batches/batch/batch.ts';
 import { eventually } from '#test/eventually.ts';
 import { checkBatch } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';

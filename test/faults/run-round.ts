@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
-import { isTerminal } from '#libs/batches/batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
+import { isTerminal } from '#libs/batches/batch/batch.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { checkModels, checkOnce, checkResidue, collectEvidence } from './collect-evidence.ts';

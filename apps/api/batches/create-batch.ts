@@ -7,7 +7,7 @@ import {
   fingerprintCall,
 } from '#libs/credentials/requested.ts';
 import type { BatchTargets } from '#libs/credentials/batch-targets.ts';
-import type { Batches } from '#libs/batches/batches.ts';
+import type { Batches } from '#libs/batches/batch/batches.ts';
 import {
   BatchObject,
   CreateBatchRequest,

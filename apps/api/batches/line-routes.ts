@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/results/read-lines.ts';
+import { isLineSearch, readFailures, readLine, readLines } from '#libs/batches/look/read-lines.ts';
 import type { LineDeps } from '#libs/batches/results/scan-requests.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import {

@@ -1,10 +1,10 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
-import type { Batches } from '#libs/batches/batches.ts';
-import { refuseDroppedResults } from '#libs/batches/results/read-lines.ts';
+import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
+import type { Batches } from '#libs/batches/batch/batches.ts';
+import { refuseDroppedResults } from '#libs/batches/look/read-lines.ts';
 import type { LineDeps } from '#libs/batches/results/scan-requests.ts';
-import { parseCursor, streamResults, type StreamQuery } from '#libs/batches/results/stream-results.ts';
+import { parseCursor, streamResults, type StreamQuery } from '#libs/batches/look/stream-results.ts';
 import { BatchResultsQuery } from '#libs/contracts/batches/batch-lines.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';

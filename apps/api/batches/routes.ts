@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import type { Batches } from '#libs/batches/batches.ts';
-import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import type { Batches } from '#libs/batches/batch/batches.ts';
+import { toOpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import {
   BatchDetail,
   BatchList,
@@ -27,7 +27,7 @@ import {
 } from './create-batch.ts';
 import { batchLineRoutes, type BatchLineDeps } from './line-routes.ts';
 import { retryBatch, type RetryDeps } from './retry-batch.ts';
-import { dryRun, type DryRunDeps } from '#libs/batches/dry-run/dry-run.ts';
+import { dryRun, type DryRunDeps } from '#libs/batches/look/dry-run.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';

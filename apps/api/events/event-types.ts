@@ -1,4 +1,4 @@
-import type { BatchEvent } from '#libs/batches/batch.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
 import type { FineTuningEvent } from '#libs/fine-tuning/fine-tuning-job.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';

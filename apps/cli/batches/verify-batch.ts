@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/results/compare-results.ts';
+import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/look/compare-results.ts';
 import { ApiError, CliError } from '../server/cli-error.ts';
 import { readThrough } from './download.ts';
 import { readPieces, type Client } from '../server/http-client.ts';

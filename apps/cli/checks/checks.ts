@@ -89,7 +89,7 @@ const results: Check = {
   summary: 'the result files of ended batches match the digests in their events',
   canRepair: false,
   async run({ db, onProgress }) {
-    const { checkResults } = await import('#libs/batches/results/check-results.ts');
+    const { checkResults } = await import('#libs/batches/look/check-results.ts');
     const { createEventLog } = await import('#libs/event-log/event-log.ts');
     const { createFiles } = await import('#libs/files/files.ts');
     const { ConfigurationError, readEnv } = await import('#libs/kernel/read-env.ts');

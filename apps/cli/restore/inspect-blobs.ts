@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
-import { findBatchesReading } from '#libs/batches/open-batches.ts';
+import { findBatchesReading } from '#libs/batches/batch/open-batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { checkBlobs, type BlobFinding } from '#libs/files/check-blobs.ts';

@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
+import { countOpenBatches, type OpenBatches } from '#libs/batches/batch/open-batches.ts';
 import type { ConnectedSession } from '#libs/database/connected-processes.ts';
 import { blockStartsDuring } from '#libs/database/block-starts-during.ts';
 import { canAssumeTenantRole } from '#libs/database/isolate-workspaces.ts';

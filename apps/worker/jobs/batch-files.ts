@@ -1,13 +1,13 @@
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
-import { isTerminal } from '#libs/batches/batch.ts';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
+import { isTerminal } from '#libs/batches/batch/batch.ts';
+import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import type { Held } from '#libs/batches/chunks/lane.ts';
 import { endTurn, releaseTurn, type FileTurn } from '#libs/batches/chunks/turns.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { runAndReport } from '#libs/queue/ended-job.ts';
-import type { BatchWatch } from '#libs/batches/batch-watch.ts';
+import type { BatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import { finaliseBatch } from '#libs/batches/results/finalise-batch.ts';
-import { validateBatch } from '#libs/batches/validate-batch.ts';
+import { validateBatch } from '#libs/batches/batch/validate-batch.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';

@@ -2,7 +2,7 @@ import { sql, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BatchChunkTable, Database } from '#libs/database/schema.ts';
 import { selectAlive } from '#libs/queue/process-lease.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import { noneSettled } from './settled-lines.ts';
 import { sendTickets } from './tickets.ts';
 import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLimits } from './turns.ts';

@@ -1,7 +1,7 @@
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { decideBatch, isTerminal, type BatchEvent } from '../batch.ts';
-import { batchModel, type BatchRow } from '../batch-model.ts';
+import { decideBatch, isTerminal, type BatchEvent } from '../batch/batch.ts';
+import { batchModel, type BatchRow } from '../batch/batch-model.ts';
 import { countOpenChunks, dropChunks, endChunks } from './chunk.ts';
 import { sendTickets } from './tickets.ts';
 import { endTurn, pauseTurn, turnToClose, turnToFinalise } from './turns.ts';

@@ -1,8 +1,8 @@
 import type { Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { decideBatch } from '../batch.ts';
-import { batchModel, type BatchRow } from '../batch-model.ts';
+import { decideBatch } from '../batch/batch.ts';
+import { batchModel, type BatchRow } from '../batch/batch-model.ts';
 import { lockLines, splitChunk, type ChunkClaim, type ChunkRow, type Half } from './chunk.ts';
 import { allRepeated, countSettled, settledOfPart, unsettledLines } from './settled-lines.ts';
 

@@ -2,7 +2,7 @@ import { sql, type Kysely, type Transaction } from 'kysely';
 import type { BatchTurnTable, Database, Lane } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import { selectAlive } from '#libs/queue/process-lease.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 
 // Which batch comes next. A batch that has not ended has one row in `batch_turn`, which says what it needs: validation,
 // calls of its lines, or its files. Work of one kind shares a lane. In a lane, workspaces take turns by virtual time

@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 
 /** Expected sizes of the answers to a batch's lines, learned from earlier answers. */
 export type AnswerSizes = {

@@ -6,7 +6,7 @@ import { createRetries } from '#libs/calls/retry.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { SecretError } from '#libs/secret-managers/secret-error.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import { createCallLine } from './call-line.ts';
 
 const batch = {

@@ -6,7 +6,7 @@ import { createRetries } from '#libs/calls/retry.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import checkOutput, { type OutputWork } from '#libs/validation/outputs/check-output-worker.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import { createCallLine } from './call-line.ts';
 
 const schema = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] };

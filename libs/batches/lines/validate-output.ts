@@ -6,8 +6,8 @@ import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { OutputWork } from '#libs/validation/outputs/check-output-worker.ts';
 import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
-import type { OutputChecks } from '../batch.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { OutputChecks } from '../batch/batch.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import type { LinePermit } from './line-permit.ts';
 
 type CheckedOutcome = { outcome: Outcome; output: keyof OutputChecks | null };

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 
 /** The outcome of one line: an answer of a provider with any status, or an error. */

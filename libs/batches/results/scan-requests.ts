@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 
 export type LineDeps = {
   db: Kysely<Database>;

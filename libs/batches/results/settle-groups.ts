@@ -7,9 +7,15 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
-import { decideBatch, acceptsResults, type OutputChecks, type RepeatedCalls, type SettledUsage } from '../batch.ts';
-import { batchModel, type BatchRow } from '../batch-model.ts';
-import { exceedsErrorRate } from '../bounds/bounds.ts';
+import {
+  decideBatch,
+  acceptsResults,
+  type OutputChecks,
+  type RepeatedCalls,
+  type SettledUsage,
+} from '../batch/batch.ts';
+import { batchModel, type BatchRow } from '../batch/batch-model.ts';
+import { exceedsErrorRate } from '../batch/bounds.ts';
 import { closeChunk, countOpenChunks, lockTurn, type ChunkClaim, type ChunkRow } from '../chunks/chunk.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
 import { bitsOfLines, countSettled, isRepeated, isSettled, settle } from '../chunks/settled-lines.ts';

@@ -1,7 +1,7 @@
 import { isDatabaseTrouble, isLockTimeout, isPartitionMissing } from '#libs/database/database-error.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import type { ChunkClaim } from '../chunks/chunk.ts';
 import {
   settleGroups,

@@ -1,7 +1,7 @@
 import { sql, type Insertable, type Kysely, type Selectable, type Transaction } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchResultTable, Database, LineFailures } from '#libs/database/schema.ts';
-import type { BatchRow } from '../batch-model.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import type { LineFailure } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 import type { Window } from './scan-requests.ts';

@@ -87,13 +87,14 @@ const validateOutputs = () =>
   z
     .union([
       z.boolean(),
-      z.strictObject({ retries: integer({ min: 0, max: 5 }).optional(), schema: z.looseObject({}).optional() }),
+      z.strictObject({ retries: integer({ min: 0, max: 5 }).nullish(), schema: z.looseObject({}).nullish() }),
     ])
     .transform((given, context): ValidateOutputs | null => {
       if (given === false) return null;
-      const options: { retries?: number | undefined; schema?: object | undefined } = given === true ? {} : given;
-      const { retries = 2, schema } = options;
-      if (schema === undefined) return { retries };
+      const { retries, schema }: { retries?: number | null | undefined; schema?: object | null | undefined } =
+        given === true ? {} : given;
+      const options = { retries: retries ?? 2 };
+      if (schema == null) return options;
       const text = JSON.stringify(schema);
       if (Buffer.byteLength(text) > schemaBytesMax) {
         addBreach(context, {
@@ -102,7 +103,7 @@ const validateOutputs = () =>
           text: (name) => `Invalid ${name()}: expected at most ${schemaBytesMax} bytes of JSON.`,
         });
       }
-      return { retries, schema: text };
+      return { ...options, schema: text };
     });
 
 /** The same limit as for the schemas of requests. */

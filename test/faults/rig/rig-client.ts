@@ -1,6 +1,6 @@
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { BatchWait } from '#libs/contracts/batches/batches.ts';
-import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import type { OpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
 import type { OpenAiFile } from '#libs/files/to-openai-file.ts';
 
 type ShownBatch = OpenAiBatch & { waits: BatchWait[] };

@@ -3,8 +3,8 @@ import type { BatchDetail } from '#libs/contracts/batches/batches.ts';
 import { releaseChunk } from '#libs/batches/chunks/chunk.ts';
 import { resumeChunk } from '#libs/batches/chunks/resume-chunk.ts';
 import { withRepeated } from '#libs/batches/chunks/settled-lines.ts';
-import { findBatchProgress } from '#libs/batches/find-batch-progress.ts';
-import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
+import { findBatchProgress } from '#libs/batches/look/find-batch-progress.ts';
+import { findBatchWaits } from '#libs/batches/look/find-batch-waits.ts';
 import { writeReport } from '#libs/batches/lines/report-waits.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { decideBatch } from '#libs/batches/batch.ts';
-import { createBatches } from '#libs/batches/batches.ts';
+import { decideBatch } from '#libs/batches/batch/batch.ts';
+import { createBatches } from '#libs/batches/batch/batches.ts';
 import { closeOverdue } from '#libs/batches/chunks/housekeeping.ts';
 import { createDatabaseClock } from '#libs/database/database-clock.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { readFailures, readLines, type LinesPage } from '#libs/batches/results/read-lines.ts';
+import { readFailures, readLines, type LinesPage } from '#libs/batches/look/read-lines.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { snoozeChunk } from '#libs/batches/chunks/chunk.ts';
 import { writeReport } from '#libs/batches/lines/report-waits.ts';
-import { findBatchWaits } from '#libs/batches/find-batch-waits.ts';
+import { findBatchWaits } from '#libs/batches/look/find-batch-waits.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { dropOldResults, ensureResultsPartition } from '#libs/batches/results/results-bucket.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createBatchWatch, type BatchWatch } from '#libs/batches/batch-watch.ts';
+import { createBatchWatch, type BatchWatch } from '#libs/batches/batch/batch-watch.ts';
 import type { CallLine } from '#libs/batches/lines/call-line.ts';
 import type { LinePermit } from '#libs/batches/lines/line-permit.ts';
 import type { ChunkRow } from '#libs/batches/chunks/chunk.ts';

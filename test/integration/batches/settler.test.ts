@@ -4,7 +4,7 @@ import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { newId } from '#libs/kernel/ids.ts';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import type { Holder } from '#libs/queue/process-lease.ts';
 import { resultsRoot } from '#libs/batches/results/results-root.ts';
 import { ensureResultsPartition, remakeResultsPartition, resultsBucket } from '#libs/batches/results/results-bucket.ts';

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { beforeEach, expect, test } from 'vitest';
-import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
+import { batchModel, type BatchRow } from '#libs/batches/batch/batch-model.ts';
 import {
   claimChunk as claimNext,
   snoozeChunk,

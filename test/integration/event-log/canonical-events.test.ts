@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { canonicalForm } from '#libs/event-log/canonical-form.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';

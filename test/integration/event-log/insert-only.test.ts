@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { useTestDatabase } from '#test/postgres.ts';

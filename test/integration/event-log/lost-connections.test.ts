@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createEventLog, type EventLog, type UnitOfWork } from '#libs/event-log/event-log.ts';

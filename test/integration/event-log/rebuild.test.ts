@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { decideBatch, isTerminal, type BatchCommand, type BatchOutcome } from '#libs/batches/batch.ts';
-import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
+import { decideBatch, isTerminal, type BatchCommand, type BatchOutcome } from '#libs/batches/batch/batch.ts';
+import { batchModel, type BatchRow } from '#libs/batches/batch/batch-model.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { logStart, readClosed } from '#libs/event-log/read-events.ts';

@@ -1,5 +1,5 @@
-import type { BatchEvent } from '#libs/batches/batch.ts';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import type { BatchEvent } from '#libs/batches/batch/batch.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import type { Command, EventLog } from '#libs/event-log/event-log.ts';
 import type { FileEvent } from '#libs/files/file-model.ts';
 

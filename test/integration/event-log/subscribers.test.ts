@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { PositionedEvent } from '#libs/event-log/read-events.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';

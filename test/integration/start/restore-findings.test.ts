@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
-import { batchModel } from '#libs/batches/batch-model.ts';
+import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import type { BatchEvent } from '../batch.ts';
+import type { BatchEvent } from '../batch/batch.ts';
 import { rangesOfBits } from '../chunks/settled-lines.ts';
-import { resultId } from './result-line.ts';
-import { resultsRoot } from './results-root.ts';
+import { resultId } from '../results/result-line.ts';
+import { resultsRoot } from '../results/results-root.ts';
 
 type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
 

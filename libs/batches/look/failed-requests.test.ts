@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { failedRequests, type FailedLines } from './failed-requests.ts';
-import { resultLine, type LineOutcome } from './result-line.ts';
+import { resultLine, type LineOutcome } from '../results/result-line.ts';
 
 const batchId = 'batch_1';
 const input = [

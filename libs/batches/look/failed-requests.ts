@@ -1,5 +1,5 @@
 import { forEachLine } from '#libs/validation/json-lines.ts';
-import { resultId } from './result-line.ts';
+import { resultId } from '../results/result-line.ts';
 
 /** Which lines of an ended batch: those that were answered with an error, those that were never called, or both. */
 export type FailedLines = 'failed' | 'unfinished' | 'all_failed';

@@ -3,7 +3,7 @@ import type { BatchStatus } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { foldEvent } from '#libs/event-log/inline-model.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { bitsOfLines } from './chunks/settled-lines.ts';
+import { bitsOfLines } from '../chunks/settled-lines.ts';
 import {
   cancelGraceMs,
   decideBatch,

@@ -1,12 +1,12 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { isTerminal } from '../batch.ts';
-import type { BatchRow } from '../batch-model.ts';
-import { isSuccess, unansweredLine } from './result-line.ts';
-import { scanRequests, type LineDeps } from './scan-requests.ts';
-import { inPages, listResults, listSettled, pieceBytesMax, readParts, readResults } from './stored-results.ts';
-import type { SettledAt, StoredResult } from './stored-results.ts';
+import { isTerminal } from '../batch/batch.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
+import { isSuccess, unansweredLine } from '../results/result-line.ts';
+import { scanRequests, type LineDeps } from '../results/scan-requests.ts';
+import { inPages, listResults, listSettled, pieceBytesMax, readParts, readResults } from '../results/stored-results.ts';
+import type { SettledAt, StoredResult } from '../results/stored-results.ts';
 
 export type StreamDeps = LineDeps & {
   /** Reads the batch again. */

@@ -1,6 +1,6 @@
 import { Big } from 'big.js';
 import type { Kysely } from 'kysely';
-import { operationOf } from '../endpoint-operation.ts';
+import { operationOf } from '../batch/endpoint-operation.ts';
 import { explainPlan, describeSteps } from '#libs/credentials/configs/explain.ts';
 import type { RequestedCredential } from '#libs/credentials/requested.ts';
 import type { FoundPlan } from '#libs/credentials/configs/plan.ts';

@@ -5,8 +5,8 @@ import type { BatchCredential } from '#libs/database/schema.ts';
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { BatchRow } from '../batch-model.ts';
-import { isTerminal } from '../batch.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
+import { isTerminal } from '../batch/batch.ts';
 import { failedRequests, type FailedLines } from './failed-requests.ts';
 
 const conflict = (code: string, message: string): GatewayError =>

@@ -3,8 +3,8 @@ import type { BatchProgress, BatchWait } from '#libs/contracts/batches/batches.t
 import type { Database } from '#libs/database/schema.ts';
 import { readNewest } from '#libs/event-log/read-events.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
-import type { BatchEvent } from './batch.ts';
-import type { BatchRow } from './batch-model.ts';
+import type { BatchEvent } from '../batch/batch.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
 import { reportAge } from './find-batch-waits.ts';
 
 /** The rate is measured over this time, or over the last `eventsMax` events if they cover less. */

@@ -3,12 +3,12 @@ import type { BatchFailures, BatchLineListQuery, BatchLineObject } from '#libs/c
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
-import { isTerminal } from '../batch.ts';
-import type { BatchRow } from '../batch-model.ts';
-import { failureInBody, isSuccess, resultId, unansweredCode, unansweredMessages } from './result-line.ts';
-import { resultsBucket } from './results-bucket.ts';
-import { scanRequests, type LineDeps, type Window } from './scan-requests.ts';
-import { listResults, readPart, readResults, type StoredResult } from './stored-results.ts';
+import { isTerminal } from '../batch/batch.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
+import { failureInBody, isSuccess, resultId, unansweredCode, unansweredMessages } from '../results/result-line.ts';
+import { resultsBucket } from '../results/results-bucket.ts';
+import { scanRequests, type LineDeps, type Window } from '../results/scan-requests.ts';
+import { listResults, readPart, readResults, type StoredResult } from '../results/stored-results.ts';
 
 // Shows the lines of a batch, while it runs and after it has ended: results from where they are stored, requests from
 // the byte ranges of the input file. Callers must have checked the owner of the batch, because neither has a workspace.

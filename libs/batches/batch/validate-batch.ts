@@ -13,11 +13,11 @@ import { decideBatch, type PinnedPrompts } from './batch.ts';
 import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
-import { findSchemaProblem } from './lines/validate-output.ts';
-import { insertChunks } from './chunks/chunk.ts';
-import { appendAndFollow, type FollowDeps } from './chunks/follow-status.ts';
-import { sendTickets } from './chunks/tickets.ts';
-import { turnToLines } from './chunks/turns.ts';
+import { findSchemaProblem } from '../lines/validate-output.ts';
+import { insertChunks } from '../chunks/chunk.ts';
+import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
+import { sendTickets } from '../chunks/tickets.ts';
+import { turnToLines } from '../chunks/turns.ts';
 import { makeLineRules, readInput, type LineDestination, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;

@@ -1,8 +1,8 @@
 import type { BatchError, BatchStatus, BatchTarget } from '#libs/database/schema.ts';
 import type { BoundName } from '#libs/contracts/batches/batches.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { SettledBits } from './chunks/settled-lines.ts';
-import { exceedsErrorRate, readBounds, requireRaised, type NewBounds } from './bounds/bounds.ts';
+import type { SettledBits } from '../chunks/settled-lines.ts';
+import { exceedsErrorRate, readBounds, requireRaised, type NewBounds } from './bounds.ts';
 
 /** Why a batch stopped taking results. It is also the name of the terminal status that follows. */
 export type FinalizingReason = 'completed' | 'cancelled' | 'expired';

@@ -5,7 +5,7 @@ import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
 import { addDecimals } from '#libs/prices/add-decimals.ts';
 import { assertNever } from '#libs/kernel/errors.ts';
 import type { BatchEvent, OutputChecks } from './batch.ts';
-import { withBounds } from './bounds/bounds.ts';
+import { withBounds } from './bounds.ts';
 
 export type BatchRow = Selectable<BatchTable>;
 type Columns = Omit<BatchRow, keyof StreamRow>;

@@ -2,8 +2,8 @@ import { sql, type Kysely } from 'kysely';
 import type { BatchWait } from '#libs/contracts/batches/batches.ts';
 import type { Database, LineWait } from '#libs/database/schema.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
-import type { BatchRow } from './batch-model.ts';
-import { describeBound, readBounds } from './bounds/bounds.ts';
+import type { BatchRow } from '../batch/batch-model.ts';
+import { describeBound, readBounds } from '../batch/bounds.ts';
 
 /** Reports are written every two seconds. Older ones belong to a process that has ended or has lost its database. */
 export const reportAge = sql`interval '15 seconds'`;

@@ -2,7 +2,7 @@ import { toDollars } from '#libs/prices/to-dollars.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { OutputChecks } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
-import { readBounds } from './bounds/bounds.ts';
+import { readBounds } from './bounds.ts';
 
 /** The public batch object: every key is present, null where unset (BATCH-1). Times are Unix seconds. */
 export function toOpenAiBatch(batch: BatchRow) {

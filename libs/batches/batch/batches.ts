@@ -10,12 +10,12 @@ import type { BatchDetail } from '#libs/contracts/batches/batches.ts';
 import { decideBatch, type BatchCommand } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { appendAndFollow, closeIfOver } from './chunks/follow-status.ts';
-import { sendTickets } from './chunks/tickets.ts';
-import { openTurn } from './chunks/turns.ts';
+import { appendAndFollow, closeIfOver } from '../chunks/follow-status.ts';
+import { sendTickets } from '../chunks/tickets.ts';
+import { openTurn } from '../chunks/turns.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
-import { findBatchWaits } from './find-batch-waits.ts';
-import { findBatchProgress } from './find-batch-progress.ts';
+import { findBatchWaits } from '../look/find-batch-waits.ts';
+import { findBatchProgress } from '../look/find-batch-progress.ts';
 
 export type NewBatch = {
   inputFileId: string;

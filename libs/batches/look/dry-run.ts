@@ -7,7 +7,7 @@ import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
-import { makeLineRules, readInput, type VirtualKey } from '../line-rules.ts';
+import { makeLineRules, readInput, type VirtualKey } from '../batch/line-rules.ts';
 import { estimateBatch, type DryRunCall } from './estimate-batch.ts';
 
 export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {

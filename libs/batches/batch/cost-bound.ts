@@ -4,8 +4,8 @@ import type { CallBound } from '#libs/calls/admission.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { budgetRule, type LimitRule } from '#libs/limits/limit-rule.ts';
-import { decideBatch } from '../batch.ts';
-import { batchModel, type BatchRow } from '../batch-model.ts';
+import { decideBatch } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
 import { appendAndFollow, closeIfOver, type FollowDeps } from '../chunks/follow-status.ts';
 import { readBounds } from './bounds.ts';
 
