@@ -1,7 +1,10 @@
 import type { Answer, Failure, Outcome } from './call.ts';
 
 /** How a call ended, as far as waits and circuits need to know; null if it was never made. */
-export type Ended = Pick<Answer, 'status' | 'headers' | 'errorCode'> | Pick<Failure, 'kind' | 'error'> | null;
+export type Ended =
+  | (Pick<Answer, 'status' | 'headers' | 'errorCode'> & Partial<Pick<Answer, 'usage'>>)
+  | Pick<Failure, 'kind' | 'error'>
+  | null;
 
 // A longer wait is shortened to a day.
 const rateLimitWaitMsMax = 86_400_000;

@@ -5,6 +5,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { KnownCircuit } from './circuits.ts';
 import type { Lane } from './lanes.ts';
+import type { Begun } from './paced-calls.ts';
 
 /** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
@@ -97,26 +98,26 @@ export class CallWaits {
 
   /**
    * Begins a call in its lane: a background call within the learned limit, any call within that of its credential. Returns
-   * the number that `recordEnd` needs.
+   * what `recordEnd` needs.
    */
-  async begin(call: TrafficCall, { paced, queue }: Lane): Promise<number | undefined> {
+  async begin(call: TrafficCall, { paced, queue }: Lane): Promise<Begun | undefined> {
     const { isBackground = false, turn = '' } = call.request;
-    let others: number | undefined;
+    let begun: Begun | undefined;
     if (isBackground) {
-      const giveBack = (number: number): void => paced.end('unknown', number);
-      others = paced.tryBegin() ?? (await this.#for(call, (signal) => paced.wait(turn, signal), giveBack));
+      const giveBack = (one: Begun): void => paced.end('unknown', null, one);
+      begun = paced.tryBegin() ?? (await this.#for(call, (signal) => paced.wait(turn, signal), giveBack));
     } else paced.beginLive();
     try {
-      if (queue.tryAcquire()) return others;
+      if (queue.tryAcquire()) return begun;
       if (!isBackground && queue.isFull()) throw refusals.busy(call);
       await this.#for(
         call,
         (signal) => queue.wait(!isBackground, signal),
         () => queue.release(),
       );
-      return others;
+      return begun;
     } catch (error) {
-      paced.end('unknown', others);
+      paced.end('unknown', null, begun);
       throw error;
     }
   }

@@ -3,7 +3,7 @@ import { isQuotaUsedUp, probeEveryMs, rateLimitWaitMs, type Ended } from '#libs/
 import type { Clock } from '#libs/kernel/clock.ts';
 import { forgetOne } from './forget-one.ts';
 import type { CallEnd } from './learned-limit.ts';
-import { PacedCalls } from './paced-calls.ts';
+import { PacedCalls, type Begun } from './paced-calls.ts';
 import { callLimitName, type CallLimitName } from '#libs/limits/call-limit-store.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
 
@@ -54,10 +54,10 @@ export type Lanes = {
   /** `model` must be short. */
   of: (target: Target, model: string) => Lane;
   /**
-   * Notes the end of a call that has begun in a lane: starts the rate-limit wait if the answer asks for one. `others`: what
+   * Notes the end of a call that has begun in a lane: starts the rate-limit wait if the answer asks for one. `begun`: what
    * `PacedCalls` returned when the call began.
    */
-  recordEnd: (lane: Lane, ended: Ended, others?: number) => void;
+  recordEnd: (lane: Lane, ended: Ended, begun?: Begun) => void;
   /** The permit of a call that is let through during a rate-limit wait. If it succeeds, the wait is over. */
   probe: (lane: Lane, permit: Permit) => Permit;
   /** Aborts when the credential changes. */
@@ -140,8 +140,8 @@ export function createLanes(deps: {
   const channels = new Map<string, Channel>();
 
   /** A 429 with a retry time starts the rate-limit wait of this model only. */
-  const recordEnd = (lane: Lane, ended: Ended, others?: number): void => {
-    lane.paced.end(endOf(ended), others);
+  const recordEnd = (lane: Lane, ended: Ended, begun?: Begun): void => {
+    lane.paced.end(endOf(ended), ended, begun);
     lane.queue.release();
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();

@@ -69,16 +69,23 @@ export class LearnedLimit {
     return Math.floor(this.#limit);
   }
 
+  /** The part of the whole limit that belongs to this process. */
+  get part(): number {
+    return this.#part;
+  }
+
   get inFlight(): number {
     return this.#live + this.#background;
   }
 
   /**
    * Whether a background call can begin. One can be in flight whatever the limit is, so that live calls and other
-   * processes do not stop a batch. If it is rejected, the next one follows a second later.
+   * processes do not stop a batch. If it is rejected, the next one follows a second later. `isPaced`: the rate of the
+   * provider is used up.
    */
-  mayBegin(nowMs: number): boolean {
-    return this.#used < this.current || (this.#background === 0 && nowMs - this.#rejectedMs >= burstMs);
+  mayBegin(nowMs: number, isPaced = false): boolean {
+    if (this.#background === 0 && nowMs - this.#rejectedMs >= burstMs) return true;
+    return !isPaced && this.#used < this.current;
   }
 
   get #used(): number {

@@ -1,6 +1,12 @@
 import { WaitingGroups } from '#libs/kernel/sharing/waiting-groups.ts';
 import type { CallGrant, CallReport } from '#libs/limits/call-limit.ts';
+import type { Ended } from '#libs/calls/retry-waits.ts';
 import { LearnedLimit, stepMs, type CallEnd } from './learned-limit.ts';
+import { RatePace, type PaceMark } from './rate-pace.ts';
+import { TokenTime } from './token-time.ts';
+
+/** How a background call began. `others`: how many calls were in flight before it. */
+export type Begun = { others: number; mark: PaceMark; atMs: number };
 
 type Deps = {
   now: () => number;
@@ -11,13 +17,15 @@ type Deps = {
 };
 
 /**
- * The background calls of one credential and model, which wait for the learned limit. Live calls are counted but never
+ * The background calls of one credential and model, which wait for the learned limit and the reported rate. Live calls are counted but never
  * wait. Workspaces that share a credential take turns, however many batches each of them has.
  */
 export class PacedCalls {
   readonly #deps: Deps;
   readonly #limit = new LearnedLimit();
-  readonly #waiting = new WaitingGroups<string, { others: number }>();
+  readonly #pace = new RatePace();
+  readonly #tokenTime = new TokenTime();
+  readonly #waiting = new WaitingGroups<string, { begun?: Begun }>();
   #timer: NodeJS.Timeout | undefined;
   /** Whether calls had to wait since the last report. */
   #hasWaited = false;
@@ -43,28 +51,41 @@ export class PacedCalls {
   /** Begins a live call, whatever the limit is. */
   beginLive(): void {
     this.#limit.beginLive();
+    this.#pace.begin();
   }
 
-  /** Begins a call if the limit allows it and no other one waits. Returns the number for `end`, or null. */
-  tryBegin(): number | null {
-    return this.#waiting.size > 0 || !this.#limit.mayBegin(this.#deps.now()) ? null : this.#limit.begin();
+  /** Begins a call if the limits allow it and no other one waits. Returns what `end` needs, or null. */
+  tryBegin(): Begun | null {
+    return this.#waiting.size > 0 || !this.#mayBegin() ? null : this.#begin();
   }
 
-  /**
-   * Waits until the call has begun, and returns the number for `end`. Throws the reason of the signal if it aborts first.
-   */
-  async wait(group: string, signal: AbortSignal): Promise<number> {
+  #mayBegin(): boolean {
+    const nowMs = this.#deps.now();
+    return this.#limit.mayBegin(nowMs, !this.#pace.mayBegin(nowMs));
+  }
+
+  #begin(): Begun {
+    return { others: this.#limit.begin(), mark: this.#pace.begin(), atMs: this.#deps.now() };
+  }
+
+  /** Waits until the call has begun, and returns what `end` needs. Throws the reason of the signal if it aborts first. */
+  async wait(group: string, signal: AbortSignal): Promise<Begun> {
     this.#timer ??= setInterval(() => this.#step(), stepMs).unref();
     if (!this.#isGranted && !this.#hasWaited) this.#deps.onUngranted?.();
     this.#hasWaited = true;
-    const begun = { others: 0 };
-    if (!(await this.#waiting.join(group, begun, signal))) throw signal.reason as Error;
-    return begun.others;
+    const waiter: { begun?: Begun } = {};
+    if (!(await this.#waiting.join(group, waiter, signal))) throw signal.reason as Error;
+    return waiter.begun as Begun;
   }
 
-  /** `others`: the number of a background call; absent for a live one. */
-  end(how: CallEnd, others?: number): void {
-    this.#limit.end(how, this.#deps.now(), others);
+  /** `begun`: absent for a live call. */
+  end(how: CallEnd, ended: Ended, begun?: Begun): void {
+    const nowMs = this.#deps.now();
+    this.#limit.end(how, nowMs, begun?.others);
+    if (begun !== undefined) {
+      this.#pace.learn(ended, begun.mark, this.#limit.part, nowMs);
+      if (ended !== null && 'status' in ended) this.#tokenTime.add(nowMs - begun.atMs, ended.usage?.outputTokens ?? 0);
+    }
     this.#admit();
   }
 
@@ -84,7 +105,8 @@ export class PacedCalls {
   }
 
   #step(): void {
-    if (this.#deps.hasCapacity()) this.#limit.grow(this.#deps.now());
+    const isSlow = this.#tokenTime.step();
+    if (this.#deps.hasCapacity() && !isSlow) this.#limit.grow(this.#deps.now());
     this.#admit();
     if (this.#waiting.size > 0) return;
     clearInterval(this.#timer);
@@ -92,10 +114,10 @@ export class PacedCalls {
   }
 
   #admit(): void {
-    while (this.#limit.mayBegin(this.#deps.now())) {
+    while (this.#mayBegin()) {
       const next = this.#waiting.next(() => true);
       if (next === undefined) return;
-      next.item.others = this.#limit.begin();
+      next.item.begun = this.#begin();
       this.#waiting.start(next);
     }
   }

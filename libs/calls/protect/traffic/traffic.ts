@@ -62,15 +62,15 @@ export function createTraffic(deps: Deps): Traffic {
     for (;;) {
       let block = blockOf(lane, call, known, clock.now());
       if (block.ms === 0) {
-        const others = await waits.begin(call, lane);
+        const begun = await waits.begin(call, lane);
         // Other calls may have failed or been rate-limited while this one waited for its permit.
         block = blockOf(lane, call, known, clock.now());
         if (block.ms === 0) {
-          const end = (ended: Ended): void => lanes.recordEnd(lane, ended, others);
+          const end = (ended: Ended): void => lanes.recordEnd(lane, ended, begun);
           const permit = known ? ticketOf(known, call.request, clock, end) : { release: end };
           return block.isProbe ? lanes.probe(lane, permit) : permit;
         }
-        lanes.recordEnd(lane, null, others);
+        lanes.recordEnd(lane, null, begun);
       }
       await waits.untilUnblocked(call, lane, block, sinceMs);
     }

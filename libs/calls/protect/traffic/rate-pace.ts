@@ -1,0 +1,116 @@
+import type { Ended } from '#libs/calls/retry-waits.ts';
+
+/** The state of a provider's rate limit, as it reports it with an answer. */
+type Reported = { max: number; remaining: number; resetMs: number };
+
+/** The level of a bucket after a call has taken its part, and the sum of all corrections until then. */
+type Mark = { level: number; corrected: number };
+
+export type PaceMark = { requests: Mark; tokens: Mark };
+
+const minuteMs = 60_000;
+const dayMs = 86_400_000;
+/** This part of a limit is left to live calls, and to processes whose answers are late. */
+const reserved = 1 / 50;
+/** How much one call changes the average of tokens. */
+const averageGain = 1 / 16;
+
+/**
+ * This process's part of a provider's rate limit. It is filled at the rate that the provider reports, and corrected by
+ * what each answer says was left when its call began.
+ */
+class Bucket {
+  #level = 0;
+  #corrected = 0;
+  #filledMs = 0;
+  #max = 0;
+  #perMs: number | null = null;
+
+  take(cost: number): Mark {
+    this.#level -= cost;
+    return { level: this.#level, corrected: this.#corrected };
+  }
+
+  learn({ max, remaining, resetMs }: Reported, mark: Mark, part: number, nowMs: number): void {
+    this.#fill(nowMs);
+    // A reset is the time until the limit is full again, so the reported rate can be that of a day. A window that ends
+    // soon does not mean a higher rate than that of a minute.
+    const used = max - remaining;
+    const rate = used > 0 && resetMs > 0 ? Math.min(used / resetMs, max / minuteMs) : max / minuteMs;
+    this.#perMs = rate * part;
+    this.#max = max * part;
+    this.#filledMs = nowMs;
+    const error = remaining * part - mark.level - (this.#corrected - mark.corrected);
+    this.#level += error;
+    this.#corrected += error;
+  }
+
+  has(cost: number, nowMs: number): boolean {
+    if (this.#perMs === null) return true;
+    this.#fill(nowMs);
+    return this.#level >= cost + this.#max * reserved;
+  }
+
+  #fill(nowMs: number): void {
+    if (this.#perMs === null) return;
+    this.#level = Math.min(this.#max, this.#level + (nowMs - this.#filledMs) * this.#perMs);
+    this.#filledMs = nowMs;
+  }
+}
+
+/**
+ * Paces the calls of one credential and model by the rate limits that the provider reports in `x-ratelimit-*`, so that
+ * they are spread over time instead of being rejected in bursts. Without such headers, it limits nothing.
+ */
+export class RatePace {
+  readonly #requests = new Bucket();
+  readonly #tokens = new Bucket();
+  /** The average tokens of a call. */
+  #average = 0;
+
+  mayBegin(nowMs: number): boolean {
+    return this.#requests.has(1, nowMs) && this.#tokens.has(this.#average, nowMs);
+  }
+
+  begin(): PaceMark {
+    return { requests: this.#requests.take(1), tokens: this.#tokens.take(this.#average) };
+  }
+
+  /** `part`: the part of the limits that belongs to this process. */
+  learn(ended: Ended, mark: PaceMark, part: number, nowMs: number): void {
+    if (ended === null || 'error' in ended) return;
+    const { headers, usage } = ended;
+    if (usage) {
+      const tokens = usage.inputTokens + usage.outputTokens;
+      this.#average += (tokens - this.#average) * (this.#average === 0 ? 1 : averageGain);
+    }
+    for (const kind of ['requests', 'tokens'] as const) {
+      const reported = readRate(headers, kind);
+      if (reported === null) continue;
+      if (kind === 'requests') this.#requests.learn(reported, mark.requests, part, nowMs);
+      else this.#tokens.learn(reported, mark.tokens, part, nowMs);
+    }
+  }
+}
+
+function readRate(headers: Readonly<Record<string, string>>, kind: 'requests' | 'tokens'): Reported | null {
+  const max = readCount(headers[`x-ratelimit-limit-${kind}`]);
+  const remaining = readCount(headers[`x-ratelimit-remaining-${kind}`]);
+  const resetMs = readReset(headers[`x-ratelimit-reset-${kind}`]);
+  if (max === null || max === 0 || remaining === null || resetMs === null) return null;
+  return { max, remaining: Math.min(remaining, max), resetMs };
+}
+
+const readCount = (text: string | undefined): number | null =>
+  text !== undefined && /^\d{1,12}$/.test(text) ? Number(text) : null;
+
+/** A time as OpenAI writes it (`6m0s`, `1.5s`, `20ms`), or a number of seconds. null: a date, or longer than a day. */
+function readReset(text = ''): number | null {
+  if (text === '' || text.length > 20) return null;
+  const time = /^\d+(?:\.\d+)?$/.test(text) ? `${text}s` : text;
+  const found = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?$/.exec(time);
+  if (found === null) return null;
+  const [hours = 0, minutes = 0, seconds = 0, ms = 0] = found.slice(1).map((part) => Number(part ?? 0));
+  const total = hours * 3_600_000 + minutes * minuteMs + seconds * 1_000 + ms;
+  return total <= dayMs ? total : null;
+}
