@@ -1,3 +1,4 @@
+import { setBatchWeight } from '#libs/batches/chunks/turns.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createEventStreams } from '#libs/activity/event-streams.ts';
 import { createBatches } from '#libs/batches/batch/batches.ts';
@@ -143,6 +144,7 @@ function recordDeps(
     snapshot: access.snapshot,
     clock,
     checkDestination: egress.check,
+    setBatchWeight,
     secretManagers,
     promptLimits: { versionBytesMax: config.SLUICE_PROMPT_MAX, recordsMax: config.SLUICE_PROMPTS_MAX },
     recordLimits: {

@@ -62,6 +62,8 @@ export type WorkspaceData = {
   rate_limits?: RateLimit[] | null;
   pricing_adjustments?: PricingAdjustments | null;
   allowed_networks?: string[] | null;
+  /** Absent: 1. */
+  batch_weight?: number;
   /** Absent if there are none. */
   guardrails?: GuardrailLists;
 };
@@ -127,7 +129,8 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     exact_name: { schema: z.string().max(200), field: 'name', match: 'equal' },
   },
 
-  async check({ users: _users, defaults, ...fields }, { unit, workspaceId, row }) {
+  async check({ users: _users, defaults, ...fields }, { unit, workspaceId, row, setBatchWeight }) {
+    if (fields.batch_weight !== undefined) await setBatchWeight(unit.tx, workspaceId, fields.batch_weight);
     const given = asJson(fields) as Partial<WorkspaceData>;
     if (given.usage_limits) given.usage_limits = storedLimits(given.usage_limits);
     if (defaults === undefined) return { data: given };
@@ -185,6 +188,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
     rate_limits: data.rate_limits ?? [],
     pricing_adjustments: shownAdjustments(data.pricing_adjustments),
     allowed_networks: data.allowed_networks ?? null,
+    batch_weight: data.batch_weight ?? 1,
   }),
   viewSchema: WorkspaceObject,
 

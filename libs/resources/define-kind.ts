@@ -1,5 +1,7 @@
 import type { Request } from 'express';
+import type { Transaction } from 'kysely';
 import type { z } from 'zod';
+import type { Database } from '#libs/database/schema.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { defineResource, type ResourceDefinition } from '#libs/records/define-resource.ts';
@@ -21,6 +23,8 @@ export type KindDeps = kit.StoreDeps & {
   /** Absent: not limited. */
   recordLimits?: RecordLimits | undefined;
   people: PeopleOptions;
+  /** Sets the weight of a workspace's batches in the transaction that changes the workspace. */
+  setBatchWeight: (tx: Transaction<Database>, workspaceId: string, weight: number) => Promise<void>;
   /** The maximum number of policies of each kind in a workspace. Default 100. */
   policiesMax?: number;
   /** A virtual key that every new workspace gets. */

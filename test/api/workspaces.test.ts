@@ -67,6 +67,25 @@ test('the key of the organisation makes, finds, changes and deletes workspaces',
   });
 });
 
+test('the weight of a workspace is 1 until it is set, and then holds for all work of its batches', async () => {
+  const { id, key } = await makeWorkspace('Heavy');
+  const path = `/admin/workspaces/${id}`;
+  expect((await call('GET', path)).body).toMatchObject({ batch_weight: 1 });
+  expect(await call('PUT', path, { batch_weight: 3 })).toMatchObject({ status: 200, body: { batch_weight: 3 } });
+  for (const batch_weight of [0.09, 100.1, '3'])
+    expect(await call('PUT', path, { batch_weight })).toMatchObject({
+      status: 400,
+      body: { error: { param: 'batch_weight' } },
+    });
+  expect((await call('PUT', path, { batch_weight: 100 }, key)).status).toBe(403);
+  const shares = await platform.database.db
+    .selectFrom('batch_share')
+    .select('weight')
+    .where('workspace_id', '=', id)
+    .execute();
+  expect(shares).toEqual([{ weight: 3 }, { weight: 3 }, { weight: 3 }]);
+});
+
 test('a key is bound to its workspace, and a deleted workspace ends its keys at once', async () => {
   const { id, key, keyId } = await makeWorkspace('bound');
   expect((await call('GET', `/api-keys/${keyId}`, undefined, key)).body).toMatchObject({

@@ -13,7 +13,8 @@ afterEach(async () => {
 });
 
 /** A lane over work in memory, which runs until `end`. The first work that is not left out comes next. */
-function setUp(ready: Work[], slots = { ofAll: 8, ofBatch: 2 }) {
+function setUp(ready: Work[], slots = { ofAll: 8, ofBatch: 2 }, weights: Readonly<Record<string, number>> = {}) {
+  const weightOf = (workspaceId: string): number => weights[workspaceId] ?? 1;
   const running: Held<Work>[] = [];
   const ends = new Map<string, () => void>();
   let overtaken = 0;
@@ -21,13 +22,14 @@ function setUp(ready: Work[], slots = { ofAll: 8, ofBatch: 2 }) {
     const index = ready.findIndex(
       (work) => !exceptWorkspaces.includes(work.workspaceId) && !exceptBatches.includes(work.batchId),
     );
-    const activeWeight = new Set(ready.map(({ workspaceId }) => workspaceId)).size;
+    const active = new Set(ready.map(({ workspaceId }) => workspaceId));
+    const activeWeight = [...active].reduce((sum, id) => sum + weightOf(id), 0);
     if (overtaken > 0) {
       overtaken -= 1;
-      return { claimed: null, found: true, activeWeight };
+      return { claimed: null, found: true, weight: 1, activeWeight };
     }
     const [claimed = null] = index === -1 ? [] : ready.splice(index, 1);
-    return { claimed, found: claimed !== null, activeWeight };
+    return { claimed, found: claimed !== null, weight: weightOf(claimed?.workspaceId ?? ''), activeWeight };
   });
   const lane = new Lane<Work>({
     name: 'lines',
@@ -87,6 +89,16 @@ test('while others wait, a workspace has no more than its share', async () => {
   const { lane, count } = setUp([...workOf('a', 1, 10), ...workOf('b', 1, 10)], { ofAll: 8, ofBatch: 8 });
   await lane.wake();
   expect([count('a'), count('b')]).toEqual([4, 4]);
+});
+
+test.each([
+  [{ a: 3 }, [6, 2]],
+  [{ a: 0.1, b: 0.3 }, [2, 6]],
+  [{ b: 100 }, [1, 7]],
+])('the share of a workspace follows its weight: %j', async (weights, shares) => {
+  const { lane, count } = setUp([...workOf('a', 1, 10), ...workOf('b', 1, 10)], { ofAll: 8, ofBatch: 8 }, weights);
+  await lane.wake();
+  expect([count('a'), count('b')]).toEqual(shares);
 });
 
 test('a workspace without any work here always gets some, however many hang', async () => {

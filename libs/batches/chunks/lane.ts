@@ -37,7 +37,8 @@ type Options<Claimed extends Work> = {
   logger: Logger;
 };
 
-type Running = { work: Work; isTail: boolean };
+/** `weight`: of its workspace, when it was claimed. */
+type Running = { work: Work; weight: number; isTail: boolean };
 
 /**
  * A batch without work here can have some started up to this many times the slots, if no workspace that waits is below
@@ -50,6 +51,8 @@ const belowShareFactor = 4;
 const firstFactor = 32;
 /** Work can continue without a slot up to this many times the slots of all, and of one batch. */
 const tailFactor = { ofAll: 4, ofBatch: 8 };
+/** Weights such as 0.3 are not exact. */
+const rounding = 1e-6;
 /** Tickets, free slots and other events start a pass at once. Polling finds what they miss. */
 const pollMs = 1_000;
 /** How often a pass repeats a claim in which another process was faster. */
@@ -58,7 +61,8 @@ const overtakenMax = 20;
 /**
  * The slots of this process for one kind of work. One loop claims the work, piece by piece, in the order of turns.ts.
  *
- * A workspace has a share of the slots: all of them while no other has work, half of them while there is one other, and so on.
+ * A workspace has a share of the slots by its weight: all of them while no other has work, half of them while there is one
+ * other of the same weight, and so on.
  * While others wait, nothing is claimed for a workspace that has its share. Those that have not can exceed the slots
  * within limits, because work that hangs cannot be taken out of its slots; and a workspace that has none always gets
  * one.
@@ -110,7 +114,7 @@ export class Lane<Claimed extends Work> {
 
   /** Runs work that this process holds already, without a slot. */
   async adopt(work: Claimed, holder: Holder): Promise<void> {
-    await this.#start(work, holder, true);
+    await this.#start(work, holder, { weight: 1, isTail: true });
   }
 
   /** Claims nothing more, and waits for what runs. */
@@ -128,10 +132,10 @@ export class Lane<Claimed extends Work> {
       const limits = this.#limits(isStrict);
       if (limits === null) return;
       const holder = this.#options.lease.holder();
-      const { claimed, found, activeWeight } = await this.#options.claim(holder.id, limits);
+      const { claimed, found, weight, activeWeight } = await this.#options.claim(holder.id, limits);
       this.#activeWeight = activeWeight;
       if (claimed !== null) {
-        void this.#start(claimed, holder, false);
+        void this.#start(claimed, holder, { weight, isTail: false });
         isStrict = true;
       } else if (found) {
         overtaken += 1;
@@ -150,19 +154,26 @@ export class Lane<Claimed extends Work> {
     const { ofAll, ofBatch } = this.#options.slots;
     const used = this.#used();
     const workspaces = this.#count(({ workspaceId }) => workspaceId);
+    const weights = this.#weights();
+    const sum = Math.max(
+      this.#activeWeight,
+      [...weights.values()].reduce((all, weight) => all + weight, 0),
+    );
     const batches = this.#count(({ batchId }) => batchId);
     if (used >= (isStrict ? firstFactor : firstOfBatchFactor) * ofAll) return null;
-    const share = Math.max(1, Math.floor(ofAll / Math.max(1, this.#activeWeight, workspaces.size)));
-    const most = !isStrict ? Number.POSITIVE_INFINITY : used < belowShareFactor * ofAll ? share : 1;
+    const shareOf = (workspaceId: string): number =>
+      Math.max(1, Math.floor((ofAll * (weights.get(workspaceId) ?? 1)) / sum + rounding));
+    const mostOf = (workspaceId: string): number =>
+      !isStrict ? Number.POSITIVE_INFINITY : used < belowShareFactor * ofAll ? shareOf(workspaceId) : 1;
     const mostOfBatch = isStrict || used < ofAll ? ofBatch : 1;
     return {
-      exceptWorkspaces: withAtLeast(most, workspaces),
-      exceptBatches: withAtLeast(mostOfBatch, batches),
+      exceptWorkspaces: withAtLeast(mostOf, workspaces),
+      exceptBatches: withAtLeast(() => mostOfBatch, batches),
     };
   }
 
-  #start(work: Claimed, holder: Holder, isTail: boolean): Promise<void> {
-    const entry: Running = { work, isTail };
+  #start(work: Claimed, holder: Holder, place: Pick<Running, 'weight' | 'isTail'>): Promise<void> {
+    const entry: Running = { work, ...place };
     this.#running.set(work.key, entry);
     const freeSlot = (): boolean => {
       if (entry.isTail || !this.#hasRoomForTail(work.batchId)) return false;
@@ -198,6 +209,13 @@ export class Lane<Claimed extends Work> {
     return used;
   }
 
+  /** The weights of the workspaces that have work in slots. */
+  #weights(): Map<string, number> {
+    const weights = new Map<string, number>();
+    for (const { work, weight, isTail } of this.#running.values()) if (!isTail) weights.set(work.workspaceId, weight);
+    return weights;
+  }
+
   /** How much work each group has in slots. */
   #count(groupOf: (work: Work) => string): Map<string, number> {
     const counts = new Map<string, number>();
@@ -207,5 +225,5 @@ export class Lane<Claimed extends Work> {
   }
 }
 
-const withAtLeast = (most: number, counts: ReadonlyMap<string, number>): string[] =>
-  [...counts].filter(([, count]) => count >= most).map(([id]) => id);
+const withAtLeast = (mostOf: (id: string) => number, counts: ReadonlyMap<string, number>): string[] =>
+  [...counts].filter(([id, count]) => count >= mostOf(id)).map(([id]) => id);

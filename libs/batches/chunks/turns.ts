@@ -17,6 +17,8 @@ import type { BatchRow } from '../batch/batch-model.ts';
 const smallFile = { bytes: 1_048_576, lines: 1_000 };
 
 export const isSmallBatch = ({ total }: Pick<BatchRow, 'total'>): boolean => total <= smallFile.lines;
+const lanes: readonly Lane[] = ['lines', 'small_files', 'large_files'];
+
 const filesLane = (isSmall: boolean): Lane => (isSmall ? 'small_files' : 'large_files');
 
 /**
@@ -146,6 +148,17 @@ export async function activate(tx: Transaction<Database>, lane: Lane, workspaceI
   );
 }
 
+/** Sets the weight of a workspace in all lanes, whether it has had turns or not. */
+export async function setBatchWeight(tx: Transaction<Database>, workspaceId: string, weight: number): Promise<void> {
+  // A key of the organisation changes other workspaces than its own.
+  await asSystem(() =>
+    sql`
+      insert into batch_share (lane, workspace_id, weight)
+      select lane, ${workspaceId}, ${weight} from unnest(${lanes}::text[]) as lane
+      on conflict (lane, workspace_id) do update set weight = excluded.weight`.execute(tx),
+  );
+}
+
 /** Takes workspaces without a ready turn out of the order, so that no claim visits them. */
 export async function deactivateIdle(db: Kysely<Database>): Promise<void> {
   const hasTurn = sql`
@@ -174,7 +187,7 @@ export type ClaimLimits = { exceptWorkspaces: readonly string[]; exceptBatches: 
  */
 export const nextTurn = (lane: Lane, { exceptWorkspaces, exceptBatches }: ClaimLimits) => sql`
   next as materialized (
-    select share.workspace_id, turn.batch_id
+    select share.workspace_id, share.weight, turn.batch_id
     from batch_share as share cross join lateral (
       select batch_id from batch_turn
       where lane = share.lane and workspace_id = share.workspace_id and ready > 0 and not paused
@@ -202,7 +215,13 @@ export const chargeShare = (lane: Lane, cost: ReturnType<typeof sql>) => sql`
 export type FileTurn = { batchId: string; workspaceId: string; work: 'validate' | 'finalise'; failures: number };
 
 /** `found`: there was something to claim, although another process may have been faster. */
-export type Claim<Claimed> = { claimed: Claimed | null; found: boolean; activeWeight: number };
+export type Claim<Claimed> = {
+  claimed: Claimed | null;
+  found: boolean;
+  /** The weight of the workspace of `claimed`, and of all workspaces that have work. */
+  weight: number;
+  activeWeight: number;
+};
 
 /** Claims the next validation or finalise of a lane for a process, unless the process was given up. */
 export async function claimFileTurn(
@@ -211,19 +230,20 @@ export async function claimFileTurn(
   holder: string,
   limits: ClaimLimits,
 ): Promise<Claim<FileTurn>> {
-  const { rows } = await sql<{ found: boolean; weight: number; turn: FileTurn | null }>`
+  const { rows } = await sql<{ found: boolean; weight: number; active_weight: number; turn: FileTurn | null }>`
     with ${nextTurn(lane, limits)}, me as materialized (${selectAlive(holder)}), claimed as (
       update batch_turn set holder = ${holder}, ready = 0
       where batch_id = (select batch_id from next) and lane = ${lane} and ready > 0 and not paused
         and exists (select from me)
       returning batch_id, workspace_id, work, failures
     ), ${chargeShare(lane, sql`1.0`)}
-    select exists (select from next) as found, ${activeWeight(lane, 64)} as weight, (
+    select exists (select from next) as found, ${activeWeight(lane, 64)} as active_weight,
+      coalesce((select weight from next), 1) as weight, (
       select jsonb_build_object('batchId', batch_id, 'workspaceId', workspace_id, 'work', work, 'failures', failures)
       from claimed
     ) as turn`.execute(db);
   const [row] = rows as [(typeof rows)[number]];
-  return { claimed: row.turn, found: row.found, activeWeight: row.weight };
+  return { claimed: row.turn, found: row.found, weight: row.weight, activeWeight: row.active_weight };
 }
 
 /** How long a validation or finalise that failed waits for its next try: one second, doubled up to ten. */

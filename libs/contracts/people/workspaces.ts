@@ -6,7 +6,7 @@ import { rateLimits, usageLimits } from './limits.ts';
 import { patternSize } from '../pattern-size.ts';
 import { firstMembers, MemberObject } from './people.ts';
 import { pricingAdjustments } from '../logs/prices.ts';
-import { anyObject, metadata, text } from '../scalars.ts';
+import { anyObject, decimal, metadata, text } from '../scalars.ts';
 
 /** Guardrails, or names of stored ones. */
 const list = () => z.array(z.union([text({ min: 1, max: 200 }), anyObject()])).max(guardrailLimits.guardrailsMax);
@@ -73,6 +73,12 @@ export const workspaceFields = {
   allowed_networks: allowedNetworks().describe(
     'Networks that requests to the workspace can come from. Organisation keys are exempt. Null for any network.',
   ),
+  batch_weight: decimal(0.1, 100)
+    .optional()
+    .describe(
+      'The share of the workers that the batches of the workspace get while others have batches too, relative to their ' +
+        'weights. Default 1.',
+    ),
 };
 
 /** A workspace in answers; times in ISO 8601. */
@@ -100,6 +106,7 @@ export const WorkspaceObject = z.object({
   /** Factors on listed prices, and own prices in cents per token, as decimals. */
   pricing_adjustments: anyObject().nullable(),
   allowed_networks: z.array(z.string()).nullable(),
+  batch_weight: z.number(),
   created_at: z.string(),
   last_updated_at: z.string(),
   /** Only for a single workspace: its newest members, a hundred at most. */

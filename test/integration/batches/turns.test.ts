@@ -13,7 +13,14 @@ import {
 import { appendAndFollow } from '#libs/batches/chunks/follow-status.ts';
 import { resumeChunk } from '#libs/batches/chunks/resume-chunk.ts';
 import { unsettledLines } from '#libs/batches/chunks/settled-lines.ts';
-import { activate, deactivateIdle, orderAt, pauseTurn, type ClaimLimits } from '#libs/batches/chunks/turns.ts';
+import {
+  activate,
+  deactivateIdle,
+  orderAt,
+  pauseTurn,
+  setBatchWeight,
+  type ClaimLimits,
+} from '#libs/batches/chunks/turns.ts';
 import { settleGroups, storeGroups, type CloseOutcome } from '#libs/batches/results/settle-groups.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createRandom } from '#test/faults/random.ts';
@@ -64,6 +71,34 @@ test('a turn costs the lines of its chunk, divided by the weight of the workspac
   const lines = (id: string): number => (owners.get(id) ?? []).reduce((sum, chunk) => sum + chunk.line_count, 0);
   expect(lines('ws_1') / lines('ws_2')).toBeCloseTo(1, 0);
   expect(lines('ws_3') / lines('ws_2')).toBeCloseTo(2, 0);
+});
+
+test('a workspace of weight 3 gets three times the claims, whether its weight was set before its first turn or later', async () => {
+  const { db } = database;
+  const setWeight = (workspaceId: string, weight: number) =>
+    db.transaction().execute((tx) => setBatchWeight(tx, workspaceId, weight));
+  await setWeight('ws_early', 3);
+  for (const workspaceId of ['ws_early', 'ws_late', 'ws_plain']) await createBatch(workspaceId, 60);
+  await setWeight('ws_late', 3);
+  const claims = async (): Promise<number[]> => {
+    const owners = (await claimMany(35)).map((chunk) => chunk.workspace_id);
+    return ['ws_early', 'ws_late', 'ws_plain'].map((id) => owners.filter((owner) => owner === id).length);
+  };
+  expect(await claims()).toEqual([15, 15, 5]);
+  const shares = await db
+    .selectFrom('batch_share')
+    .select(['lane', 'weight'])
+    .where('workspace_id', '=', 'ws_late')
+    .execute();
+  expect(shares.map(({ lane, weight }) => `${lane} ${weight}`).toSorted()).toEqual([
+    'large_files 3',
+    'lines 3',
+    'small_files 3',
+  ]);
+  await setWeight('ws_early', 1);
+  await setWeight('ws_late', 1);
+  const [early = 0, late = 0, plain = 0] = await claims();
+  expect(Math.max(early, late, plain) - Math.min(early, late, plain)).toBeLessThanOrEqual(1);
 });
 
 test('a workspace that was alone owes nothing to one that joins, and one that was idle has saved nothing up', async () => {

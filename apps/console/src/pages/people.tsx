@@ -436,12 +436,51 @@ function Workspaces() {
               { head: 'Slug', isLong: true, cell: ({ slug }) => <code>{slug}</code> },
               { head: 'ID', cell: ({ id }) => <Id id={id} /> },
               { head: 'Budgets', cell: limitsText },
+              {
+                head: 'Batch weight',
+                cell: ({ slug, batch_weight: weight }) => (
+                  <span className="row">
+                    {weight}
+                    {mayWrite ? <BatchWeight slug={slug} weight={weight} /> : null}
+                  </span>
+                ),
+              },
               { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
             ]}
           />
         )}
       </Shown>
     </Card>
+  );
+}
+
+/** Changes the share of the workers that the batches of a workspace get. */
+function BatchWeight({ slug, weight }: { slug: string; weight: number }) {
+  const [value, setValue] = useState(String(weight));
+  const change = useChange<void, unknown>(['workspace'], () =>
+    answerOf(
+      api.PUT('/v1/admin/workspaces/{slug}', { params: { path: { slug } }, body: { batch_weight: Number(value) } }),
+    ),
+  );
+  return (
+    <FormDialog text="Change" title={`Batch weight of ${slug}`} submit="Save" act={change}>
+      <label>
+        Batch weight
+        <input
+          type="number"
+          min={0.1}
+          max={100}
+          step={0.1}
+          required
+          value={value}
+          onChange={(event) => setValue(event.target.value)}
+        />
+      </label>
+      <p className="hint">
+        With a weight of 3, the batches of a workspace get three times the share of the workers that those of a
+        workspace with a weight of 1 get.
+      </p>
+    </FormDialog>
   );
 }
 
