@@ -16,7 +16,12 @@ let worker: { stop: () => Promise<void> };
 let receiver: Upstream;
 let client: Client;
 beforeAll(async () => {
-  platform = await startPlatform({ worker: false, environment: { SLUICE_EGRESS_ALLOW: '127.0.0.0/8' } });
+  const environment = {
+    SLUICE_EGRESS_ALLOW: '127.0.0.0/8',
+    SLUICE_FINE_TUNING_POLL_MIN: '10ms',
+    SLUICE_FINE_TUNING_POLL_MAX: '100ms',
+  };
+  platform = await startPlatform({ worker: false, environment });
   worker = await platform.startWorker();
 });
 afterAll(() => platform?.stop());
@@ -103,6 +108,20 @@ test('only the wanted events since the creation of an endpoint are sent', async 
   const [request] = await received(1);
   expect(JSON.parse(request?.body.toString() ?? '')).toMatchObject({ type: 'batch.failed', data: { id: failed.id } });
   expect(await deliveriesOf(endpoint)).toHaveLength(1);
+});
+
+test('the end of a fine-tuning job is sent under the name that OpenAI gives it', async () => {
+  await createEndpoint(client, receiver.url, ['fine_tuning.job.succeeded']);
+  const messages = [
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello' },
+  ];
+  const file = await sdk.toFile(Buffer.from(`${JSON.stringify({ messages })}\n`.repeat(10)), 'train.jsonl');
+  const { id: training_file } = await client.files.create({ file, purpose: 'fine-tune' });
+  const job = await client.fineTuning.jobs.create({ model: '@simulator/sim-small', training_file });
+  const [request] = await received(1);
+  const event = JSON.parse(request?.body.toString() ?? '') as object;
+  expect(event).toMatchObject({ type: 'fine_tuning.job.succeeded', data: { id: job.id } });
 });
 
 test('an answer with 410 disables the endpoint until it is enabled again', async () => {

@@ -46,6 +46,7 @@ export const deliverySubscriber: Subscriber = {
       join resource as endpoint on endpoint.kind = 'webhook_endpoint' and endpoint.workspace_id = ended.workspace_id
         and endpoint.deleted_at is null and endpoint.created_at <= recorded_at
         and endpoint.data ->> 'status' = 'enabled' and endpoint.data -> 'event_types' ? type
+      join resource as workspace on workspace.id = ended.workspace_id and workspace.deleted_at is null
       where recorded_at > clock_timestamp() - ${keepFor}
       on conflict (id) do nothing`.execute(tx);
   },
