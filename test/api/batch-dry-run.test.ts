@@ -112,6 +112,18 @@ test('a budget that would not suffice is named', async () => {
   expect((await dryRun(chatLines(3, { max_tokens: 100 }))).body['limits']).toEqual([]);
 });
 
+test('the cost bound of a batch is compared with its longest answers', async () => {
+  const lines = chatLines(3, { max_tokens: 100 });
+  const limitOf = async (max_cost: unknown) => (await dryRun(lines, { gateway_options: { max_cost } })).body['limits'];
+  const bound = { limit: 'max_cost', measure: 'cost', needed: expect.any(String) };
+  expect(await limitOf('12.50')).toMatchObject([{ ...bound, left: '12.5', suffices: true }]);
+  expect(await limitOf(0.000001)).toMatchObject([{ ...bound, left: '0.000001', suffices: false }]);
+  expect(await dryRun(lines, { gateway_options: { max_cost: 0 } })).toMatchObject({
+    status: 400,
+    body: { error: { param: 'gateway_options.max_cost', message: expect.stringContaining('in US dollars above 0') } },
+  });
+});
+
 test('what creating a batch would refuse is refused', async () => {
   expect((await dryRun(chatLines(1), { endpoint: '/v1/nothing' })).status).toBe(400);
   const { body } = await dryRun(chatLines(1), { gateway_options: { virtual_key: 'nobody' } });

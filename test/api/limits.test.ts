@@ -1,3 +1,4 @@
+import { Big } from 'big.js';
 import { createHmac } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
@@ -411,4 +412,38 @@ test('lines of a batch over its budget fail where it asks for that, and else wai
   const second = await platform.startWorker();
   onTestFinished(() => second.stop());
   expect(await ended(client, waiting)).toMatchObject({ request_counts: { completed: 3, failed: 0 } });
+});
+
+test('a batch is paused before it costs more than its bound, says so, and resumes with a higher one', async () => {
+  const [sdk] = sdks;
+  if (!sdk) throw new Error('there is no SDK');
+  const client = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl, maxRetries: 0 });
+  const worker = await platform.startWorker();
+  onTestFinished(() => worker.stop());
+  const input = chatLines(20, { model: '@sim/sim-small', max_tokens: 50 });
+  const whole = await ended(client, await createBatch(sdk, client, input));
+  const { cost_usd: cost } = whole as unknown as { cost_usd: string };
+  const half = new Big(cost).div(2).toFixed();
+  const { id } = await createBatch(sdk, client, input, { gateway_options: { max_cost: half } } as never);
+  const paused = await eventually(
+    async () => (await send('GET', `/batches/${id}`)).body as Record<string, unknown>,
+    (batch) => batch['paused_at'] !== null,
+  );
+  expect(paused).toMatchObject({
+    status: 'in_progress',
+    bounds: { max_cost: half, on_bound: 'pause', reached: 'max_cost' },
+    waits: [{ reason: 'paused', message: expect.stringContaining(`it reached its max_cost of $${half}`) }],
+    gateway: { eta: null },
+  });
+  expect(Number(paused['cost_usd'])).toBeLessThanOrEqual(Number(half));
+  expect(await send('POST', `/batches/${id}/resume`)).toMatchObject({
+    status: 409,
+    body: { error: { code: 'bound_reached' } },
+  });
+  expect(await send('POST', `/batches/${id}/resume`, { max_cost: 10 })).toMatchObject({
+    status: 200,
+    body: { paused_at: null, bounds: { max_cost: '10', reached: null } },
+  });
+  const done = await ended(client, { id });
+  expect(done).toMatchObject({ status: 'completed', request_counts: { completed: 20, failed: 0 } });
 });

@@ -9,7 +9,7 @@ import { deliverResults, explainFailures, noteFailureCommands, type ResultOption
 import { batchColumns, describeEnd, exitCodeFor, summarise } from './describe-batch.ts';
 import { dryRunBatch } from './dry-run-batch.ts';
 import { CliError, exitCodes } from '../server/cli-error.ts';
-import { clientCommand, addGroup, toCount, toPairs, type ClientOptions } from '../server/client-command.ts';
+import { clientCommand, addGroup, toCount, toMaximum, toPairs, type ClientOptions } from '../server/client-command.ts';
 import { connect } from '../server/connection.ts';
 import type { Client } from '../server/http-client.ts';
 import { interruptible } from '../terminal/interruptible.ts';
@@ -74,8 +74,8 @@ function addRunCommands(batch: Command): void {
       'check answers against the JSON Schema of their request, and call a line again up to this often',
       toCount({ min: 0, max: 5 }),
     )
-    .option('--max-cost <dollars>', 'stop the batch before it costs more')
-    .option('--max-error-rate <share>', 'stop the batch when a larger share of its lines fails, such as 0.1')
+    .option('--max-cost <dollars>', 'stop the batch before it costs more', toMaximum)
+    .option('--max-error-rate <share>', 'stop the batch when a larger share of its lines fails, such as 0.1', toMaximum)
     .addOption(new Option('--on-bound <what>', 'what to do with the batch at its maximum').choices(['pause', 'cancel']))
     .option('--again', 'create another batch, even if the same file and options already created one')
     .option('--detach', 'print the batch without waiting for its end')
@@ -89,7 +89,7 @@ function addRunCommands(batch: Command): void {
 
   withTarget(clientCommand(batch, 'dry-run <file>', 'show what a batch would do and cost, without creating it'))
     .option('--metadata <name=value>', 'metadata of the batch; can be repeated', toPairs)
-    .option('--max-cost <dollars>', 'compare the cost with this maximum')
+    .option('--max-cost <dollars>', 'compare the cost with this maximum', toMaximum)
     .action(async (file: string, options: ClientOptions & BatchOptions) => {
       await withInputFile(file, (input) => dryRunBatch(input, { ...options, window: '24h' }));
     });
@@ -165,8 +165,8 @@ function addChangeCommands(batch: Command): void {
   }
 
   clientCommand(batch, 'resume <id>', 'resume a paused batch')
-    .option('--max-cost <dollars>', 'new maximum cost of the whole batch, or none')
-    .option('--max-error-rate <share>', 'new maximum share of failed lines, or none')
+    .option('--max-cost <dollars>', 'new maximum cost of the whole batch, or none', toMaximum)
+    .option('--max-error-rate <share>', 'new maximum share of failed lines, or none', toMaximum)
     .action(async (id: string, options: ClientOptions & Parameters<typeof toBounds>[0]) => {
       const client = await connect(options);
       const json = toBounds(options);

@@ -41,6 +41,12 @@ export const toCount =
     throw new InvalidArgumentError(`Use an integer from ${min} to ${max}.`);
   };
 
+/** A maximum as a decimal, or `none`. Throws InvalidArgumentError. */
+export function toMaximum(text: string): string {
+  if (text === 'none' || /^\d+(?:\.\d+)?$/.test(text)) return text;
+  throw new InvalidArgumentError('Use a number such as 0.5, or none.');
+}
+
 /** Collects `name=value` options into one object. Throws InvalidArgumentError. */
 export function toPairs(text: string, before: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf('=');
