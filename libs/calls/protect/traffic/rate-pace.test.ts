@@ -71,6 +71,19 @@ describe('the pace of calls', () => {
     expect(burst(pace, 10_000)).toBe(10);
   });
 
+  test.each([
+    ['a limit of one request', 'requests', 1, 1],
+    ['a part of a limit that is less than one request', 'requests', 3, 1 / 4],
+    ['a limit of fewer tokens than a call uses', 'tokens', 500, 1],
+  ] as const)('lets a call begin when %s is full', (_what, kind, max, part) => {
+    const pace = new RatePace();
+    const usage = { inputTokens: 900, outputTokens: 100, cachedTokens: 0, reasoningTokens: 0 };
+    pace.learn({ status: 200, headers: headers(kind, max, 0, '60s'), usage }, pace.begin(), part, 0);
+    expect(burst(pace, 0)).toBe(0);
+    expect(burst(pace, 130_000)).toBe(1);
+    expect(burst(pace, 140_000)).toBe(0);
+  });
+
   test('is that of a day, and is not faster when a window ends soon', () => {
     const pace = new RatePace();
     pace.learn({ status: 200, headers: headers('requests', 2_400, 1_200, '12h') }, pace.begin(), 1, 0);

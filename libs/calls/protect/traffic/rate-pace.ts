@@ -48,7 +48,8 @@ class Bucket {
   has(cost: number, nowMs: number): boolean {
     if (this.#perMs === null) return true;
     this.#fill(nowMs);
-    return this.#level >= cost + this.#max * reserved;
+    // A small part of a limit is less than one call, which can then begin when it is full.
+    return this.#level >= Math.min(cost + this.#max * reserved, this.#max);
   }
 
   #fill(nowMs: number): void {
