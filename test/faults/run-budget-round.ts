@@ -296,10 +296,10 @@ async function useTheRest(rig: Rig, policyId: string, limit: Big, enough: Big, l
   for (;;) {
     const statuses = await Promise.all([live.call(), live.call(), live.call(), live.call()]);
     if (statuses.includes(200)) deadline = performance.now() + freeMs;
-    const counter = await readCounter(rig, policyId);
+    // Refused calls make a process lease the rest, which it returns only when no further calls come.
+    const counter = await (statuses.includes(200) ? readCounter(rig, policyId) : untilReturned(rig, policyId, live));
     const isUsedUp = counter.leased === 0 && limit.minus(counter.used).lt(enough);
     if (isUsedUp || performance.now() > deadline) return counter;
-    if (!statuses.includes(200)) await sleep(200);
   }
 }
 
