@@ -87,9 +87,12 @@ test.for<[string, (request: IncomingMessage) => boolean, Fault]>([
 
 test('a server that refuses or ignores every part makes the upload unavailable, and nothing is left', async (context) => {
   if (missing !== null) context.skip(missing);
-  for (const fault of ['slow_down', 'stall'] as const) {
+  const failing = (['slow_down', 'stall'] as const).map(async (fault) => {
     const store = await openFaulty((request) => (isPart(request) ? fault : null));
     await expect(putContent(store)).rejects.toMatchObject({ kind: 'unavailable', code: 'storage_unavailable' });
+    return store;
+  });
+  for (const store of await Promise.all(failing)) {
     expect(await store.sweep({ olderThanMs: -86_400_000, findReferenced: async (names) => new Set(names) })).toEqual({
       blobsRemoved: 0,
       partialsRemoved: 0,
