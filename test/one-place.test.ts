@@ -24,8 +24,8 @@ async function runInCopy(script: string, ...args: string[]): Promise<void> {
   );
 }
 
-const testCopy = (...files: string[]): Promise<void> =>
-  runInCopy('node_modules/vitest/vitest.mjs', 'run', '--project', 'unit', '--maxWorkers', '1', ...files);
+const vitest = 'node_modules/vitest/vitest.mjs';
+const timeout = 240_000;
 
 /** Adds text before the last line that starts with `end`. */
 function addBefore(file: string, end: string, text: string): void {
@@ -109,19 +109,20 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => rmSync(copy, { recursive: true }));
 
-test.skipIf(!isClone)('every file compiles with the column and the provider', { timeout: 240_000 }, async () => {
+// Together, because the start of each takes one processor, and much of the rest of the suite waits.
+test.skipIf(!isClone).concurrent('every file compiles with the column and the provider', { timeout }, async () => {
   await runInCopy('node_modules/typescript/bin/tsc', '--noEmit');
   await runInCopy('node_modules/typescript/bin/tsc', '--noEmit', '-p', 'apps/console');
 });
 
-test.skipIf(!isClone)('a column is its entry in columns.ts', { timeout: 240_000 }, async () => {
-  await testCopy('libs/request-log', 'libs/contracts', 'libs/analytics');
-});
-
-test.skipIf(!isClone)(
-  'a provider is its folder, its entry in provider-list.ts and its conformance case',
-  { timeout: 240_000 },
-  async () => {
-    await testCopy('libs/providers', 'libs/credentials', 'libs/contracts', 'test/conformance/conformance', 'test/tidy');
-  },
-);
+test
+  .skipIf(!isClone)
+  .concurrent(
+    'a column is its entry in columns.ts, and a provider its folder, its entry in provider-list.ts and its conformance case',
+    { timeout },
+    async () => {
+      const columnTests = ['libs/request-log', 'libs/contracts', 'libs/analytics'];
+      const providerTests = ['libs/providers', 'libs/credentials', 'test/conformance/conformance', 'test/tidy'];
+      await runInCopy(vitest, 'run', '--project', 'unit', '--maxWorkers', '1', ...columnTests, ...providerTests);
+    },
+  );
