@@ -8,7 +8,9 @@ import type { EmbeddedPostgres } from '#libs/database/embedded/start-embedded-po
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { pino } from 'pino';
 import { sql } from 'kysely';
-import { isAlive, pidsWith, query, start, startInProcess, until, usedDataDir } from './embedded-harness.ts';
+import { isAlive, pidsWith, query, start, startInProcess, until, useDataDirs } from './embedded-harness.ts';
+
+const usedDataDir = useDataDirs();
 
 test('the server ends soon after the process that started it is killed', async () => {
   const { end, answer } = await startInProcess({ dataDir: await usedDataDir() });

@@ -32,18 +32,24 @@ export async function scratchFolder(options: { forPrograms?: boolean } = {}): Pr
 }
 
 /**
- * A data directory as a first start and an orderly stop leave it, but for its port, removed after the test. Where we are
- * root it belongs to `nobody`. It is a copy, because initdb takes ten times as long as a start.
+ * Makes data directories for the tests of a file, as a first start and an orderly stop leave them, but for the port. Each
+ * is removed after its test. Where we are root they belong to `nobody`. They are copies, because initdb takes ten times as
+ * long as a start.
  */
-export async function usedDataDir(): Promise<string> {
-  const dataDir = path.join(await scratchFolder(), 'data');
-  original ??= makeOriginal();
-  // Node's own copy does not keep the owners.
-  await promisify(execFile)('cp', ['-Rp', await original, dataDir]);
-  return dataDir;
+export function useDataDirs(): () => Promise<string> {
+  let original: Promise<string> | undefined;
+  afterAll(async () => {
+    const dataDir = await original?.catch(() => undefined);
+    if (dataDir !== undefined) await removeFolder(path.dirname(dataDir));
+  });
+  return async () => {
+    const dataDir = path.join(await scratchFolder(), 'data');
+    original ??= makeOriginal();
+    // Node's own copy does not keep the owners.
+    await promisify(execFile)('cp', ['-Rp', await original, dataDir]);
+    return dataDir;
+  };
 }
-
-let original: Promise<string> | undefined;
 
 async function makeOriginal(): Promise<string> {
   const folder = await makeDatabaseFolder(prefix);
@@ -57,11 +63,6 @@ async function makeOriginal(): Promise<string> {
   await writeFile(file, JSON.stringify(cluster));
   return dataDir;
 }
-
-afterAll(async () => {
-  const dataDir = await original?.catch(() => undefined);
-  if (dataDir !== undefined) await removeFolder(path.dirname(dataDir));
-});
 
 const removeFolder = (folder: string): Promise<void> => rm(folder, { recursive: true, force: true, maxRetries: 5 });
 

@@ -11,8 +11,10 @@ import {
   scratchFolder,
   start,
   startInProcess,
-  usedDataDir,
+  useDataDirs,
 } from './embedded-harness.ts';
+
+const usedDataDir = useDataDirs();
 
 test('a first start creates a database that its own role, no superuser, owns', async () => {
   const server = await start({ dataDir: await scratchFolder() });

@@ -3,7 +3,9 @@ import { expect, onTestFinished, test } from 'vitest';
 import { canAssumeTenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
-import { query, start, usedDataDir } from './embedded-harness.ts';
+import { query, start, useDataDirs } from './embedded-harness.ts';
+
+const usedDataDir = useDataDirs();
 
 const logger = pino({ level: 'silent' });
 
