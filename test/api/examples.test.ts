@@ -17,6 +17,7 @@ const printed: Readonly<Record<string, RegExp>> = {
   fallback: /config\.targets\[1\].*sim-small/s,
   'fine-tuning': /ftjob-/,
   prompt: /\w+ \w+/,
+  'structured-batch': /"validated_outputs":\s*\{\s*"checked":\s*3,\s*"passed_on_first_call":\s*3/,
   stream: /\w+ \w+|\[DONE\]/,
   tools: /get_weather/,
 };
