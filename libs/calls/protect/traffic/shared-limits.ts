@@ -23,10 +23,12 @@ const lanesMax = 1_000;
 export function createSharedLimits({ db, lanes, clock, logger }: Deps): BackgroundLoop {
   const holder = newId('process_');
   const waits = new SharedWaits(clock);
+  let hasShares = false;
 
   const renew = async (reported: readonly { lane: SharedLane; report: CallReport }[]): Promise<void> => {
     const reports = reported.map(({ lane, report }) => ({ name: lane.shared, report }));
     const grants = await renewShares(db, holder, reports);
+    hasShares = true;
     for (const [index, { lane, report }] of reported.entries()) lane.paced.take(grants[index] ?? null, report);
   };
 
@@ -55,6 +57,7 @@ export function createSharedLimits({ db, lanes, clock, logger }: Deps): Backgrou
     ...loop,
     async stop() {
       await loop.stop();
+      if (!hasShares || loop.error() !== undefined) return;
       await returnShares(db, holder).catch((error: unknown) =>
         logger.warn({ err: error }, 'others can use the calls of this process when its share has expired'),
       );
