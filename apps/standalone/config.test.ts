@@ -55,6 +55,13 @@ test("libpq's variables go with a database of one's own", () => {
   expect(worker['PGSSLMODE']).toBe('verify-full');
 });
 
+test('both addresses of a database behind a pooler are passed on', () => {
+  const addresses = { DATABASE_URL: 'postgres://pooler/sluice', SLUICE_DATABASE_DIRECT_URL: 'postgres://db/sluice' };
+  const { api, worker, simulator } = environmentsOf(addresses);
+  for (const child of [api, worker]) expect(child).toMatchObject(addresses);
+  expect(Object.keys(simulator)).not.toContain('SLUICE_DATABASE_DIRECT_URL');
+});
+
 test('the operator keeps his egress exceptions, and relative folders mean the same to the children', () => {
   const { api } = environmentsOf({
     SLUICE_EGRESS_ALLOW: 'vllm:8000',

@@ -207,7 +207,7 @@ function usedUp(
   return new GatewayError('budget_exceeded', budgetCode, message);
 }
 
-/** How soon a line asks again when running calls have reserved what is left. */
+/** How soon a line asks again: running calls can return what they have reserved, and the bound can be raised. */
 const askBoundAgainMs = 1_000;
 
 /** The error for a line that what is left of its batch's `max_cost` does not cover. */
@@ -219,7 +219,7 @@ function boundReached(rule: LimitRule, { bound }: AdmissionRequest, amount: Big,
   const message = isReached
     ? `${spent}, and the next call can cost up to $${toDollars(amount)}.`
     : `${spent}, and running calls have reserved the rest.`;
-  return new BudgetWaitError(message, isReached ? askAgainMsMax : askBoundAgainMs);
+  return new BudgetWaitError(message, askBoundAgainMs);
 }
 
 function unknownPrice({ label }: LimitRule, { model, target, work }: AdmissionRequest): GatewayError {

@@ -125,7 +125,7 @@ export async function runAttack(
     ]);
     say('victim alone again');
     await Promise.race([scene.cancelBatches(), sleep(endMs)]);
-    // Without times to compare, no call may fail even now.
+    // Calls that still run only change times.
     if (!sizes.isShort) await sleep(recoveryMs);
     const after = await victim.measure({ ...order, seconds: sizes.aloneSeconds });
     return { alone, beside, after, load, crashes: [...product.crashes()], peaks: product.peaks(), outcome };

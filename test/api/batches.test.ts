@@ -89,6 +89,7 @@ describe.each(sdks)('$name', (sdk) => {
       unpriced_lines: 0,
       validated_outputs: null,
       paused_at: null,
+      bounds: null,
       retry_of: null,
       metadata,
     });

@@ -223,7 +223,7 @@ test('a batch that the server refuses, or that is cancelled, is exit code 4', as
   const id = /batch_[0-9a-f]{32}/.exec(detached.stderr)?.[0] ?? '';
   expect(await at.cli.run(['batch', 'results', id])).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('and has no results yet'),
+    stderr: expect.stringContaining('and has no result files yet'),
   });
   const paused = await at.cli.run(['batch', 'pause', id]);
   expect(JSON.parse(paused.stdout)).toMatchObject({ id, paused_at: expect.any(Number) });

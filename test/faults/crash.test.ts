@@ -8,8 +8,8 @@ import { planOptions, rigEnvironment } from './settings.ts';
 // The short part of the crash suite: batches under kill -9 of worker, API and Postgres, hangs, cancels and lost
 // sessions, at seeded moments. `npm run test:faults` runs hundreds, `-- --seed N --rounds 1` one of them again.
 const options = { ...planOptions, linesMax: 400, hurryPercent: 100, longOutagePercent: 0, longCallsPercent: 0 };
-// Together they have every kind of fault, a batch that expires and one that is cancelled. The last has one worker.
-const seeds = [41, 14, 36, 138, 55, 17, 30, 26, 24];
+// Together they have every kind of fault, a batch that expires and one that is cancelled. One has a single worker.
+const seeds = [2847, 1095, 242, 258, 80];
 
 const plans = seeds.map((seed) => planRound(seed, options));
 

@@ -141,6 +141,7 @@ const resumeBatch = ({ batches }: { batches: Batches }): Route => ({
   description:
     'Repeating the request has no effect. A batch that was paused by a bound needs a higher one, or null to remove it. A ' +
     'batch that is not validating or in progress returns 409.',
+  example: { max_cost: '20' },
   errors: { bound_reached: 'the batch has reached a bound that the request does not raise' },
   responses: { 200: { description: 'The batch. `paused_at` is null.', schema: BatchObject } },
   ...withInput({ params, body: ResumeBatchRequest.optional() }, async (input, request, response) => {

@@ -86,7 +86,8 @@ export async function claimChunk(
       update batch_turn set ready = ready - 1 where batch_id = (select batch_id from claimed)
     ), ${chargeShare('lines', sql`(select line_count from claimed)`)}
     select exists (select from next) as found, ${activeWeight('lines', 64)} as active_weight,
-      (select workspace_id from next) as workspace_id, coalesce((select weight from next), 1) as weight, claimed.batch_id is not null as is_claimed, claimed.*
+      (select workspace_id from next) as workspace_id, coalesce((select weight from next), 1) as weight,
+      claimed.batch_id is not null as is_claimed, claimed.*
     from (select 1) as one left join claimed on true`.execute(db);
   const [{ is_claimed: isClaimed, found, weight, active_weight: ofAll, ...chunk }] = rows as [(typeof rows)[number]];
   return { claimed: isClaimed ? chunk : null, found, weight, activeWeight: ofAll };

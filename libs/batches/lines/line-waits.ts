@@ -74,6 +74,8 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
         group = { what, waits: new Set(), sinceMs: now() };
         waiting.groups.set(key, group);
       }
+      // The newest one names the amounts that are left now.
+      group.what = what;
       const joined = group;
       const wait = { untilMs: what.untilMs };
       joined.waits.add(wait);

@@ -14,7 +14,8 @@ type BatchReport = ReturnType<LineWaits['byBatch']>[number] & { calls: number };
 
 /**
  * Writes the running calls and the waits of this worker's lines into a table, so that GET /v1/batches/{id} can show them
- * and explain why a batch makes no progress. Reports of processes that have ended become too old to be shown and are deleted by the others.
+ * and explain why a batch makes no progress. Reports of processes that have ended become too old to be shown and are
+ * deleted by the others.
  */
 export function createWaitReporter(deps: {
   db: Kysely<Database>;
