@@ -194,7 +194,7 @@ test('a batch completes although those of another workspace hang and fill the qu
 test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
   const { platform, client } = await setUp(context, { worker: false });
   const worker = await platform.startWorker({ SLUICE_DRAIN: '1h' });
-  const lines = linesOf('sim-fault-429-after-600-then-ok-1', 3);
+  const lines = linesOf('sim-fault-429-after-8-then-ok-1', 3);
   const { id } = await createBatch(sdk, client, lines);
   await eventually(
     () => callsOf(platform),
@@ -206,10 +206,11 @@ test('a worker that is stopped leaves its waiting lines at once, and another one
   await eventually(() => Promise.resolve(isStopped), Boolean, { timeoutMs: 15_000 });
   await stopped;
   expect(await client.batches.retrieve(id)).toMatchObject({ status: 'in_progress', request_counts: { failed: 0 } });
-  // It has not heard of the pause; the provider answers the second call of each line that made its first.
+  // It waits as long as the provider told the first worker.
   await platform.startWorker();
   await eventually(
     () => client.batches.retrieve(id),
     ({ request_counts: counts }) => (counts?.completed ?? 0) > 0,
+    { timeoutMs: 90_000 },
   );
-});
+}, 120_000);
