@@ -70,10 +70,11 @@ const makeDue = (endpoint: { id: string }) =>
     [endpoint.id],
   );
 
-const received = (count: number) =>
+const received = (count: number, timeoutMs = 30_000) =>
   eventually(
-    () => Promise.resolve(receiver.requests),
+    () => receiver.requests,
     (requests) => requests.length >= count,
+    { timeoutMs },
   );
 
 test('the end of a batch is sent until the receiver accepts it, and again on request, always under one ID', async () => {
@@ -134,7 +135,14 @@ test('an answer with 410 disables the endpoint until it is enabled again', async
     `/events?stream=${endpoint.id}&type=webhook_endpoint.disabled`,
   );
   expect(events).toHaveLength(1);
+  const witness = await startUpstream((reply) => reply.json(200, {}));
+  onTestFinished(() => witness.stop());
+  await createEndpoint(client, witness.url);
   await endBatch(client);
+  await eventually(
+    () => witness.requests.length,
+    (count) => count === 1,
+  );
   await expect(resend(endpoint, ended)).rejects.toMatchObject({ status: 409, code: 'webhook_endpoint_disabled' });
   receiver.script((reply) => reply.json(204, {}));
   expect(await client.webhooks.update(endpoint.id, { status: 'enabled' } as object)).toMatchObject({
@@ -155,7 +163,10 @@ test('a receiver that hangs does not hold up another workspace', async () => {
   const other = await createClient();
   await createEndpoint(other, quick.url);
   await endBatch(other);
-  await quick.until(() => quick.requests.length === 1);
+  await eventually(
+    () => quick.requests.length,
+    (count) => count === 1,
+  );
   expect(receiver.requests.length).toBeLessThanOrEqual(4);
 });
 
@@ -226,8 +237,8 @@ test('a delivery whose worker was killed before it recorded the answer is sent a
   onTestFinished(() => void other.kill('SIGKILL'));
   receiver.script([() => new Promise(() => {}), (reply) => reply.json(200, {})]);
   const endpoint = await createEndpoint(client, receiver.url);
-  await endBatch(client);
-  await received(1);
+  await createBatch(sdk, client, chatLines(1));
+  await received(1, 60_000); // A process takes long to start on a busy machine.
   other.kill('SIGKILL');
   await once(other, 'exit');
   const claimed = await delivered(endpoint, { status: 'pending', attempts: 1, last_status_code: null });
