@@ -51,7 +51,7 @@ export class PacedCalls {
   /** Begins a live call, whatever the limit is. */
   beginLive(): void {
     this.#limit.beginLive();
-    this.#pace.begin();
+    this.#pace.beginLive();
   }
 
   /** Begins a call if the limits allow it and no other one waits. Returns what `end` needs, or null. */
@@ -114,7 +114,7 @@ export class PacedCalls {
   }
 
   #admit(): void {
-    while (this.#mayBegin()) {
+    while (this.#waiting.size > 0 && this.#mayBegin()) {
       const next = this.#waiting.next(() => true);
       if (next === undefined) return;
       next.item.begun = this.#begin();

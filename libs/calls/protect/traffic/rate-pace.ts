@@ -26,8 +26,12 @@ class Bucket {
   #max = 0;
   #perMs: number | null = null;
 
-  take(cost: number): Mark {
+  spend(cost: number): void {
     this.#level -= cost;
+  }
+
+  take(cost: number): Mark {
+    this.spend(cost);
     return { level: this.#level, corrected: this.#corrected };
   }
 
@@ -71,6 +75,12 @@ export class RatePace {
 
   mayBegin(nowMs: number): boolean {
     return this.#requests.has(1, nowMs) && this.#tokens.has(this.#average, nowMs);
+  }
+
+  /** A live call has begun. It learns nothing. */
+  beginLive(): void {
+    this.#requests.spend(1);
+    this.#tokens.spend(this.#average);
   }
 
   begin(): PaceMark {
