@@ -9,7 +9,7 @@ import { activate, activeWeight, chargeShare, nextTurn, type Claim, type ClaimLi
 
 // The states of a chunk. Its row is the only record of them.
 //
-//              claim                    closeChunk (every line  has a result, or the batch takes none)
+//              claim                    closeChunk (every line has a result, or the batch takes none)
 //    ready ─────────────► held ───────────────────────────────────────────► done
 //      ▲ ▲                │ │ ▲                                               ▲
 //      │ └── releaseChunk ┘ │ └─ holder: a process (libs/queue/process-lease.ts)

@@ -210,7 +210,7 @@ export class ChunkRunner {
   /**
    * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The
    * claim is held during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for
-   * a second permit of its kind, so there is no deadlock.
+   * another permit of the same kind, which prevents deadlocks.
    */
   async #withPermit(
     run: Run,

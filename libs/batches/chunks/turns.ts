@@ -41,7 +41,7 @@ export function orderAt(
 const priorityOf = ({ gateway_options: { priority } }: Pick<BatchRow, 'gateway_options'>): number =>
   typeof priority === 'number' ? priority : 0;
 
-/** Gives a new batch its turn: a worker validates it next. `inputBytes`: null when there is no such file. */
+/** Creates the turn of a new batch, which a worker then validates. `inputBytes`: null if the file does not exist. */
 export async function openTurn(tx: Transaction<Database>, batch: BatchRow, inputBytes: number | null): Promise<Lane> {
   const lane = filesLane(inputBytes === null || inputBytes <= smallFile.bytes);
   await tx

@@ -8,7 +8,14 @@ import type { BatchRow } from '../batch/batch-model.ts';
 import { failureInBody, isSuccess, resultId, unansweredCode, unansweredMessages } from '../results/result-line.ts';
 import { resultsBucket } from '../results/results-bucket.ts';
 import { scanRequests, type LineDeps, type Window } from '../results/scan-requests.ts';
-import { listResults, readPart, readResults, type StoredResult } from '../results/stored-results.ts';
+import {
+  inPages,
+  listResults,
+  pieceBytesMax,
+  readPart,
+  readResults,
+  type StoredResult,
+} from '../results/stored-results.ts';
 
 // Shows the lines of a batch, while it runs and after it has ended: results from where they are stored, requests from
 // the byte ranges of the input file. Callers must have checked the owner of the batch, because neither has a workspace.
@@ -24,8 +31,6 @@ const beginningBytes = 8_192;
 const windowLines = 5_000;
 const windowBytesMax = 64 * 1_048_576;
 const searchMsMax = 1_500;
-/** Results are read in pages of this many bytes. A search looks at this much of a larger result. */
-const pageBytesMax = 2 * 1_048_576;
 const detailsBytesMax = 1_048_576;
 
 export type LinesPage = { lines: BatchLineObject[]; lastLine: number; hasMore: boolean; searchedLines: number };
@@ -143,31 +148,16 @@ async function findResults(
   const possible = stored.filter((result) => !isRuledOut(result, filters));
   const needsBytes = [filters.search, filters.model, filters.custom_id].some((filter) => filter !== undefined);
   let bytes = 0;
-  for (let from = 0; from < possible.length;) {
-    const page = takePage(possible, from, needsBytes ? possible.length : room + 1 - rows.length);
-    from += page.length;
+  for (const page of inPages(possible, needsBytes ? undefined : room + 1)) {
+    if (bytes >= windowBytesMax) return { rows, settled, end: (page[0] as StoredResult).line };
     for (const result of await readHeads(deps, batch, page, search)) {
       if (!matches(toLine(batch, result), filters)) continue;
       rows.push(result);
       if (rows.length > room) return { rows, settled, end: result.line + 1 };
     }
-    bytes += page.reduce((sum, result) => sum + Math.min(result.bytes, pageBytesMax), 0);
-    const next = possible[from];
-    if (bytes >= windowBytesMax && next) return { rows, settled, end: next.line };
+    bytes += page.reduce((sum, result) => sum + Math.min(result.bytes, pieceBytesMax), 0);
   }
   return { rows, settled, end };
-}
-
-/** The next results whose bytes fit a page, at least one. */
-function takePage(results: readonly StoredResult[], from: number, countMax: number): StoredResult[] {
-  const page: StoredResult[] = [];
-  for (let bytes = 0; from + page.length < results.length && page.length < countMax;) {
-    const next = results[from + page.length] as StoredResult;
-    bytes += Math.min(next.bytes, pageBytesMax);
-    if (page.length > 0 && bytes > pageBytesMax) break;
-    page.push(next);
-  }
-  return page;
 }
 
 /** Reads the results that have the text of a search in them or in their requests. */
@@ -186,7 +176,8 @@ async function readHeads(
   );
   for (const result of page) {
     const isInRequest = search === undefined || search.customIds.has(result.line);
-    const length = Math.min(isInRequest ? beginningBytes : pageBytesMax, result.bytes);
+    // A search looks at this much of a large result.
+    const length = Math.min(isInRequest ? beginningBytes : pieceBytesMax, result.bytes);
     const data = whole.get(result.line) ?? (await readPart(deps, batch, result, { from: 0, length }));
     if (isInRequest || data.includes(search.needle)) found.push({ ...result, head: data });
   }

@@ -150,9 +150,8 @@ async function writeLines(
     const small = results.filter(({ bytes }) => bytes <= pageMax.bytes);
     const read = await again(() => readOrLose(deps, batch, small));
     for (const { line, bytes, place } of results) {
-      const isMissing =
-        bytes > pageMax.bytes && 'segment' in place && (await deps.blobs.sizeOf(place.segment)) === null;
-      if (isMissing && !deps.needsResults) read.set(line, lostResult);
+      if (deps.needsResults || bytes <= pageMax.bytes || !('segment' in place)) continue;
+      if ((await deps.blobs.sizeOf(place.segment)) === null) read.set(line, lostResult);
     }
     const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
     const writePage = async (): Promise<void> => {

@@ -121,8 +121,10 @@ export class Settler {
   }
 
   #open(batch: SettleGroup['batch']): Pending {
-    const empty = { results: [], bytes: 0, firstAtMs: 0, added: 0, ended: 0, closings: [], flushes: [] };
-    const pending = this.#pending.get(batch.id) ?? { batch, ...empty, isSettling: false };
+    const known = this.#pending.get(batch.id);
+    if (known !== undefined) return known;
+    const counts = { bytes: 0, firstAtMs: 0, added: 0, ended: 0 };
+    const pending: Pending = { batch, results: [], closings: [], flushes: [], ...counts, isSettling: false };
     this.#pending.set(batch.id, pending);
     return pending;
   }
@@ -179,12 +181,7 @@ export class Settler {
       this.#rounds -= 1;
       this.#startRounds();
     };
-    try {
-      const stored = await this.#store(round.map(({ group }) => group));
-      await this.#commit(round, stored, freePlace);
-    } catch (error) {
-      for (const taken of round) this.#giveUp(taken, error);
-    }
+    await this.#commit(round, null, freePlace);
     freePlace();
   }
 
@@ -205,14 +202,18 @@ export class Settler {
    * Repeats the transaction while the database is unavailable or full, and after a failover that lost a partition. The
    * results have been paid for and must not be lost to an outage. When the cause can be a single batch, such as a process
    * that hangs and holds its lock, the halves of the round are settled one after the other, and the batch gives up its
-   * place to others.
+   * place to others. `first`: the groups if they are already in a segment. Never rejects.
    */
-  async #commit(round: readonly Taken[], first: StoredGroups, freePlace: () => void): Promise<void> {
+  async #commit(round: readonly Taken[], first: StoredGroups | null, freePlace: () => void): Promise<void> {
     const { logger, signal } = this.#deps;
     let stored = first;
-    const storedAtMs = performance.now();
+    let storedAtMs = performance.now();
     for (;;) {
       try {
+        if (stored === null || performance.now() - storedAtMs > segmentMsMax) {
+          stored = await this.#store(round.map(({ group }) => group));
+          storedAtMs = performance.now();
+        }
         const holder = this.#deps.holder();
         const settled = await settleGroups(this.#deps, stored, holder);
         // The files of small batches are written outside of the round.
@@ -228,7 +229,7 @@ export class Settler {
             [0, middle],
             [middle, round.length],
           ] as const) {
-            const half = { ...stored, groups: stored.groups.slice(from, to) };
+            const half = stored && { ...stored, groups: stored.groups.slice(from, to) };
             await this.#commit(round.slice(from, to), half, freePlace);
           }
           return;
@@ -241,7 +242,6 @@ export class Settler {
         logger.warn({ err: error, batch_ids: batches }, 'results are waiting for the database');
         if (isLockTimeout(error)) freePlace();
         await sleep(retryMs, signal);
-        if (performance.now() - storedAtMs > segmentMsMax) stored = await this.#store(round.map(({ group }) => group));
       }
     }
   }

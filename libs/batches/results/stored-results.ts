@@ -193,12 +193,15 @@ export async function listSettled(
   );
 }
 
-/** Divides results into pages whose bytes fit `pieceBytesMax`; a larger result is a page. */
-export function* inPages<Result extends StoredResult>(results: readonly Result[]): Generator<Result[]> {
+/** Divides results into pages of at most `countMax` whose bytes fit `pieceBytesMax`; a larger result is a page. */
+export function* inPages<Result extends StoredResult>(
+  results: readonly Result[],
+  countMax = Number.POSITIVE_INFINITY,
+): Generator<Result[]> {
   let page: Result[] = [];
   let bytes = 0;
   for (const result of results) {
-    if (page.length > 0 && bytes + result.bytes > pieceBytesMax) {
+    if (page.length >= countMax || (page.length > 0 && bytes + result.bytes > pieceBytesMax)) {
       yield page;
       page = [];
       bytes = 0;

@@ -177,7 +177,7 @@ test('a worker told to stop settles what is done and hands the chunk back at onc
   // Aborted lines may have been answered by the provider. The log records that they may be repeated.
   const redelivered = (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered');
   expect(redelivered.map(({ data }) => data)).toEqual([{ chunk: 0, attempt: 1, unsettled: 5 }]);
-  // Of these, only the calls that were aborted count as repeated.
+  // Only aborted calls count as repeated.
   expect((await readBatch(database, id)).usage).toMatchObject({ repeated_calls: called.length - 1 });
 });
 

@@ -365,3 +365,17 @@ test('results of lines in two stripes, and around a line that had a result, are 
       true,
     ]);
 });
+
+test('when the process has no time left, results that cannot be stored are given up once', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  const ended = new AbortController();
+  const put = () => Promise.reject(new Error('no route'));
+  const batch = createSettler({ blobs: { put }, signal: ended.signal }).of({ id, workspaceId: 'ws_1' });
+  const claim = await claimChunk(database, id, 0);
+  const result = lineResult(id, 1, { text: 'x'.repeat(10_000) });
+  batch.add(result);
+  const closed = batch.close(claim.id);
+  ended.abort();
+  await expect(closed).rejects.toThrow('no route');
+  expect(result.released).toBe(1);
+});
