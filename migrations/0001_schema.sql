@@ -712,7 +712,7 @@ create table webhook_delivery (
   last_attempt_at timestamptz,
   last_status integer,
   last_error text,
-  -- Null: there is no further attempt. During an attempt, when it is repeated if its worker is lost.
+  -- Null when no further attempt follows. During an attempt: when it is repeated if its worker is lost.
   next_attempt_at timestamptz,
   -- The last attempt is not later.
   retry_until timestamptz not null,

@@ -390,7 +390,7 @@ export type WebhookDeliveryTable = {
   last_attempt_at: Date | null;
   last_status: number | null;
   last_error: string | null;
-  /** null: there is no further attempt. */
+  /** Null when no further attempt follows. */
   next_attempt_at: Date | null;
   retry_until: Date;
   delivered_at: Date | null;

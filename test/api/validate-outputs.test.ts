@@ -102,7 +102,7 @@ test('answers of /v1/responses are checked as well, and a batch without the opti
   });
 });
 
-test('a batch can have a schema of its own, which replaces those of its lines', async () => {
+test('a batch can define a schema that replaces those of its lines', async () => {
   const lines = [lineOf('other', 'sim-small'), lineOf('none', 'sim-small', { response_format: { type: 'text' } })];
   const own = (given: object) => ({ gateway_options: { validate_outputs: { retries: 0, schema: given } } }) as never;
   const country = { type: 'object', properties: { ['\0country']: { type: 'string' } }, required: ['country'] };

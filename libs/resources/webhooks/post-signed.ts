@@ -24,8 +24,8 @@ export type SignedMessage = {
 };
 
 /**
- * Sends a message to a webhook: a POST signed as Standard Webhooks 1.0 requires, through the egress, without redirects. The
- * body of the answer is not read. Throws GatewayError if there is no answer, or if the address is not allowed.
+ * Sends a message to a webhook: a POST signed as Standard Webhooks 1.0 requires, through the egress, without redirects. Ignores
+ * the body of the answer. Throws GatewayError if no answer arrives or the address is not allowed.
  */
 export async function postSigned(
   { egress, nowMs, label, signal }: { egress: Egress; nowMs: number; label: string; signal: AbortSignal },

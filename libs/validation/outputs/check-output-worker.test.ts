@@ -38,8 +38,8 @@ test.each([
   ['{"name":"Ada","extra":1}', 'the content must NOT have additional properties: "extra".'],
   ['[]', 'the content must be object.'],
   ['```json\n{"name":"Ada"}\n```', 'the content is not valid JSON.'],
-  ['', 'there is no content.'],
-  [null, 'there is no content.'],
+  ['', 'the content is empty.'],
+  [null, 'the content is empty.'],
 ])('the first violation in %j is named with its path', (content, problem) => {
   expect(check(person, choice(content))).toEqual(failed(problem));
 });
@@ -83,7 +83,7 @@ test.each([
   [
     'no text, because the model thought for too long',
     { status: 'incomplete', output: [{ type: 'reasoning' }] },
-    failed('there is no content. The answer was cut off.', true),
+    failed('the content is empty. The answer was cut off.', true),
   ],
 ])('an answer of /v1/responses with %s', (_name, answer, verdict) => {
   const format = formatOf(person, 'responses');

@@ -73,7 +73,7 @@ function findProblem(text: string, validate: Validate): string | null {
   try {
     value = JSON.parse(text);
   } catch {
-    return text === '' ? 'there is no content' : 'the content is not valid JSON';
+    return text === '' ? 'the content is empty' : 'the content is not valid JSON';
   }
   if (validate(value) === true) return null;
   const [first] = validate.errors ?? [];

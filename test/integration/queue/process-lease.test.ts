@@ -3,7 +3,7 @@ import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createProcessLease, type ProcessLease } from '#libs/queue/process-lease.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
-// These tests mostly wait, so they run side by side, each with a database of its own.
+// These tests mostly wait, so they run concurrently, each in a separate database.
 const logger = createLogger({ name: 'test', level: 'silent' });
 
 async function createDatabase({ onTestFinished }: TestContext): Promise<TestDatabase> {

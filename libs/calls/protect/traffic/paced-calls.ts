@@ -17,8 +17,8 @@ type Deps = {
 };
 
 /**
- * The background calls of one credential and model, which wait for the learned limit and the reported rate. Live calls are counted but never
- * wait. Workspaces that share a credential take turns, however many batches each of them has.
+ * The background calls of one credential and model, which wait for the learned limit and the reported rate. Live calls
+ * are counted but never wait. Workspaces that share a credential take turns, however many batches each of them has.
  */
 export class PacedCalls {
   readonly #deps: Deps;
@@ -96,7 +96,7 @@ export class PacedCalls {
     return isIdle(report) && !this.#isGranted ? null : report;
   }
 
-  /** Applies the answer to the last report. null: there is no shared limit, because no background call needed one. */
+  /** Applies the answer to the last report. `grant`: null if the shared limit does not exist. */
   take(grant: CallGrant | null, report: CallReport): void {
     this.#isGranted = grant !== null && !isIdle(report);
     if (grant === null) return this.#limit.lose();
