@@ -110,16 +110,21 @@ export async function readStream(
   return rows.map(toEvent);
 }
 
-/** Returns the newest events of one stream, newest first, and the time of the database. */
+/**
+ * Returns the newest events of one stream, newest first, with only these members of their data, and the time of the
+ * database.
+ */
 export async function readNewest(
   db: Kysely<Database>,
   streamId: string,
-  limit: number,
-): Promise<{ events: PositionedEvent[]; now: Date }> {
-  const { rows } = await sql<EventRow & { now: Date }>`
-    select ${eventColumns}, clock_timestamp() as now from event where stream_id = ${streamId}
-    order by stream_version desc limit ${limit}`.execute(db);
-  return { events: rows.map(toEvent), now: rows[0]?.now ?? new Date(Number.NaN) };
+  { members, limit }: { members: readonly string[]; limit: number },
+): Promise<{ events: { type: string; recordedAt: Date; data: Record<string, unknown> }[]; now: Date }> {
+  const { rows } = await sql<{ type: string; recordedAt: Date; data: Record<string, unknown> | null; now: Date }>`
+    select type, recorded_at as "recordedAt", clock_timestamp() as now, (
+      select jsonb_object_agg(key, value) from jsonb_each(data) where key = any(${members}::text[])) as data
+    from event where stream_id = ${streamId} order by stream_version desc limit ${limit}`.execute(db);
+  const events = rows.map(({ data, ...row }) => ({ ...row, data: data ?? {} }));
+  return { events, now: rows[0]?.now ?? new Date(Number.NaN) };
 }
 
 /**

@@ -51,7 +51,7 @@ async function countCalls(db: Kysely<Database>, { id, workspace_id: workspaceId 
 
 /** The results per second since the start of the window, or since the batch was started or resumed. */
 async function measureRate(db: Kysely<Database>, batchId: string): Promise<Rate> {
-  const { events, now } = await readNewest(db, batchId, eventsMax);
+  const { events, now } = await readNewest(db, batchId, { members: ['completed', 'failed'], limit: eventsMax });
   const nowMs = now.getTime();
   let sinceMs = nowMs - windowMs;
   let lines = 0;
