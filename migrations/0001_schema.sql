@@ -554,9 +554,9 @@ create index call_limit_waits on call_limit (limited_until) where limited_until 
 -- The request log
 -- ---------------------------------------------------------------------------------------------------------------------
 
--- One row for each live call, batch line and imported call, written in groups after the answer. There is one partition
--- per day.
-create table request_log (
+-- One row for each live call, imported call and batch line that is in no pack, written in groups after the answer. There
+-- is one partition per day.
+create table request_log_row (
   recorded_on date not null,
   id uuid not null,
   workspace_id text not null,
@@ -630,8 +630,121 @@ create table request_log (
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
 -- Lists and searches use only these two, because each further index would cost time with every row.
-create index request_log_list on request_log (workspace_id, recorded_on desc, id desc);
-create index request_log_trace on request_log (trace_id, recorded_on desc, id desc);
+create index request_log_row_list on request_log_row (workspace_id, recorded_on desc, id desc);
+create index request_log_row_trace on request_log_row (trace_id, recorded_on desc, id desc);
+
+-- Lines of one batch that one process recorded in the same minute and that differ only in the arrays, which have an
+-- element for each line; an array that would only have nulls is null. As rows, they would take ten times the space. The
+-- request ID of a line follows from its batch and its number, and the steps are JSON.
+create table request_log_pack (
+  recorded_on date not null,
+  first_id uuid not null,
+  last_id uuid not null,
+  workspace_id text not null,
+  batch_id text not null,
+  process_id uuid not null,
+  -- For rollups: the sums of the arrays, the lines without a cost, and the latencies as in call_rollup.
+  lines integer not null,
+  sum_input_tokens numeric not null,
+  sum_output_tokens numeric not null,
+  sum_cost numeric not null,
+  sum_saved_cost numeric not null,
+  sum_duration_us numeric not null,
+  unpriced integer not null,
+  latency text not null,
+  key_id text,
+  user_id text,
+  kind text,
+  operation text,
+  method text,
+  path text,
+  trace_id text,
+  span_id text,
+  parent_span_id text,
+  span_name text,
+  metadata jsonb,
+  provider text,
+  virtual_key text,
+  integration text,
+  model text,
+  response_model text,
+  config_id text,
+  config text,
+  config_version integer,
+  prompt_slug text,
+  prompt_version integer,
+  mode text,
+  last_used_option text,
+  cache_status text,
+  stream boolean,
+  status integer,
+  error_code text,
+  attempts integer,
+  retries integer,
+  fallbacks integer,
+  first_event_ms double precision,
+  audio_input_tokens bigint,
+  audio_output_tokens bigint,
+  usage_details jsonb,
+  is_estimate boolean,
+  price_version text,
+  bodies_blob text,
+  id uuid[] storage main,
+  provider_request_id text[] storage main,
+  finish_reason text[] storage main,
+  started_at timestamptz[] storage main,
+  duration_ms double precision[] storage main,
+  upstream_ms double precision[] storage main,
+  input_tokens bigint[] storage main,
+  cached_tokens bigint[] storage main,
+  cache_write_tokens bigint[] storage main,
+  output_tokens bigint[] storage main,
+  reasoning_tokens bigint[] storage main,
+  cost numeric[] storage main,
+  saved_cost numeric[] storage main,
+  batch_line integer[] storage main,
+  sequence bigint[] storage main,
+  steps text[] storage main,
+  primary key (last_id, recorded_on)
+) partition by range (recorded_on);
+create index request_log_pack_list on request_log_pack (workspace_id, recorded_on desc, last_id desc);
+create index request_log_pack_batch on request_log_pack (batch_id);
+create index request_log_pack_trace on request_log_pack (trace_id) where trace_id is not null;
+
+-- All calls. The IDs of the pack of a call allow a reader to skip packs; without a pack, both are its own.
+create view request_log with (security_invoker = true) as
+  select recorded_on, id, workspace_id, key_id, user_id, kind, operation, method, path, request_id, trace_id, span_id,
+    parent_span_id, span_name, metadata, provider, virtual_key, integration, model, response_model,
+    provider_request_id, config_id, config, config_version, prompt_slug, prompt_version, mode, last_used_option,
+    cache_status, stream, status, error_code, finish_reason, attempts, retries, fallbacks, started_at, duration_ms,
+    first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
+    audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
+    batch_line, steps, bodies_blob, process_id, sequence,
+    id as first_id, id as last_id
+  from request_log_row
+  union all
+  select pack.recorded_on, line.id, pack.workspace_id, pack.key_id, pack.user_id, pack.kind, pack.operation,
+    pack.method, pack.path,
+    'batch_req_' || left(encode(sha256(convert_to(pack.batch_id || ':' || line.batch_line, 'UTF8')), 'hex'), 32),
+    pack.trace_id, pack.span_id, pack.parent_span_id, pack.span_name, pack.metadata, pack.provider, pack.virtual_key,
+    pack.integration, pack.model, pack.response_model,
+    line.provider_request_id, pack.config_id, pack.config, pack.config_version, pack.prompt_slug, pack.prompt_version,
+    pack.mode, pack.last_used_option, pack.cache_status, pack.stream, pack.status, pack.error_code,
+    line.finish_reason, pack.attempts, pack.retries, pack.fallbacks, line.started_at, line.duration_ms,
+    pack.first_event_ms, line.upstream_ms, line.input_tokens, line.cached_tokens, line.cache_write_tokens,
+    line.output_tokens, line.reasoning_tokens, pack.audio_input_tokens, pack.audio_output_tokens, pack.usage_details,
+    line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
+    pack.bodies_blob, pack.process_id, line.sequence,
+    pack.first_id, pack.last_id
+  from request_log_pack as pack cross join lateral unnest(
+    pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,
+    pack.upstream_ms, pack.input_tokens, pack.cached_tokens, pack.cache_write_tokens, pack.output_tokens,
+    pack.reasoning_tokens, pack.cost, pack.saved_cost, pack.batch_line, pack.sequence,
+    pack.steps
+  ) as line (
+    id, provider_request_id, finish_reason, started_at, duration_ms, upstream_ms, input_tokens,
+    cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost, saved_cost, batch_line, sequence, steps
+  );
 
 -- The progress of each process, reported at a low rate and once more when it stops. The log alone shows a row that is
 -- missing in the middle, but not one that is missing at the end.

@@ -1,6 +1,5 @@
 import { sql, type RawBuilder } from 'kysely';
-import { dimensions, logColumns, valueColumns } from './call-columns.ts';
-import { latencyBin } from './latency-histogram.ts';
+import { dimensions, selectRecords, valueColumns, type Records } from './call-columns.ts';
 import type { TimeRange } from './time-ranges.ts';
 
 export type Grain = 'minute' | 'ten_minutes' | 'hour' | 'day';
@@ -108,16 +107,15 @@ const bucketOf = (milliseconds: RawBuilder<unknown>, lengthMs: number): RawBuild
   sql`to_timestamp((${milliseconds} / ${sql.lit(lengthMs)}) * ${sql.lit(lengthMs / 1_000)})`;
 
 type LogOptions = {
-  cube: Cube;
+  cube: Exclude<Cube, 'value'>;
   bucketMs: number;
-  /** A condition on `request_log`. */
-  where: RawBuilder<unknown>;
+  records: Records;
   /** Only for the cube `metadata`. Default: the keys for which the workspace of a call has rollups. */
   metadataKey?: string | undefined;
   /** The columns that identify rows; default: all of the cube. With few columns, there are far fewer rows. */
   keys?: readonly string[] | undefined;
   /**
-   * The time that `where` allows, if it is known. If it is inside one bucket, the bucket of each row need not be
+   * The time that `records` allows, if it is known. If it is inside one bucket, the bucket of each record need not be
    * computed.
    */
   range?: TimeRange | undefined;
@@ -127,57 +125,37 @@ type LogOptions = {
 function logBucket({ bucketMs, range }: LogOptions): RawBuilder<unknown> {
   const begin = range === undefined ? Number.NaN : Math.floor(range.from / bucketMs);
   if (range === undefined || begin !== Math.floor((range.to - 1) / bucketMs)) {
-    return bucketOf(sql`recorded_ms`, bucketMs);
+    return bucketOf(sql`first_ms`, bucketMs);
   }
   return sql`to_timestamp(${sql.lit((begin * bucketMs) / 1_000)})`;
 }
 
-/**
- * Rows of the request log with their latency bins: each once, or once for each `key` and `value` that the cube has for
- * it.
- */
-function logRows({ cube, where, metadataKey }: LogOptions): RawBuilder<unknown> {
-  const columns = sql`${logColumns}, ${latencyBin} as bin, false as other`;
-  if (cube === 'call') return sql`select ${columns} from request_log where ${where}`;
+/** The records: each once, or once for each `key` and `value` that the cube has for it. */
+function logRows({ cube, records, metadataKey }: LogOptions): RawBuilder<unknown> {
+  const found = selectRecords(records);
+  if (cube === 'call') return found;
   if (metadataKey !== undefined) {
     return sql`
-      select ${columns}, ${metadataKey}::text as key, metadata ->> ${metadataKey} as value
-      from request_log where ${where} and metadata ->> ${metadataKey} is not null`;
+      select found.*, ${metadataKey}::text as key, metadata ->> ${metadataKey} as value
+      from (${found}) as found where metadata ->> ${metadataKey} is not null`;
   }
-  const prefix = cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} ||` : sql``;
-  const byMetadata = sql`
-    select call.*, ${prefix} entry.key as key, entry.value from (
-      select ${columns}, case when jsonb_typeof(metadata) = 'object' then metadata end as metadata
-      from request_log where ${where} and metadata is not null
-    ) as call cross join lateral jsonb_each_text(metadata) as entry
-      join rollup_key on rollup_key.workspace_id = call.workspace_id and rollup_key.key = entry.key
-    where entry.value is not null`;
-  if (cube === 'metadata') return byMetadata;
-  const values = sql.join([
-    sql`(${sql.lit(allCallsKey)}, '')`,
-    ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text)`),
-  ]);
   return sql`
-    select call.*, entry.key, entry.value
-    from (select ${columns}, null::jsonb as metadata from request_log where ${where}) as call
-      cross join lateral (values ${values}) as entry (key, value)
-    union all ${byMetadata}`;
+    select found.*, entry.key, entry.value
+    from (${found}) as found
+      cross join lateral jsonb_each_text(case when jsonb_typeof(metadata) = 'object' then metadata end) as entry
+      join rollup_key on rollup_key.workspace_id = found.workspace_id and rollup_key.key = entry.key
+    where entry.value is not null`;
 }
 
-/** Aggregates rows of the request log to rows of a cube, in buckets of `bucketMs`, without a limit on their number. */
+/** Aggregates records to rows of a wide cube, in buckets of `bucketMs`, without a limit on their number. */
 export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
   const { cube, keys = keysOf(cube) } = options;
-  const ofValues = sql`, count(*) filter (where failed) as failed_requests, count(*) filter (where ${isHit}) as hits,
-    coalesce(sum((duration_ms * 1000)::bigint) filter (where ${isHit}), 0) as hit_duration_us`;
   return joinBins(
     cube,
     sql`
-    select ${logBucket(options)} as bucket, ${list(keys)}, bin, count(*) as binned,
-      count(*) as requests, count(*) filter (where refused) as refused_requests, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens,
-      coalesce(sum(cost), 0) as cost, count(*) filter (where cost is null and not failed) as unpriced,
-      coalesce(sum(saved_cost), 0) as saved_cost, sum((duration_ms * 1000)::bigint) as duration_us,
-      to_timestamp(min(recorded_ms) / 1000.0) as first_at, to_timestamp(max(recorded_ms) / 1000.0) as last_at
-      ${cube === 'value' ? ofValues : sql``}
+    select ${logBucket(options)} as bucket, ${list(keys)}, bin, sum(binned) as binned,
+      ${sql.join(Object.keys(wideSums).map((name) => sql`sum(${sql.ref(name)}) as ${sql.ref(name)}`))},
+      to_timestamp(min(first_ms) / 1000.0) as first_at, to_timestamp(max(last_ms) / 1000.0) as last_at
     from (${logRows(options)}) as call
     group by 1, ${list(keys)}, bin`,
     keys,
@@ -187,11 +165,9 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
 /** The same, with a row for each call. This is faster if the reader adds the rows up and needs no histogram. */
 export function singleCalls(options: LogOptions & { keys: readonly string[] }): RawBuilder<unknown> {
   return sql`
-    select ${logBucket(options)} as bucket, ${list(options.keys)}, 1::bigint as requests,
-      refused::int::bigint as refused_requests, input_tokens::numeric, output_tokens::numeric, coalesce(cost, 0) as cost,
-      case when cost is null and not failed then 1 else 0 end::bigint as unpriced, coalesce(saved_cost, 0) as saved_cost,
-      (duration_ms * 1000)::bigint::numeric as duration_us, '' as latency,
-      to_timestamp(recorded_ms / 1000.0) as first_at, to_timestamp(recorded_ms / 1000.0) as last_at
+    select ${logBucket(options)} as bucket, ${list(options.keys)},
+      ${sql.join(Object.entries(wideSums).map(([name, type]) => sql`${sql.ref(name)}::${sql.raw(type)}`))},
+      '' as latency, to_timestamp(first_ms / 1000.0) as first_at, to_timestamp(last_ms / 1000.0) as last_at
     from (${logRows(options)}) as call`;
 }
 
@@ -274,31 +250,40 @@ export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown
   bound(cube, to, addUp(cube, to, sql`select * from ${sql.table(`${cube}_rollup`)} where ${where}`));
 
 /**
- * Aggregates rows of the request log to rows of a cube and grain, bounded. It goes through the finer grains, like the
- * passes do.
+ * Aggregates records to rows of a cube and grain, bounded. It goes through the finer grains, like the passes do. Rows of
+ * single values are made from wide rows, of which there are far fewer than records.
  */
-export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
+export function rollUpLog(cube: Cube, grain: Grain, records: Records): RawBuilder<unknown> {
   const finer = sourceGrain(cube, grain);
-  return finer === undefined
-    ? bound(cube, grain, aggregateLog({ cube, bucketMs: grainMs[grain], where }))
-    : bound(cube, grain, addUp(cube, grain, rollUpLog(cube, finer, where)));
+  if (finer !== undefined) return bound(cube, grain, addUp(cube, grain, rollUpLog(cube, finer, records)));
+  const wide = (of: 'call' | 'metadata'): RawBuilder<unknown> =>
+    aggregateLog({ cube: of, bucketMs: grainMs[grain], records });
+  return bound(cube, grain, cube === 'value' ? toValues(grain, wide('call'), wide('metadata')) : wide(cube));
 }
 
-/**
- * Converts rows of the wide cubes to rows of `value_rollup` of the same grain. `where` is a condition on their tables.
- * The analytics bench uses it to write a month of rollups without the calls.
- * @testOnly
- */
-export function toValueRollups(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
+/** Converts rows of the wide cubes to rows of \`value_rollup\` of the same grain, without a limit on their number. */
+function toValues(grain: Grain, calls: RawBuilder<unknown>, ofMetadata: RawBuilder<unknown>): RawBuilder<unknown> {
   const values = sql.join([
     sql`(${sql.lit(allCallsKey)}, '', false)`,
-    ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text, other)`),
+    ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text, call.other)`),
   ]);
   const rows = sql`
     select bucket, workspace_id, entry.key, entry.value, entry.other, ${measuresFrom('call')}
-    from call_rollup cross join lateral (values ${values}) as entry (key, value, other) where ${where}
+    from (${calls}) as call cross join lateral (values ${values}) as entry (key, value, other)
     union all
     select bucket, workspace_id, ${sql.lit(metadataKeyPrefix)} || key, value, other, ${measuresFrom('metadata')}
-    from metadata_rollup where ${where}`;
-  return bound('value', grain, addUp('value', grain, rows));
+    from (${ofMetadata}) as call`;
+  return addUp('value', grain, rows);
 }
+
+/**
+ * The same for stored rows, bounded. `where` is a condition on their tables. The analytics bench uses it to write a
+ * month of rollups without the calls.
+ * @testOnly
+ */
+export const toValueRollups = (grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> =>
+  bound(
+    'value',
+    grain,
+    toValues(grain, sql`select * from call_rollup where ${where}`, sql`select * from metadata_rollup where ${where}`),
+  );

@@ -61,7 +61,7 @@ export function callSource(
     const rows = (withLatency ? aggregateLog : singleCalls)({
       cube,
       bucketMs: Math.min(stepMs ?? 86_400_000, 86_400_000),
-      where,
+      records: { where },
       metadataKey: key ?? undefined,
       keys: [...new Set(own)],
       range: segment,

@@ -62,7 +62,7 @@ async function chooseWay(
     select count(*) * (select count(*) from feedback as given where ${given}) as lookups,
       coalesce(sum(greatest(reltuples, 0)), 0)::float8 as rows
     from pg_inherits join pg_class on pg_class.oid = inhrelid
-    where inhparent = 'request_log'::regclass and ${isRead}`.execute(db);
+    where inhparent = 'request_log_row'::regclass and ${isRead}`.execute(db);
   const [{ lookups, rows: size } = { lookups: 0, rows: 0 }] = rows;
   return lookups * rowsOfLookup < size ? 'traces' : 'log';
 }

@@ -1,20 +1,4 @@
-import { sql, type RawBuilder } from 'kysely';
-
-// Durations are counted in bins whose bounds grow by 4 %. Histograms of any calls can be added up, and a quantile read
-// from the sum has an error of at most 2 %: the value of a bin has the same relative distance to both of its bounds.
-
-const growth = 1.04;
-/** From 0.1 ms to 19 hours. Values outside are counted in the first or last bin. */
-const binMin = -59;
-const binMax = 460;
-
-/** The bin of `duration_ms`, in SQL. */
-export const latencyBin: RawBuilder<unknown> = sql`
-  least(greatest(ceil(ln(greatest(duration_ms, 0.01)) / ln(${sql.lit(growth)}::float8)), ${sql.lit(binMin)}),
-    ${sql.lit(binMax)})::int`;
-
-/** In milliseconds. Every duration of the bin is within 2 % of it. */
-const valueOfBin = (bin: number): number => (2 * growth ** bin) / (growth + 1);
+import { binMax, binMin, valueOfBin } from '#libs/request-log/row/latency-bin.ts';
 
 export type LatencyHistogram = {
   /** Adds the bins of some calls, `bin:calls,bin:calls,…`; several such texts can be joined by commas. */

@@ -50,6 +50,7 @@ export async function isolateWorkspaces(session: Kysely<Database>, logger: Logge
   if (hasRole) {
     await openSchema(session);
     await openFunctions(session);
+    await openViews(session);
   }
   for (const { name, hasWorkspace, isGranted, comment } of await listTables(session)) {
     const wanted = definitionOf(name, hasWorkspace, hasRole);
@@ -81,6 +82,15 @@ async function openFunctions(session: Kysely<Database>): Promise<void> {
       and proname = any(${['metadata_rollup_of', 'value_rollup_of']})
       and not has_function_privilege(${tenantRole}, oid, 'execute')`.execute(session);
   for (const { name } of rows) await sql.raw(`grant execute on function ${name} to ${tenantRole}`).execute(session);
+}
+
+/** Views that read their tables with the rights of the caller, so that the policies of these apply. */
+async function openViews(session: Kysely<Database>): Promise<void> {
+  const { rows } = await sql<{ name: string }>`
+    select oid::regclass::text as name from pg_class
+    where relkind = 'v' and relnamespace = current_schema()::regnamespace and 'security_invoker=true' = any(reloptions)
+      and not has_table_privilege(${tenantRole}, oid, 'select')`.execute(session);
+  for (const { name } of rows) await sql.raw(`grant select on ${name} to ${tenantRole}`).execute(session);
 }
 
 /** The statements that isolate a table, and the comment from which a later start recognises that they ran. */

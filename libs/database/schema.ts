@@ -1,6 +1,6 @@
 import type { ColumnType, Generated, GeneratedAlways, JSONColumnType } from 'kysely';
 import type { Usage } from '#libs/prices/usage.ts';
-import type { RequestLogTable } from '#libs/request-log/columns.ts';
+import type { RequestLogPackTable, RequestLogTable } from '#libs/request-log/columns.ts';
 
 /** A jsonb column: read as the parsed value, written as JSON text (Postgres arrays and JSON arrays would be mixed up). */
 type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
@@ -594,7 +594,9 @@ export type Database = {
   batch_result: BatchResultTable;
   batch_line_wait: BatchLineWaitTable;
   fine_tuning_job: FineTuningJobTable;
-  request_log: RequestLogTable;
+  request_log: RequestLogTable & { first_id: string; last_id: string };
+  request_log_row: RequestLogTable;
+  request_log_pack: RequestLogPackTable;
   request_log_process: RequestLogProcessTable;
   request_log_change: RequestLogChangeTable;
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };

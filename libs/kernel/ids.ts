@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 
 // The prefixes that users of OpenAI's SDKs know (ID-1), and ours in the form of `batch_`.
 type IdPrefix = 'file-' | 'ftjob-' | `${string}_`;
@@ -6,6 +6,14 @@ type IdPrefix = 'file-' | 'ftjob-' | `${string}_`;
 /** A random id: prefix and 32 hex digits (128 bits, so that ids cannot be guessed or collide). */
 export function newId<Prefix extends IdPrefix>(prefix: Prefix): `${Prefix}${string}` {
   return `${prefix}${randomBytes(16).toString('hex')}`;
+}
+
+/**
+ * The ID of a line of a batch: `batch_req_` and 32 hex digits. It is the same each time the line is run, so that a repeat
+ * produces the same bytes. The view `request_log` computes it as well.
+ */
+export function batchLineId(batchId: string, line: number): string {
+  return `batch_req_${hash('sha256', `${batchId}:${line}`).slice(0, 32)}`;
 }
 
 /** Whether a text has the form of an ID that `newId` makes for a record. No record can have such a slug. */

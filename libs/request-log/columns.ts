@@ -104,6 +104,8 @@ type ColumnOf<Type extends keyof Values> = {
   exportedAs?: string;
   /** Whether rollups separate calls with different values. */
   isRolledUp?: true;
+  /** Whether lines of a batch usually have different values, so that a pack stores one for each (write/pack-rows.ts). */
+  isPerLine?: true;
 };
 export type Column = { [Type in keyof Values]: ColumnOf<Type> }[keyof Values];
 
@@ -113,10 +115,11 @@ export type Column = { [Type in keyof Values]: ColumnOf<Type> }[keyof Values];
  */
 export const columns = {
   recorded_on: { type: 'date', isRequired: true },
-  id: { type: 'uuid', isRequired: true },
+  id: { type: 'uuid', isRequired: true, isPerLine: true },
   workspace_id: { type: 'text', isRequired: true, from: ({ ended }) => ended.call.workspaceId },
   started_at: {
     type: 'time',
+    isPerLine: true,
     isRequired: true,
     from: ({ ended }) => new Date(ended.startedAtMs),
     shown: { description: 'ISO 8601 with milliseconds' },
@@ -217,7 +220,12 @@ export const columns = {
     from: ({ ended }) => ended.end.responseModel ?? null,
     shown: { description: 'The model that the provider reported.' },
   },
-  provider_request_id: { type: 'text', from: ({ ended }) => ended.end.providerRequestId ?? null, shown: {} },
+  provider_request_id: {
+    type: 'text',
+    isPerLine: true,
+    from: ({ ended }) => ended.end.providerRequestId ?? null,
+    shown: {},
+  },
   stream: { type: 'boolean', isRequired: true, from: ({ ended }) => ended.stream, shown: {} },
   status: {
     type: 'integer',
@@ -227,7 +235,7 @@ export const columns = {
     isRolledUp: true,
   },
   error_code: { type: 'text', from: ({ ended }) => ended.end.errorCode, shown: {} },
-  finish_reason: { type: 'text', from: ({ ended }) => ended.end.finishReason ?? null, shown: {} },
+  finish_reason: { type: 'text', isPerLine: true, from: ({ ended }) => ended.end.finishReason ?? null, shown: {} },
   attempts: {
     type: 'integer',
     isRequired: true,
@@ -253,9 +261,10 @@ export const columns = {
     filter: { list: 'cache_status', description: 'The cache status, such as HIT or MISS.' },
     isRolledUp: true,
   },
-  duration_ms: { type: 'float', isRequired: true, from: ({ ended }) => ended.durationMs, shown: {} },
+  duration_ms: { type: 'float', isPerLine: true, isRequired: true, from: ({ ended }) => ended.durationMs, shown: {} },
   upstream_ms: {
     type: 'float',
+    isPerLine: true,
     isRequired: true,
     from: ({ ended: { call, end } }) =>
       upstreamMs(call.earlierAttempts) + upstreamMs(end.attempts) + (end.streamedMs ?? 0),
@@ -268,17 +277,20 @@ export const columns = {
   },
   input_tokens: {
     type: 'integer',
+    isPerLine: true,
     from: ({ ended }) => ended.end.usage?.inputTokens ?? null,
     shown: { in: 'usage' },
     exportedAs: 'req_units',
   },
   cached_tokens: {
     type: 'integer',
+    isPerLine: true,
     from: ({ ended }) => ended.end.usage?.cachedTokens ?? null,
     shown: { in: 'usage' },
   },
   cache_write_tokens: {
     type: 'integer',
+    isPerLine: true,
     from: ({ ended }) => ended.end.usage?.cacheWriteTokens ?? null,
     shown: { in: 'usage' },
   },
@@ -289,12 +301,14 @@ export const columns = {
   },
   output_tokens: {
     type: 'integer',
+    isPerLine: true,
     from: ({ ended }) => ended.end.usage?.outputTokens ?? null,
     shown: { in: 'usage' },
     exportedAs: 'res_units',
   },
   reasoning_tokens: {
     type: 'integer',
+    isPerLine: true,
     from: ({ ended }) => ended.end.usage?.reasoningTokens ?? null,
     shown: { in: 'usage' },
   },
@@ -316,6 +330,7 @@ export const columns = {
   },
   cost: {
     type: 'cents',
+    isPerLine: true,
     from: ({ cost }) => cost.cents,
     shown: {
       name: 'cost_usd',
@@ -326,6 +341,7 @@ export const columns = {
   },
   saved_cost: {
     type: 'cents',
+    isPerLine: true,
     from: ({ cost }) => cost.savedCents,
     shown: { name: 'saved_cost_usd', description: 'US dollars that an answer from the cache would have cost.' },
   },
@@ -344,7 +360,7 @@ export const columns = {
     shown: { description: 'The version of the price table. The same version gives the same cost.' },
   },
   batch_id: { type: 'text', from: ({ ended }) => ended.batch?.id ?? null, shown: {}, filter: { isExact: true } },
-  batch_line: { type: 'integer', from: ({ ended }) => ended.batch?.line ?? null, shown: {} },
+  batch_line: { type: 'integer', isPerLine: true, from: ({ ended }) => ended.batch?.line ?? null, shown: {} },
   last_used_option: {
     type: 'text',
     from: ({ ended }) => ended.option,
@@ -353,10 +369,11 @@ export const columns = {
   // The blob with the recorded bodies. The code that records them sets it.
   bodies_blob: { type: 'text', from: (): string | null => null },
   // The attempts and guardrails of the call (record/call-steps.ts); null if there was one attempt and nothing else.
-  steps: { type: 'json', from: ({ steps }) => steps },
+  steps: { type: 'json', isPerLine: true, from: ({ steps }) => steps },
   process_id: { type: 'uuid', isRequired: true, shown: { description: 'The gateway process that wrote the record.' } },
   sequence: {
     type: 'integer',
+    isPerLine: true,
     isRequired: true,
     shown: {
       description:
@@ -372,6 +389,32 @@ export type RequestLogTable = {
   [Name in ColumnName]: Columns[Name] extends { from: (facts: CallFacts) => infer Value }
     ? Value
     : Values[Columns[Name]['type']];
+};
+
+/** The columns of which a pack has a value for each line. */
+export type PerLine = NamesWith<{ isPerLine: true }>;
+
+/**
+ * Lines of a batch in one row of `request_log_pack`. An array that would only have nulls is null. JSON in an array is a
+ * text, and request IDs follow from the batch and the line.
+ */
+export type RequestLogPackTable = Omit<RequestLogTable, PerLine | 'batch_id' | 'request_id'> & {
+  [Name in PerLine]: (RequestLogTable[Name] | string)[] | null;
+} & {
+  batch_id: string;
+  first_id: string;
+  last_id: string;
+  lines: number;
+  sum_input_tokens: number;
+  sum_output_tokens: number;
+  /** In US cents. */
+  sum_cost: string;
+  sum_saved_cost: string;
+  sum_duration_us: number;
+  /** The lines without a cost. */
+  unpriced: number;
+  /** `bin:lines,…` in the order of bins. */
+  latency: string;
 };
 
 /** The names of the columns that have a property, such as a filter. */

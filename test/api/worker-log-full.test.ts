@@ -36,7 +36,7 @@ test(
     const isLocked = Promise.withResolvers<void>();
     const locking = platform.database.db.transaction().execute(async (tx) => {
       await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
-      await sql`lock table request_log in share mode`.execute(tx);
+      await sql`lock table request_log_row in share mode`.execute(tx);
       isLocked.resolve();
       await over.promise;
     });

@@ -59,7 +59,14 @@ export async function writeMonth(db: Kysely<Database>, { now, logMs }: { now: nu
     select gen_random_uuid(), ${workspaceId}, 'trace_' || n, n % 21 - 10, 1, 'api',
       ${new Date(from)}::timestamptz + n * interval '25 seconds', now()
     from generate_series(1, ${feedbackItems}) as n`.execute(db);
-  for (const table of ['call_rollup', 'metadata_rollup', 'value_rollup', 'request_log', 'feedback']) {
+  for (const table of [
+    'call_rollup',
+    'metadata_rollup',
+    'value_rollup',
+    'request_log_row',
+    'request_log_pack',
+    'feedback',
+  ]) {
     await sql`vacuum analyze ${sql.table(table)}`.execute(db);
   }
 }
@@ -71,7 +78,7 @@ export async function writeCalls(db: Kysely<Database>, { from, to }: TimeRange):
   for (let at = from; at < to; at += hourMs) {
     await ensureLogPartition(db, utcDay(at));
     await sql`
-      insert into request_log (process_id, sequence, recorded_on, id, workspace_id, key_id, kind, operation, request_id, trace_id,
+      insert into request_log_row (process_id, sequence, recorded_on, id, workspace_id, key_id, kind, operation, request_id, trace_id,
         metadata, provider, virtual_key, model, stream, status, attempts, started_at, duration_ms, input_tokens, output_tokens, cost)
       select gen_random_uuid(), n, ${utcDay(at)}, (lpad(to_hex(${at}::bigint + n * ${hourMs}::bigint / ${callsPerHour}::bigint),
           12, '0') || '7000' || '8' || lpad(to_hex(n), 15, '0'))::uuid,

@@ -38,7 +38,7 @@ export async function measureExports(
     onProgress('exports: calls of the log');
     const from = Math.floor(Date.now() / dayMs - 1) * dayMs;
     await writeCalls(db, { from, to: from + hours * hourMs });
-    await pool.query('vacuum analyze request_log');
+    await pool.query('vacuum analyze request_log_row');
     const eventLog = createEventLog(db);
     const blobs = await createDiskBlobStore({ folder: path.join(directory, 'exports') });
     const run = async (format: Format): Promise<{ rows: number; bytes: number; perSecond: number }> => {

@@ -96,7 +96,7 @@ async function compare(
   }[cube];
   const { rows } = await sql<{ rows: number; different: number }>`
     with computed as materialized (
-        select ${rollupColumns(cube)} from (${rollUpLog(cube, grain, recordedIn(range))}) as made where ${isComplete}),
+        select ${rollupColumns(cube)} from (${rollUpLog(cube, grain, { where: recordedIn(range) })}) as made where ${isComplete}),
       kept as materialized (
         select ${rollupColumns(cube)} from ${sql.table(`${cube}_rollup`)} as made
         where grain = ${sql.lit(grain)} and ${bucketIn(range)} and ${isComplete})

@@ -1,5 +1,6 @@
 import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { packMs } from '#libs/request-log/read/read-log.ts';
 import { lowestLogUuid, utcDay } from '#libs/request-log/row/log-id.ts';
 import { listLogDays } from '#libs/request-log/write/log-partitions.ts';
 import {
@@ -188,9 +189,12 @@ function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
 
 async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
   for (const ranges of inPieces(minutes, 'minute')) {
-    const where = anyOf(ranges.map(recordedIn));
-    await admitKeys(tx, where, nowMs);
-    for (const cube of cubes) await replace(tx, cube, 'minute', ranges, rollUpLog(cube, 'minute', where));
+    const records = {
+      rows: anyOf(ranges.map((range) => minutesIn('id', range))),
+      packs: anyOf(ranges.map((range) => minutesIn('last_id', range))),
+    };
+    await admitKeys(tx, records, nowMs);
+    for (const cube of cubes) await replace(tx, cube, 'minute', ranges, rollUpLog(cube, 'minute', records));
   }
 }
 
@@ -245,9 +249,15 @@ async function replace(
     ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`.execute(tx);
 }
 
-/** Rows of the request log that were recorded in a range. */
+/** Records of the request log in a range. */
 export const recordedIn = ({ from, to }: TimeRange): RawBuilder<unknown> => sql`
-  recorded_on between ${utcDay(from)} and ${utcDay(to - 1)} and id >= ${lowestLogUuid(from)} and id < ${lowestLogUuid(to)}`;
+  recorded_on between ${utcDay(from)} and ${utcDay(to - 1)} and id >= ${lowestLogUuid(from)} and id < ${lowestLogUuid(to)}
+  and last_id >= ${lowestLogUuid(from)} and last_id < ${lowestLogUuid(to + packMs)}`;
+
+/** Rows of whole minutes by their ID, or packs, which have lines of one minute, by that of their last line. */
+const minutesIn = (column: 'id' | 'last_id', { from, to }: TimeRange): RawBuilder<unknown> => sql`
+  recorded_on between ${utcDay(from)} and ${utcDay(to - 1)}
+  and ${sql.ref(column)} >= ${lowestLogUuid(from)} and ${sql.ref(column)} < ${lowestLogUuid(to)}`;
 
 /** Buckets that begin in a range. */
 export const bucketIn = ({ from, to }: TimeRange): RawBuilder<unknown> =>

@@ -1,7 +1,8 @@
-import { sql, type Kysely, type RawBuilder } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { utcDay } from '#libs/request-log/row/log-id.ts';
 import { grainMs, userKey } from '../aggregate-calls.ts';
+import type { RowsAndPacks } from '../call-columns.ts';
 
 /**
  * The maximum of metadata keys for which a workspace has rollups, in addition to `_user`: the first that its calls had.
@@ -14,18 +15,22 @@ const unseenMs = 30 * grainMs.day;
 const refusedKey = '';
 
 /**
- * Admits the metadata keys of the calls that `where` selects to rollups, as far as their workspaces have room; the most
+ * Admits the metadata keys of the calls in these rows and packs to rollups, as far as their workspaces have room; the most
  * frequent keys come first. Until a workspace has refused a key, rollups contain every call with any of its keys. After
  * that, earlier calls are not known, and a key has rollups from the next hour on.
  */
-export async function admitKeys(tx: Kysely<Database>, where: RawBuilder<unknown>, nowMs: number): Promise<void> {
+export async function admitKeys(tx: Kysely<Database>, { rows, packs }: RowsAndPacks, nowMs: number): Promise<void> {
   const today = utcDay(nowMs);
   const nextHour = new Date((Math.floor(nowMs / grainMs.hour) + 1) * grainMs.hour);
   await sql`
     with found as materialized (
-      select workspace_id, entry.key, count(*) as calls
+      select workspace_id, entry.key, sum(calls) as calls
       from (
-        select workspace_id, metadata from request_log where ${where} and jsonb_typeof(metadata) = 'object'
+        select workspace_id, metadata, 1 as calls from request_log_row
+        where ${rows} and jsonb_typeof(metadata) = 'object'
+        union all
+        select workspace_id, metadata, lines from request_log_pack
+        where ${packs} and jsonb_typeof(metadata) = 'object'
       ) as call cross join lateral jsonb_object_keys(metadata) as entry (key)
       where entry.key <> ${refusedKey} and length(entry.key) <= ${keyLengthMax}
       group by 1, 2

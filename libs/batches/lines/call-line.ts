@@ -1,3 +1,4 @@
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { outputBoundNames, requireGoodBounds } from '#libs/contracts/calls/output-bounds.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
 import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
@@ -31,7 +32,7 @@ import type { BatchRow } from '../batch/batch-model.ts';
 import { operationOf } from '../batch/endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
 import { callUntilValid, findOutputRule } from './validate-output.ts';
-import { resultId, type LineOutcome } from '../results/result-line.ts';
+import type { LineOutcome } from '../results/result-line.ts';
 import type { LineResult } from '../results/settle-groups.ts';
 
 /** `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
@@ -125,7 +126,7 @@ export function createCallLine(deps: CallLineDeps): CallLine {
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
-    const requestId = resultId(batch.id, line);
+    const requestId = batchLineId(batch.id, line);
     // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? readModel(body);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
@@ -237,7 +238,7 @@ function toCall(
     stream: false,
     includeUsage: false,
     traceId: batch.headers['trace_id'] ?? null,
-    traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
+    traceparent: makeTraceparent?.(batch.headers['trace_id'] ?? batch.id, batchLineId(batch.id, line)),
     signal,
     isBackground: true,
     turn: batch.workspace_id,

@@ -1,7 +1,7 @@
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { createHash } from 'node:crypto';
 import type { BatchEvent } from '../batch/batch.ts';
 import { rangesOfBits } from '../chunks/settled-lines.ts';
-import { resultId } from '../results/result-line.ts';
 import { resultsRoot } from '../results/results-root.ts';
 
 type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
@@ -49,7 +49,7 @@ export async function compareResults({ batch, events, readFile }: Evidence): Pro
   const files = { output: await open(batch.output_file_id), error: await open(batch.error_file_id) };
   let at = 0;
   for (let line = 1; line <= batch.total; line += 1) {
-    const id = resultId(batch.id, line);
+    const id = batchLineId(batch.id, line);
     const isOutput = files.output.next?.id === id;
     const file = isOutput ? files.output : files.error;
     const found = file.next?.id === id ? file.next : undefined;

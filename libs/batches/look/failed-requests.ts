@@ -1,5 +1,5 @@
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { forEachLine } from '#libs/validation/json-lines.ts';
-import { resultId } from '../results/result-line.ts';
 
 /** Which lines of an ended batch: those that were answered with an error, those that were never called, or both. */
 export type FailedLines = 'failed' | 'unfinished' | 'all_failed';
@@ -33,7 +33,7 @@ export async function* failedRequests(
     for (const request of found) {
       line += 1;
       if (next === undefined) break;
-      if (next.id !== resultId(batchId, line)) continue;
+      if (next.id !== batchLineId(batchId, line)) continue;
       if (which === 'all_failed' || next.isUnfinished === (which === 'unfinished')) wanted.push(request, lineFeed);
       next = (await failed.next()).value;
     }

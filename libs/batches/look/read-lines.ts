@@ -1,3 +1,4 @@
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { sql, type Kysely } from 'kysely';
 import type { BatchFailures, BatchLineListQuery, BatchLineObject } from '#libs/contracts/batches/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -5,7 +6,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import { isTerminal } from '../batch/batch.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
-import { failureInBody, isSuccess, resultId, unansweredCode, unansweredMessages } from '../results/result-line.ts';
+import { failureInBody, isSuccess, unansweredCode, unansweredMessages } from '../results/result-line.ts';
 import { resultsBucket } from '../results/results-bucket.ts';
 import { scanRequests, type LineDeps, type Window } from '../results/scan-requests.ts';
 import {
@@ -198,7 +199,7 @@ function withoutResult(batch: BatchRow, line: number, customId: string | null): 
     line,
     custom_id: customId,
     outcome: isOver(batch) ? 'failed' : 'pending',
-    result_id: resultId(batch.id, line),
+    result_id: batchLineId(batch.id, line),
     error: isOver(batch) ? { code, message: unansweredMessages[code] } : null,
     result_bytes: null,
   };
@@ -223,7 +224,7 @@ function toLine(batch: BatchRow, { line, status, head, bytes }: ReadResult): Bat
     object: 'batch.line' as const,
     line,
     outcome: succeeded ? ('completed' as const) : ('failed' as const),
-    result_id: resultId(batch.id, line),
+    result_id: batchLineId(batch.id, line),
     result_bytes: bytes,
     status_code: status === 0 ? null : status,
   };

@@ -1,14 +1,7 @@
+import { batchLineId } from '#libs/kernel/ids.ts';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import {
-  failureOf,
-  isSuccess,
-  resultId,
-  resultLine,
-  statusOf,
-  unansweredMessages,
-  type LineOutcome,
-} from './result-line.ts';
+import { failureOf, isSuccess, resultLine, statusOf, unansweredMessages, type LineOutcome } from './result-line.ts';
 
 const answer = (body: string, statusCode = 200): LineOutcome => ({
   kind: 'response',
@@ -20,7 +13,7 @@ const answer = (body: string, statusCode = 200): LineOutcome => ({
 test('an answer is a line with the four keys of a batch output, the body as it came', () => {
   const line = resultLine('batch_1', 0, Buffer.from('"mine"'), answer('{"id": "x",  "seed": 12345678901234567890}'));
   expect(line.toString()).toBe(
-    `{"id":"${resultId('batch_1', 0)}","custom_id":"mine","response":{"status_code":200,"request_id":"req_1",` +
+    `{"id":"${batchLineId('batch_1', 0)}","custom_id":"mine","response":{"status_code":200,"request_id":"req_1",` +
       `"body":{"id": "x",  "seed": 12345678901234567890}},"error":null}`,
   );
 });
@@ -29,7 +22,7 @@ test('a line without an answer has an error and no response', () => {
   const outcome: LineOutcome = { kind: 'error', code: 'batch_expired', message: unansweredMessages.batch_expired };
   const line = resultLine('batch_1', 7, Buffer.from('"mine"'), outcome);
   expect(JSON.parse(line.toString())).toEqual({
-    id: resultId('batch_1', 7),
+    id: batchLineId('batch_1', 7),
     custom_id: 'mine',
     response: null,
     error: {
@@ -65,7 +58,7 @@ test('any JSON, however it is formatted, is the same when read from its line', (
       const line = resultLine('batch_1', 3, Buffer.from(JSON.stringify(customId)), answer(body)).toString();
       expect(line).not.toMatch(/[\r\n]/);
       expect(JSON.parse(line)).toEqual({
-        id: resultId('batch_1', 3),
+        id: batchLineId('batch_1', 3),
         custom_id: customId,
         response: { status_code: 200, request_id: 'req_1', body: value },
         error: null,
@@ -75,12 +68,17 @@ test('any JSON, however it is formatted, is the same when read from its line', (
 });
 
 test('a repeated line produces the same bytes, and another line or batch has another id', () => {
-  expect(resultId('batch_1', 5)).toBe(resultId('batch_1', 5));
-  expect(resultId('batch_1', 5)).toMatch(/^batch_req_[0-9a-f]{32}$/);
-  const ids = [resultId('batch_1', 5), resultId('batch_1', 6), resultId('batch_2', 5), resultId('batch_1', 51)];
+  expect(batchLineId('batch_1', 5)).toBe(batchLineId('batch_1', 5));
+  expect(batchLineId('batch_1', 5)).toMatch(/^batch_req_[0-9a-f]{32}$/);
+  const ids = [
+    batchLineId('batch_1', 5),
+    batchLineId('batch_1', 6),
+    batchLineId('batch_2', 5),
+    batchLineId('batch_1', 51),
+  ];
   expect(new Set(ids).size).toBe(4);
   // These ids are in files that users keep, so they must never change.
-  expect(resultId('batch_1', 0)).toBe('batch_req_0fc3c1b8374711cd438f4d7bcb811eb2');
+  expect(batchLineId('batch_1', 0)).toBe('batch_req_0fc3c1b8374711cd438f4d7bcb811eb2');
 });
 
 test.each([

@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import type { BatchRow } from '../batch/batch-model.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 
@@ -14,14 +14,6 @@ export const unansweredMessages = {
   worker_crashed: 'This request could not be executed because the process that ran it crashed at every attempt.',
   result_lost: 'This request was answered, but the stored answer was lost. Check the blob store and run it again.',
 } as const;
-
-/**
- * The id of a line's result: `batch_req_` and 32 hex digits. It is the same each time the line is run, so that a repeat
- * produces the same bytes.
- */
-export function resultId(batchId: string, line: number): string {
-  return `batch_req_${hash('sha256', `${batchId}:${line}`).slice(0, 32)}`;
-}
 
 /** 2xx answers go to the output file, everything else to the error file (RESULT-2). `status`: 0 without an answer. */
 export const isSuccess = (status: number): boolean => status >= 200 && status < 300;
@@ -69,7 +61,7 @@ const textUpTo = (value: unknown, lengthMax: number): string | null =>
  * only be whitespace between tokens.
  */
 export function resultLine(batchId: string, line: number, customId: Buffer, outcome: LineOutcome): Buffer {
-  const head = `{"id":"${resultId(batchId, line)}","custom_id":`;
+  const head = `{"id":"${batchLineId(batchId, line)}","custom_id":`;
   if (outcome.kind === 'error') {
     const error = JSON.stringify({ code: outcome.code, message: outcome.message });
     return Buffer.concat([Buffer.from(head), customId, Buffer.from(`,"response":null,"error":${error}}`)]);

@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import {
   findGaps,
@@ -8,7 +8,7 @@ import {
   type KnownProcess,
   type SequenceRange,
 } from './assess-process.ts';
-import { listLogDays } from '../write/log-partitions.ts';
+import { listLogDays, partitionName } from '../write/log-partitions.ts';
 import { defaultHeartbeatMs } from '../write/process-record.ts';
 
 export type CheckedProcess = ProcessAssessment & {
@@ -61,7 +61,7 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
   const transaction = db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only');
   return await transaction.execute(async (tx) => {
     // Before the snapshot: no day is deleted after this.
-    await sql`lock table only request_log in access share mode`.execute(tx);
+    await sql`lock table only request_log_row in access share mode`.execute(tx);
     const kept = await listLogDays(tx);
     const firstDay =
       [kept[0]?.day, since]
@@ -70,9 +70,9 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
         .at(-1) ?? null;
     const days = kept.filter(({ day }) => firstDay === null || day >= firstDay);
     const tallies = new Map<string, DayTally[]>();
-    for (const { day, partition } of days) {
+    for (const { day } of days) {
       onDay(day);
-      for (const { processId, ...tally } of await tallyDay(tx, partition)) {
+      for (const { processId, ...tally } of await tallyDay(tx, day)) {
         tallies.set(processId, [...(tallies.get(processId) ?? []), { day, ...tally }]);
       }
     }
@@ -97,12 +97,17 @@ export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOpt
 const isIdle = ({ state, said, rows }: ProcessAssessment): boolean =>
   state === 'ended' && rows === 0 && said?.last_sequence === 0;
 
-async function tallyDay(tx: Snapshot, partition: string): Promise<(Omit<DayTally, 'day'> & { processId: string })[]> {
+async function tallyDay(tx: Snapshot, day: string): Promise<(Omit<DayTally, 'day'> & { processId: string })[]> {
   const { rows } = await sql<Omit<DayTally, 'day'> & { processId: string }>`
     select process_id as "processId", count(*) as rows, min(sequence) as first, max(sequence) as last
-    from ${sql.table(partition)} group by process_id`.execute(tx);
+    from ${sequencesOf(day)} group by process_id`.execute(tx);
   return rows;
 }
+
+/** The sequences of all records of a day. */
+const sequencesOf = (day: string): RawBuilder<unknown> => sql`(
+  select process_id, sequence from ${sql.table(partitionName(day))}
+  union all select process_id, unnest(sequence) from ${sql.table(partitionName(day, 'request_log_pack'))}) as record`;
 
 /** The reports of processes that have reported since `firstDay` or have rows, in the order of their start. */
 async function readProcesses(
@@ -124,17 +129,17 @@ type Hole = { processId: string; day: string; first: number; last: number };
 
 async function locateGaps(
   tx: Snapshot,
-  days: readonly { day: string; partition: string }[],
+  days: readonly { day: string }[],
   processes: readonly ProcessAssessment[],
   tallies: ReadonlyMap<string, DayTally[]>,
 ): Promise<Map<string, SequenceRange[]>> {
   const damaged = processes.filter((process) => process.missing > 0);
   const holes: Hole[] = [];
-  for (const { day, partition } of days) {
+  for (const { day } of days) {
     const isBroken = (tally: DayTally): boolean => tally.day === day && tally.rows < tally.last - tally.first + 1;
     const ids = damaged.map(({ processId }) => processId).filter((id) => tallies.get(id)?.some(isBroken));
     if (ids.length === 0) continue;
-    for (const hole of await findHoles(tx, partition, ids)) holes.push({ day, ...hole });
+    for (const hole of await findHoles(tx, day, ids)) holes.push({ day, ...hole });
   }
   const byProcess = Map.groupBy(holes, (hole) => hole.processId);
   return new Map(
@@ -146,14 +151,14 @@ async function locateGaps(
 }
 
 /** For each process, the first places on that day where rows are missing between two existing ones. */
-async function findHoles(tx: Snapshot, partition: string, processIds: string[]): Promise<Omit<Hole, 'day'>[]> {
+async function findHoles(tx: Snapshot, day: string, processIds: string[]): Promise<Omit<Hole, 'day'>[]> {
   const { rows } = await sql<Omit<Hole, 'day'>>`
     select process_id as "processId", first, last from (
       select process_id, previous + 1 as first, sequence - 1 as last,
         row_number() over (partition by process_id order by sequence) as place
       from (
         select process_id, sequence, lag(sequence) over (partition by process_id order by sequence) as previous
-        from ${sql.table(partition)} where process_id = any(${processIds}::uuid[])
+        from ${sequencesOf(day)} where process_id = any(${processIds}::uuid[])
       ) as row where sequence > previous + 1
     ) as hole where place <= ${gapsMax}`.execute(tx);
   return rows;

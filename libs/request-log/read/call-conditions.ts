@@ -60,7 +60,8 @@ const hasScore = ({ weighted_feedback_min, weighted_feedback_max }: CallFilters)
 const input = sql`coalesce(input_tokens, 0)`;
 const output = sql`coalesce(output_tokens, 0)`;
 
-function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
+/** Filters on usage and cost. */
+export function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
   const ranges: [RawBuilder<unknown>, string | undefined, string | undefined][] = [
     [sql`${input} + ${output}`, filters.total_units_min, filters.total_units_max],
     [sql`cost`, filters.cost_min, filters.cost_max],
@@ -74,9 +75,15 @@ function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
 }
 
 /** Filters that only the log supports, and those on metadata, for rows of the log. */
-export function logConditions(filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] {
+export const logConditions = (filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] => [
+  ...rangesOf(filters),
+  ...sharedLogConditions(filters, workspaceId),
+];
+
+/** Those of `logConditions` that all lines of a pack meet, or none. The others are `rangesOf`. */
+export function sharedLogConditions(filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] {
   const { metadata = {}, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
-  const conditions = [...rangesOf(filters), ...listConditions(filters, false)];
+  const conditions = [...listConditions(filters, false)];
   for (const [key, values] of Object.entries(metadata))
     conditions.push(sql`metadata ->> ${key} = any(${values}::text[])`);
   if (hasScore(filters)) {

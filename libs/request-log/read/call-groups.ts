@@ -23,7 +23,7 @@ export async function readCallGroups(db: Kysely<Database>, workspaceId: string, 
       count(*) filter (where cost is null)::int as unpriced
     from request_log
     where workspace_id = ${workspaceId} and kind in ('live', 'batch')
-      and recorded_on >= ${utcDay(from)}::date and id >= ${lowestLogUuid(from)}::uuid
+      and recorded_on >= ${utcDay(from)}::date and id >= ${lowestLogUuid(from)}::uuid and last_id >= ${lowestLogUuid(from)}::uuid
     group by key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata`.execute(db);
   return rows;
 }

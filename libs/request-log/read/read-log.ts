@@ -1,15 +1,17 @@
-import { sql, type Kysely, type SelectQueryBuilder } from 'kysely';
+import { sql, type Kysely, type RawBuilder, type SelectQueryBuilder } from 'kysely';
 import { getSqlState } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { ExactFilterName, LogListQuery } from '#libs/contracts/logs/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { columnList, type RequestLogTable } from '../columns.ts';
 import { hasNotSucceeded, wasRefused } from '../row/call-outcome.ts';
-import { logConditions, rollupConditions } from './call-conditions.ts';
+import { rangesOf, rollupConditions, sharedLogConditions } from './call-conditions.ts';
 import { fromLogId, lowestLogUuid, getLogUuidTime, toLogId, utcDay } from '../row/log-id.ts';
 
 export type LogListRow = RequestLogTable;
-type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
+type Query = SelectQueryBuilder<Database, 'request_log_row', LogListRow>;
+
+const allColumns = columnList.map(([name]) => name);
 
 // A search for a rare value reads far back. It ends before it costs more than the answer is worth.
 const defaultSearchTimeoutMs = 10_000;
@@ -29,35 +31,103 @@ export async function selectLogs(
   const span = query.batch_id === undefined ? undefined : await batchSpan(db, workspaceId, query.batch_id);
   if (span === null) return [];
   const select = (from: Kysely<Database>): Promise<LogListRow[]> =>
-    selectPage(from, workspaceId, { ...query, ...span });
+    selectPage(from, workspaceId, { ...query, ...span }, searchTimeoutMs);
   return isSearch(query) ? await selectInTime(db, searchTimeoutMs, select) : await select(db);
 }
 
+/** Packs that are read together: at first, and after every doubling. */
+const packsMin = 4;
+const packsMax = 256;
+
+/**
+ * Returns up to `limit + 1` records, newest first: rows, and lines of packs. Packs are read from the newest end
+ * backwards until none that is left can have a line of the page. Throws invalid_request after `timeoutMs`.
+ */
 export async function selectPage(
   db: Kysely<Database>,
   workspaceId: string,
   query: PageQuery & { limit: number },
+  timeoutMs = Number.POSITIVE_INFINITY,
 ): Promise<LogListRow[]> {
+  const endsAtMs = performance.now() + timeoutMs;
+  const wanted = query.limit + 1;
   const rows: LogListRow[] = [];
-  for (const part of pageStatements(db, workspaceId, query)) {
-    rows.push(...(await part.limit(query.limit + 1 - rows.length).execute()));
-    if (rows.length > query.limit) break;
+  for (const part of rowStatements(db, workspaceId, query)) {
+    rows.push(...(await part.limit(wanted - rows.length).execute()));
+    if (rows.length === wanted) break;
   }
-  return rows;
+  // A pack that ends before the last row of a full page has none of its lines.
+  const newerThan = rows.length === wanted ? rows.at(-1)?.id : undefined;
+  const lines: LogListRow[] = [];
+  let olderThan: string | undefined;
+  for (let packs = packsMin; ; packs = Math.min(2 * packs, packsMax)) {
+    const found = await findPacks(db, workspaceId, query, { newerThan, olderThan }).limit(packs).execute();
+    const ids = found.map(({ last_id }) => last_id);
+    if (ids.length > 0) lines.push(...(await selectLines(db, workspaceId, query, ids).limit(wanted).execute()));
+    olderThan = ids.at(-1);
+    // Lines of the packs that are left are older than the last of these packs.
+    const isFound = olderThan !== undefined && lines.filter(({ id }) => id >= (olderThan ?? '')).length >= wanted;
+    if (ids.length < packs || isFound) break;
+    if (performance.now() > endsAtMs) throw searchTooBroad(timeoutMs);
+  }
+  if (lines.length === 0) return rows;
+  return [...rows, ...lines].toSorted((a, b) => (a.id < b.id ? 1 : -1)).slice(0, wanted);
 }
 
-/** Returns one row by its public ID; undefined when the workspace has no such row. Reads one partition. */
+/** The packs that can have lines of a page, newest first, with the bounds on their last ID. */
+function findPacks(
+  db: Kysely<Database>,
+  workspaceId: string,
+  query: PageQuery,
+  { newerThan, olderThan }: { newerThan: string | undefined; olderThan: string | undefined },
+) {
+  let packs = db.selectFrom('request_log_pack').select('last_id').where('workspace_id', '=', workspaceId);
+  for (const condition of sharedConditions(query, workspaceId)) packs = packs.where(condition);
+  const { from, to } = boundsOf(query);
+  if (from !== undefined) packs = packs.where('recorded_on', '>=', from.day).where('last_id', '>=', from.id);
+  if (to !== undefined) packs = packs.where('recorded_on', '<=', to.day).where('first_id', '<', to.id);
+  if (newerThan !== undefined)
+    packs = packs.where('recorded_on', '>=', dayOf(newerThan)).where('last_id', '>', newerThan);
+  if (olderThan !== undefined)
+    packs = packs.where('recorded_on', '<=', dayOf(olderThan)).where('last_id', '<', olderThan);
+  return packs.orderBy('recorded_on', 'desc').orderBy('last_id', 'desc');
+}
+
+/** The lines of a page that are in these packs, newest first. */
+function selectLines(db: Kysely<Database>, workspaceId: string, query: PageQuery, lastIds: readonly string[]) {
+  const days = lastIds.map(dayOf);
+  let lines = db
+    .selectFrom('request_log')
+    .select(allColumns)
+    .where('workspace_id', '=', workspaceId)
+    .where('recorded_on', 'in', [...new Set(days)])
+    .where('last_id', 'in', lastIds);
+  for (const condition of rangesOf(query)) lines = lines.where(sql<boolean>`${condition}`);
+  const { from, to } = boundsOf(query);
+  if (from !== undefined) lines = lines.where('id', '>=', from.id);
+  if (to !== undefined) lines = lines.where('id', '<', to.id);
+  return lines.orderBy('id', 'desc');
+}
+
+/** Returns one record by its public ID; undefined when the workspace has none. Reads one day. */
 export async function findLog(db: Kysely<Database>, workspaceId: string, id: string): Promise<LogListRow | undefined> {
   const uuid = fromLogId(id);
   if (uuid === undefined) return undefined;
   return await db
     .selectFrom('request_log')
-    .selectAll()
-    .where('recorded_on', '=', utcDay(getLogUuidTime(uuid)))
+    .select(allColumns)
+    .where('recorded_on', '=', dayOf(uuid))
     .where('id', '=', uuid)
     .where('workspace_id', '=', workspaceId)
+    // Which packs to read: a pack has lines of one minute.
+    .where('first_id', '<=', uuid)
+    .where('last_id', '>=', uuid)
+    .where('last_id', '<', lowestLogUuid(getLogUuidTime(uuid) + packMs))
     .executeTakeFirst();
 }
+
+/** The maximum time between the first and the last line of a pack. */
+export const packMs = 60_000;
 
 const lineTimeoutMs = 2_000;
 
@@ -70,14 +140,21 @@ export async function findLineLog(
   const span = await batchSpan(db, workspaceId, batchId);
   if (span === null) return undefined;
   try {
-    return await selectInTime(db, lineTimeoutMs, async (from) => {
-      const page = from
-        .selectFrom('request_log')
+    return await selectInTime(db, lineTimeoutMs, async (tx) => {
+      const { rows: packs } = await sql<{ last_id: string }>`
+        select last_id from request_log_pack
+        where workspace_id = ${workspaceId} and batch_id = ${batchId} and batch_line @> ${[line]}::int[]
+        order by last_id desc limit 1`.execute(tx);
+      const [pack] = packs;
+      if (pack !== undefined)
+        return await selectLines(tx, workspaceId, {}, [pack.last_id]).where('batch_line', '=', line).executeTakeFirst();
+      const rows = tx
+        .selectFrom('request_log_row')
         .selectAll()
         .where('workspace_id', '=', workspaceId)
         .where('batch_id', '=', batchId)
         .where('batch_line', '=', line);
-      return await withinTime(page, span).limit(1).executeTakeFirst();
+      return await within(rows, timesOf(span)).limit(1).executeTakeFirst();
     });
   } catch (error) {
     if (error instanceof GatewayError && error.code === 'search_too_broad') return undefined;
@@ -89,40 +166,79 @@ export async function findLineLog(
 export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number; toMs?: number };
 
 /**
- * Returns the statements of a page, newest rows first. A statement is only needed if the previous ones returned too few
- * rows. The plain list walks the index (workspace_id, recorded_on, id) from the newest partition backwards and stops:
- * its cost is that of the page, however large the log is.
+ * Returns the statements for the rows of a page that are in no pack, newest first. A statement is only needed if the
+ * previous ones returned too few rows. The plain list walks the index (workspace_id, recorded_on, id) from the newest
+ * partition backwards and stops: its cost is that of the page, however large the log is.
  *
  * After a cursor there are two statements: the rest of its day, and the earlier days. With one comparison of
  * (recorded_on, id), Postgres would expect a single row for the rest of the day, by the statistics of recorded_on, and
  * read every row of every workspace by primary key.
  */
-export function pageStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
-  let page = db.selectFrom('request_log').selectAll().where('workspace_id', '=', workspaceId);
-  for (const [name, { filter }] of columnList) {
-    const value = filter?.isExact === true ? query[name as ExactFilterName] : undefined;
-    if (value !== undefined) page = page.where(sql.ref(name), '=', value);
-  }
-  for (const condition of [...rollupConditions(query), ...logConditions(query, workspaceId)])
+export function rowStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
+  let page = db.selectFrom('request_log_row').selectAll().where('workspace_id', '=', workspaceId);
+  for (const condition of [...sharedConditions(query, workspaceId), ...rangesOf(query)])
     page = page.where(sql<boolean>`${condition}`);
-  if (query.status !== undefined) page = withStatus(page, query.status);
-  page = withinTime(page, query).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
+  page = within(page, timesOf(query)).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
   if (query.after === undefined) return [page];
   const uuid = uuidOfCursor(query.after);
-  const day = utcDay(getLogUuidTime(uuid));
+  const day = dayOf(uuid);
   return [page.where('recorded_on', '=', day).where('id', '<', uuid), page.where('recorded_on', '<', day)];
 }
 
-/** The bounds on the ID imply those on the day, but only the day allows Postgres to skip partitions. */
-function withinTime(page: Query, query: PageQuery): Query {
+/** The IDs of the records of a page, in no order. */
+export function selectIds(db: Kysely<Database>, workspaceId: string, query: PageQuery) {
+  let ids = db.selectFrom('request_log').select('id').where('workspace_id', '=', workspaceId);
+  for (const condition of [...sharedConditions(query, workspaceId), ...rangesOf(query)])
+    ids = ids.where(sql<boolean>`${condition}`);
+  const { from, to } = boundsOf(query);
+  if (from !== undefined)
+    ids = ids.where('recorded_on', '>=', from.day).where('id', '>=', from.id).where('last_id', '>=', from.id);
+  if (to !== undefined)
+    ids = ids.where('recorded_on', '<=', to.day).where('id', '<', to.id).where('first_id', '<', to.id);
+  return ids;
+}
+
+/** The conditions that all lines of a pack meet, or none. */
+function sharedConditions(query: PageQuery, workspaceId: string): RawBuilder<boolean>[] {
+  const exact = columnList.flatMap(([name, { filter }]) => {
+    const value = filter?.isExact === true ? query[name as ExactFilterName] : undefined;
+    return value === undefined ? [] : [sql`${sql.ref(name)} = ${value}`];
+  });
+  const status = query.status === undefined ? [] : [statusCondition(query.status)];
+  const conditions = [...exact, ...rollupConditions(query), ...sharedLogConditions(query, workspaceId), ...status];
+  return conditions.map((condition) => sql<boolean>`${condition}`);
+}
+
+/** A time as the lowest ID at that time, or an ID, and its day. */
+type Bound = { day: string; id: string };
+type Bounds = { from: Bound | undefined; to: Bound | undefined };
+
+const dayOf = (uuid: string): string => utcDay(getLogUuidTime(uuid));
+
+/** The times of a page as bounds on the IDs of its records; `to` is exclusive. */
+function timesOf(query: PageQuery): Bounds {
   const { fromMs = 0, toMs = Infinity, created_after: after = 0, created_before: before = Infinity } = query;
   const { time_of_generation_min: min, time_of_generation_max: max } = query;
-  let within = page;
   const from = Math.max(fromMs, after * 1_000, min?.getTime() ?? 0);
-  if (from > 0) within = within.where('recorded_on', '>=', utcDay(from)).where('id', '>=', lowestLogUuid(from));
   const to = Math.min(toMs, before * 1_000, (max?.getTime() ?? Infinity) + 1);
-  if (to < Infinity) within = within.where('recorded_on', '<=', utcDay(to)).where('id', '<', lowestLogUuid(to));
-  return within;
+  const boundAt = (timeMs: number): Bound => ({ day: utcDay(timeMs), id: lowestLogUuid(timeMs) });
+  return { from: from > 0 ? boundAt(from) : undefined, to: to < Infinity ? boundAt(to) : undefined };
+}
+
+/** The same with the cursor. */
+function boundsOf(query: PageQuery): Bounds {
+  const { from, to } = timesOf(query);
+  if (query.after === undefined) return { from, to };
+  const id = uuidOfCursor(query.after);
+  return { from, to: to !== undefined && to.id < id ? to : { day: dayOf(id), id } };
+}
+
+/** The bounds on the ID imply those on the day, but only the day allows Postgres to skip partitions. */
+function within(page: Query, { from, to }: Bounds): Query {
+  let bounded = page;
+  if (from !== undefined) bounded = bounded.where('recorded_on', '>=', from.day).where('id', '>=', from.id);
+  if (to !== undefined) bounded = bounded.where('recorded_on', '<=', to.day).where('id', '<', to.id);
+  return bounded;
 }
 
 function uuidOfCursor(after: string): string {
@@ -133,13 +249,13 @@ function uuidOfCursor(after: string): string {
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }
 
-function withStatus(page: Query, status: string): Query {
-  if (status === 'error') return page.where(hasNotSucceeded);
-  if (status === 'refused') return page.where(wasRefused);
-  if (status === 'failed') return page.where(hasNotSucceeded).where(sql<boolean>`not ${wasRefused}`);
-  if (!status.endsWith('xx')) return page.where('status', '=', Number(status));
+function statusCondition(status: string): RawBuilder<unknown> {
+  if (status === 'error') return hasNotSucceeded;
+  if (status === 'refused') return wasRefused;
+  if (status === 'failed') return sql`${hasNotSucceeded} and not ${wasRefused}`;
+  if (!status.endsWith('xx')) return sql`status = ${Number(status)}`;
   const lowest = Number(status.slice(0, 1)) * 100;
-  return page.where('status', '>=', lowest).where('status', '<', lowest + 100);
+  return sql`status >= ${lowest} and status < ${lowest + 100}`;
 }
 
 /** Whether a page may have to skip many rows. A trace ID has an index. */
@@ -173,14 +289,17 @@ async function selectInTime<Found>(
     });
   } catch (error) {
     if (getSqlState(error) !== '57014') throw error;
-    throw new GatewayError(
-      'invalid_request',
-      'search_too_broad',
-      `The search took longer than ${searchTimeoutMs / 1_000} s because few records match. Narrow it with 'time_of_generation_min' and 'time_of_generation_max'.`,
-      { cause: error },
-    );
+    throw searchTooBroad(searchTimeoutMs, error);
   }
 }
+
+const searchTooBroad = (timeoutMs: number, cause?: unknown): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'search_too_broad',
+    `The search took longer than ${timeoutMs / 1_000} s because few records match. Narrow it with 'time_of_generation_min' and 'time_of_generation_max'.`,
+    { cause },
+  );
 
 // Rows of a batch's last lines are recorded shortly after they were settled, by processes with different clocks.
 const spanMarginMs = 3_600_000;
@@ -215,10 +334,12 @@ export async function newestLogs(
   workspaceIds: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
   const { rows } = await sql<{ workspace_id: string; id: string | null }>`
-    select workspace_id, (
-      select id from request_log where workspace_id = watched.workspace_id
-        and recorded_on >= (clock_timestamp() at time zone 'utc')::date - 1
-      order by recorded_on desc, id desc limit 1) as id
+    select workspace_id, greatest(${newestOf('request_log_row', 'id')}, ${newestOf('request_log_pack', 'last_id')}) as id
     from unnest(${workspaceIds}::text[]) as watched (workspace_id)`.execute(db);
   return new Map(rows.flatMap(({ workspace_id: workspace, id }) => (id === null ? [] : [[workspace, toLogId(id)]])));
 }
+
+const newestOf = (table: string, id: string): RawBuilder<unknown> => sql`(
+  select ${sql.ref(id)} from ${sql.table(table)} where workspace_id = watched.workspace_id
+    and recorded_on >= (clock_timestamp() at time zone 'utc')::date - 1
+  order by recorded_on desc, ${sql.ref(id)} desc limit 1)`;

@@ -15,7 +15,7 @@ import { bodyFields, type ExportedRow } from './export-columns.ts';
 import { exportFormats, type ExportEncoder } from './export-formats.ts';
 import { toLogId } from '../row/log-id.ts';
 import { createBodiesReader, type ReadBodies } from '../bodies/recorded-bodies.ts';
-import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
+import { selectIds, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
 
 /** Writes the file of one export. A lost job resumes after the last finished part. */
 export const logExportQueue: QueueDefinition<{ export_id: string }> = {
@@ -237,7 +237,7 @@ async function readPage(
   const after = lastId === null ? {} : { after: toLogId(lastId) };
   const found = await db.transaction().execute(async (tx) => {
     await sql`set local statement_timeout = ${sql.lit(pageTimeoutMs)}`.execute(tx);
-    return await selectPage(tx, workspace_id, { ...query, ...until, ...after, limit: pageRows });
+    return await selectPage(tx, workspace_id, { ...query, ...until, ...after, limit: pageRows }, pageTimeoutMs);
   });
   const page = found.slice(0, pageRows);
   const passed = Math.min(page.length, skip - skipped);
@@ -269,13 +269,7 @@ export async function countForExport(
   try {
     return await db.transaction().execute(async (tx) => {
       await sql`set local statement_timeout = ${sql.lit(countTimeoutMs)}`.execute(tx);
-      const [matching] = pageStatements(tx, workspaceId, query);
-      if (matching === undefined) return 0;
-      const limited = matching
-        .clearSelect()
-        .select('id')
-        .clearOrderBy()
-        .limit(skip + Math.min(max, rowsMax) + 1);
+      const limited = selectIds(tx, workspaceId, query).limit(skip + Math.min(max, rowsMax) + 1);
       const { count } = await tx
         .selectFrom(limited.as('matching'))
         .select(({ fn }) => fn.countAll<number>().as('count'))

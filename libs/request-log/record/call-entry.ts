@@ -11,7 +11,7 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
   const { call, end } = logged;
   const units = end.units ?? (isMade(end) ? countRequestUnits(logged) : null);
   const cost = costs.of({ ...logged, end: units === null ? end : { ...end, units } });
-  const steps = selectSteps(logged.startedAtMs, listAttempts(call, end), call.guardrailRuns);
+  const steps = selectSteps(logged.startedAtMs, listAttempts(call, end), call.guardrailRuns, logged.kind);
   return readColumns({ ended: logged, units, cost, steps });
 }
 

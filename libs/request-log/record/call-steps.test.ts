@@ -27,6 +27,8 @@ test('an attempt that failed, or had to wait, has its time and place', () => {
   expect(selectSteps(1_000, [attempt(1_500)], undefined)).toEqual([
     { kind: 'attempt', at_ms: 500, duration_ms: 10.12, status: 200, ...place },
   ]);
+  expect(selectSteps(1_000, [attempt(1_500)], undefined, 'batch')).toBeNull();
+  expect(selectSteps(1_000, [attempt(2_500)], undefined, 'batch')).toHaveLength(1);
   expect(selectSteps(1_000, [attempt(1_000, { status: null, errorCode: 'upstream\0lost' })], undefined)).toEqual([
     { kind: 'attempt', at_ms: 0, duration_ms: 10.12, status: null, error_code: 'upstream\u{FFFD}lost', ...place },
   ]);

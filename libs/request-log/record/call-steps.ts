@@ -6,8 +6,11 @@ import { logTextMax } from '../row/log-entry.ts';
 /** A batch line can have hundreds of attempts. The first and the last ones show what happened. */
 const keptAtEachEnd = 12;
 
-/** A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. */
-const noticedWaitMs = 20;
+/**
+ * A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. Nobody waits for a
+ * single line of a batch, and many lines begin late in a busy worker.
+ */
+const noticedWaitMs = { live: 20, imported: 20, batch: 1_000 };
 
 /**
  * Returns the steps of a call, in order, or null if they add nothing to the row: one attempt, made immediately and answered,
@@ -17,12 +20,13 @@ export function selectSteps(
   startedAtMs: number,
   attempts: readonly Attempt[],
   runs: readonly GuardrailRun[] | undefined,
+  kind: keyof typeof noticedWaitMs = 'live',
 ): CallStep[] | null {
   const [only] = attempts;
   if (runs === undefined) {
     if (only === undefined) return null;
     const isPlain = attempts.length === 1 && only.status !== null && only.status < 400;
-    if (isPlain && only.startedAt - startedAtMs < noticedWaitMs) return null;
+    if (isPlain && only.startedAt - startedAtMs < noticedWaitMs[kind]) return null;
   }
   const steps: CallStep[] = [];
   const keep = (index: number): boolean => index < keptAtEachEnd || index >= attempts.length - keptAtEachEnd;

@@ -3,7 +3,8 @@ import { isConnectionLost } from '#libs/database/database-error.ts';
 import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns } from '../row/log-entry.ts';
 import { changeOf } from './log-change.ts';
-import { toCopyMessages, type SealedRows } from './sealed-rows.ts';
+import { packColumns } from './pack-rows.ts';
+import { toCopies, type SealedRows } from './sealed-rows.ts';
 
 /** Writes a group of rows, all or none. With `isBehind` it writes without pauses, because more rows are waiting. */
 export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Promise<void>;
@@ -13,20 +14,22 @@ export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Prom
 const pauseMs = 3;
 
 /**
- * Writes rows with COPY, all or none, together with the change that rollups read: both statements are one message, and
- * therefore one transaction and one round trip. COPY costs half as much as an INSERT. It cannot skip rows that already
- * exist (23505), so it is only for a first attempt. Throws NotEncodableError, Postgres's error, or the pool's
- * `unavailable`.
+ * Writes rows and packs with COPY, all or none, together with the change that rollups read: the statements are one
+ * message, and therefore one transaction and one round trip. COPY costs half as much as an INSERT. It cannot skip rows
+ * that already exist (23505), so it is only for a first attempt. Throws NotEncodableError, Postgres's error, or the
+ * pool's `unavailable`.
  */
 export function createCopyRows(pool: pg.Pool): CopyRows {
-  const statement = `copy request_log (process_id, ${logColumns.join(', ')}) from stdin`;
   return async (group, isBehind) => {
-    const pieces = [...toCopyMessages(group), copyDone];
+    const copies = toCopies(group);
     const change = changeOf(group.map(({ ids }) => ids));
+    if (copies.length === 0 || change === null) return;
+    const statements = [...copies.map(({ table }) => copyStatements[table]), change];
     const client = await acquireClient(pool);
     let isLost = false;
     try {
-      await copy(client, change === null ? statement : `${statement}; ${change}`, pieces, isBehind);
+      const pieces = copies.map((copy) => [...copy.pieces, copyDone]);
+      await copy(client, statements.join('; '), pieces, isBehind);
     } catch (error) {
       // A session that is being terminated reports the error before its socket closes.
       isLost = isConnectionLost(error);
@@ -37,24 +40,34 @@ export function createCopyRows(pool: pg.Pool): CopyRows {
   };
 }
 
+const copyStatements = {
+  request_log_row: `copy request_log_row (process_id, ${logColumns.join(', ')}) from stdin`,
+  request_log_pack: `copy request_log_pack (process_id, ${packColumns.map(({ name }) => name).join(', ')}) from stdin`,
+};
+
 /**
- * COPY … FROM STDIN as a minimal `Submittable` of pg. All data is in memory, so the stream of pg-copy-streams with its
- * queue and states would only cost time. Messages: PostgreSQL documentation, "Message Flow".
+ * Statements of COPY … FROM STDIN, with the messages for each, as a minimal `Submittable` of pg. All data is in memory,
+ * so the stream of pg-copy-streams with its queue and states would only cost time. Messages: PostgreSQL documentation,
+ * "Message Flow".
  */
-function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[], isBehind: boolean): Promise<void> {
+function copy(
+  client: pg.PoolClient,
+  statements: string,
+  copies: readonly (readonly Buffer[])[],
+  isBehind: boolean,
+): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  let sent = 0;
+  const waiting = [...copies];
   let pause: NodeJS.Timeout | undefined;
-  const sendNext = (stream: pg.Connection['stream']): void => {
-    if (stream.writable) stream.write(pieces[sent]);
-    sent += 1;
+  const sendNext = (stream: pg.Connection['stream'], [next, ...rest]: readonly Buffer[]): void => {
+    if (stream.writable) stream.write(next as Buffer);
     // CopyDone is tiny and is sent with the last message.
-    if (sent === pieces.length - 1 || (isBehind && sent < pieces.length)) sendNext(stream);
-    else if (sent < pieces.length) pause = setTimeout(sendNext, pauseMs, stream);
+    if (rest.length === 1 || (isBehind && rest.length > 0)) sendNext(stream, rest);
+    else if (rest.length > 0) pause = setTimeout(sendNext, pauseMs, stream, rest);
   };
   client.query({
-    submit: (connection: pg.Connection) => connection.query(statement),
-    handleCopyInResponse: ({ stream }: pg.Connection) => sendNext(stream),
+    submit: (connection: pg.Connection) => connection.query(statements),
+    handleCopyInResponse: ({ stream }: pg.Connection) => sendNext(stream, waiting.shift() ?? [copyDone]),
     handleCommandComplete: () => {},
     handleReadyForQuery: () => resolve(),
     handleError: (error: Error) => {

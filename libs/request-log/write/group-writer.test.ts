@@ -6,7 +6,7 @@ import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
 import type { LogRow } from '../row/log-entry.ts';
 import { newLogUuid } from '../row/log-id.ts';
-import { sealRows, type SealedRows } from './sealed-rows.ts';
+import { allRowsOf, sealRows, type SealedRows } from './sealed-rows.ts';
 
 const databaseError = (code: string, fields: object = {}): Error =>
   Object.assign(new Error(`SQLSTATE ${code}`), { code, severity: 'ERROR', ...fields });
@@ -43,8 +43,8 @@ function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: s
       ensure(day);
       days.push(day);
     },
-    copyRows: (group) => by('copy')(group.flatMap(({ rows }) => rows())),
-    insertRows: by('insert'),
+    copyRows: (group) => by('copy')(group.flatMap(allRowsOf)),
+    insertRows: ({ rows }) => by('insert')(rows),
   });
   return { writer, lines, table, days, ways };
 }

@@ -4,7 +4,8 @@ import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { CopyRows } from './copy-rows.ts';
 import { classifyInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from '../row/log-entry.ts';
-import type { SealedRows } from './sealed-rows.ts';
+import type { RowsAndPacks } from './pack-rows.ts';
+import { allRowsOf, type SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {
   /**
@@ -18,8 +19,14 @@ export type GroupWriter = {
   isDatabaseDown(): boolean;
 };
 
-/** Rows, which become objects only on request, and the function for their first write. */
-type Work = { days: ReadonlySet<string>; rows: () => readonly LogRow[]; first: () => Promise<void> };
+/** What is written, which becomes objects only on request, and the function for its first write. */
+type Work = {
+  days: ReadonlySet<string>;
+  content: () => RowsAndPacks;
+  /** All rows, without packs. */
+  rows: () => readonly LogRow[];
+  first: () => Promise<void>;
+};
 
 // The delays between attempts double up to this multiple of the first.
 const delayGrowthMax = 20;
@@ -49,11 +56,13 @@ export function createGroupWriter(deps: {
   }
 
   function write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number> {
+    let content: RowsAndPacks | undefined;
     let rows: LogRow[] | undefined;
     return finish(
       {
         days: new Set(group.flatMap(({ days }) => days)),
-        rows: () => (rows ??= group.flatMap((sealed) => sealed.rows())),
+        content: () => (content ??= joinContents(group.map((sealed) => sealed.content()))),
+        rows: () => (rows ??= group.flatMap(allRowsOf)),
         first: () => copyRows(group, isBehind),
       },
       givenUp,
@@ -62,12 +71,13 @@ export function createGroupWriter(deps: {
 
   function insert(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
     const days = new Set(rows.map((row) => row.recorded_on));
-    return finish({ days, rows: () => rows, first: () => insertRows(rows) }, givenUp);
+    const content = { rows, packs: [] };
+    return finish({ days, content: () => content, rows: () => rows, first: () => insertRows(content) }, givenUp);
   }
 
-  async function writeOnce({ days, rows, first }: Work, isFirst: boolean): Promise<void> {
+  async function writeOnce({ days, content, first }: Work, isFirst: boolean): Promise<void> {
     for (const day of days) await prepareDay(day);
-    await (isFirst ? first() : insertRows(rows()));
+    await (isFirst ? first() : insertRows(content()));
   }
 
   async function finish(work: Work, givenUp: AbortSignal): Promise<number> {
@@ -97,7 +107,10 @@ export function createGroupWriter(deps: {
     }
   }
 
-  /** A group with a row that Postgres will never accept: it is split in half until that row is alone. */
+  /**
+   * A group with a row that Postgres will never accept: it is split in half, without packs, until that row is alone. No
+   * part of the group can have been written before, because Postgres would have refused it then.
+   */
   async function writeApart(rows: readonly LogRow[], error: unknown, givenUp: AbortSignal): Promise<number> {
     const [first] = rows;
     if (first === undefined) return 0;
@@ -121,6 +134,11 @@ export function createGroupWriter(deps: {
 
   return { write, prepareDay, isDatabaseDown: () => isDatabaseDown };
 }
+
+const joinContents = (contents: readonly RowsAndPacks[]): RowsAndPacks => ({
+  rows: contents.flatMap(({ rows }) => rows),
+  packs: contents.flatMap(({ packs }) => packs),
+});
 
 /** The data for finding the call elsewhere, without any text that a provider or caller chose. */
 const identityOf = ({

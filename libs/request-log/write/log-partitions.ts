@@ -3,28 +3,35 @@ import type { Database } from '#libs/database/schema.ts';
 import { utcDay } from '../row/log-id.ts';
 
 const dayMs = 86_400_000;
-const partitionShape = /^request_log_(\d{4})(\d{2})(\d{2})$/;
+/** The tables of the log. Both have a partition for each day. */
+const tables = ['request_log_row', 'request_log_pack'] as const;
+type LogTable = (typeof tables)[number];
+const partitionShape = /^request_log_row_(\d{4})(\d{2})(\d{2})$/;
 
-/** The table of a day (`YYYY-MM-DD`) of the request log. */
-export const partitionName = (day: string): string => `request_log_${day.replaceAll('-', '')}`;
+/** The partition of a day (`YYYY-MM-DD`) of a table of the request log. */
+export const partitionName = (day: string, table: LogTable = 'request_log_row'): string =>
+  `${table}_${day.replaceAll('-', '')}`;
 
 /** The day after a day, both `YYYY-MM-DD`. */
 export const nextDay = (day: string): string => utcDay(Date.parse(day) + dayMs);
 
 /**
- * Creates the partition of a day (`YYYY-MM-DD`) if it is missing. Any number of processes can do this concurrently. It
- * is created as a table and then attached: CREATE TABLE … PARTITION OF would lock out every reader and writer of the
- * log, and would itself wait for the longest of them.
+ * Creates the partitions of a day (`YYYY-MM-DD`) if they are missing. Any number of processes can do this concurrently.
+ * They are created as tables and then attached: CREATE TABLE … PARTITION OF would lock out every reader and writer of
+ * the log, and would itself wait for the longest of them.
  */
 export async function ensureLogPartition(db: Kysely<Database>, day: string): Promise<void> {
-  const name = partitionName(day);
-  if (!partitionShape.test(name)) throw new Error(`not a day: ${day}`);
+  if (!partitionShape.test(partitionName(day))) throw new Error(`not a day: ${day}`);
   await db.transaction().execute(async (tx) => {
     await sql`select pg_advisory_xact_lock(hashtextextended('request_log partitions', 0))`.execute(tx);
-    if ((await listPartitions(tx)).includes(name)) return;
-    await sql`create table if not exists ${sql.table(name)} (like request_log including all)`.execute(tx);
-    await sql`alter table request_log attach partition ${sql.table(name)}
-      for values from (${sql.lit(day)}) to (${sql.lit(nextDay(day))})`.execute(tx);
+    for (const table of tables) {
+      const name = partitionName(day, table);
+      if ((await listPartitions(tx, table)).includes(name)) continue;
+      const partition = sql.table(name);
+      await sql`create table if not exists ${partition} (like ${sql.table(table)} including all)`.execute(tx);
+      await sql`alter table ${sql.table(table)} attach partition ${partition}
+        for values from (${sql.lit(day)}) to (${sql.lit(nextDay(day))})`.execute(tx);
+    }
   });
 }
 
@@ -44,15 +51,16 @@ export async function dropRequestLogPartitions(
     throw new RangeError(`the request log must be kept for a whole number of days, at least 1, not ${olderThanDays}`);
   }
   const keptFrom = utcDay(nowMs - olderThanDays * dayMs);
-  const old = (await listPartitions(db)).filter((name) => partitionShape.test(name) && name < partitionName(keptFrom));
-  for (const name of old) {
+  const old = (await listLogDays(db)).filter(({ day }) => day < keptFrom);
+  for (const { day } of old) {
     await db.transaction().execute(async (tx) => {
       await sql`set local lock_timeout = '2s'`.execute(tx);
-      await sql`drop table if exists ${sql.table(name)}`.execute(tx);
+      const partitions = tables.map((table) => sql.table(partitionName(day, table)));
+      await sql`drop table if exists ${sql.join(partitions)}`.execute(tx);
     });
   }
   await forgetProcesses(db, keptFrom);
-  return old;
+  return old.map(({ partition }) => partition);
 }
 
 /**
@@ -75,10 +83,10 @@ export async function listLogDays(db: Kysely<Database>): Promise<{ day: string; 
   });
 }
 
-/** The names of all partitions of the log, oldest first. */
-async function listPartitions(db: Kysely<Database>): Promise<string[]> {
+/** The names of all partitions of a table of the log, oldest first. */
+async function listPartitions(db: Kysely<Database>, table: LogTable = 'request_log_row'): Promise<string[]> {
   const { rows } = await sql<{ name: string }>`
     select relname as name from pg_inherits join pg_class on pg_class.oid = inhrelid
-    where inhparent = 'request_log'::regclass order by 1`.execute(db);
+    where inhparent = ${table}::regclass order by 1`.execute(db);
   return rows.map((row) => row.name);
 }

@@ -6,14 +6,14 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
-import { frameHeadBytes, messageHeadBytes, rowFileSuffix } from './row-file.ts';
-import { unsealRows, type SealedRows } from './sealed-rows.ts';
+import { frameHeadBytes, rowFileSuffix } from './row-file.ts';
+import { messageBytes, messageHeadBytes, unsealRows, type SealedRows } from './sealed-rows.ts';
 
 /** A process with rows on disk touches its file several times a second. */
 const abandonedAfterMs = 60_000;
 /** The first wait for an unavailable database. */
 const retryDelayMs = 1_000;
-/** No sealed group is larger: 64 rows with the maximum metadata of a call. */
+/** No message of a seal is larger: 64 rows with the maximum metadata of a call. */
 const messageBytesMax = 16 * 1_048_576;
 
 const fileName = /^([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.rows$/;
@@ -43,7 +43,9 @@ export async function recoverRows(options: {
     const writer = createGroupWriter({
       // Some can already be in the database: the process could have been killed after writing them and before removing them
       // here.
-      copyRows: (group) => insertRows(group.flatMap((seals) => seals.rows())),
+      copyRows: async (group) => {
+        for (const seals of group) await insertRows(seals.content());
+      },
       insertRows,
       ensurePartition,
       isKept: () => true,
@@ -89,19 +91,28 @@ async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
   if (handle === null) return;
   try {
     for (let at = 0; ;) {
-      const head = await readExactly(handle, at, frameHeadBytes + messageHeadBytes);
-      if (head === null) return;
-      // The length includes itself, but not the preceding letter.
-      const sizeBytes = 1 + head.readUInt32BE(frameHeadBytes + 1);
-      if (sizeBytes < messageHeadBytes || sizeBytes > messageBytesMax) return;
-      const message = await readExactly(handle, at + frameHeadBytes, sizeBytes);
-      if (message === null || crc32(message) !== head.readUInt32BE(0)) return;
-      yield unsealRows(message);
-      at += frameHeadBytes + sizeBytes;
+      const crc = await readExactly(handle, at, frameHeadBytes);
+      const rows = await readMessage(handle, at + frameHeadBytes);
+      if (crc === null || rows === null) return;
+      const packs = await readMessage(handle, at + frameHeadBytes + rows.length);
+      if (packs === null) return;
+      const seal = Buffer.concat([rows, packs]);
+      if (crc32(seal) !== crc.readUInt32BE(0)) return;
+      yield unsealRows(seal);
+      at += frameHeadBytes + seal.length;
     }
   } finally {
     await handle.close();
   }
+}
+
+/** A CopyData message; null if the file ends before it does, or has something else there. */
+async function readMessage(handle: FileHandle, at: number): Promise<Buffer | null> {
+  const head = await readExactly(handle, at, messageHeadBytes);
+  if (head === null) return null;
+  const sizeBytes = messageBytes(head);
+  if (sizeBytes < messageHeadBytes || sizeBytes > messageBytesMax) return null;
+  return await readExactly(handle, at, sizeBytes);
 }
 
 /** null if the file ends before that. */

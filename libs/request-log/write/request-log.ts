@@ -136,6 +136,7 @@ const createPartitionLoop = (
 const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): LogRow => ({
   ...entry,
   duration_ms: toMicroseconds(entry.duration_ms),
+  upstream_ms: toMicroseconds(entry.upstream_ms),
   first_event_ms: entry.first_event_ms === null ? null : toMicroseconds(entry.first_event_ms),
   recorded_on: utcDay(recordedAtMs),
   id: newLogUuid(recordedAtMs, sequence),

@@ -6,8 +6,8 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { unsealRows, type SealedRows } from './sealed-rows.ts';
 
 /**
- * Rows that wait on disk, oldest first. A frame of the file is the CRC-32 of a CopyData message and the message, which
- * contains its own length, so that parts that a crash cut off or left as zeros are detected.
+ * Rows that wait on disk, oldest first. A frame of the file is a CRC-32 and the two CopyData messages of a seal, which
+ * contain their own length, so that parts that a crash cut off or left as zeros are detected.
  */
 export type RowFile = {
   /** Number of rows that were appended and not dropped. */
@@ -31,8 +31,6 @@ type Frame = { at: number; sizeBytes: number; rows: number };
 
 export const rowFileSuffix = '.rows';
 export const frameHeadBytes = 4;
-/** The head of a CopyData message: its letter and its length field. */
-export const messageHeadBytes = 5;
 
 /** The maximum bytes of one write. */
 const pieceBytes = 4_194_304;

@@ -66,7 +66,7 @@ export async function insertPrompt(
 /** Inserts records of calls of the first workspace into today's request log. */
 export async function insertCalls(pool: pg.Pool, count: number): Promise<void> {
   await pool.query(
-    `insert into request_log (recorded_on, id, workspace_id, kind, operation, request_id, metadata, model, stream, status,
+    `insert into request_log_row (recorded_on, id, workspace_id, kind, operation, request_id, metadata, model, stream, status,
        attempts, started_at, duration_ms, process_id, sequence)
      select (now() at time zone 'utc')::date, gen_random_uuid(), (select id from resource where kind = 'workspace' order by created_at limit 1), 'live',
        'chat', 'req_' || n, jsonb_build_object('team', 'team-' || n % 100), 'model-' || n % 10, false, 200, 1, now(), 100,

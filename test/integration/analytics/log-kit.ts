@@ -4,6 +4,7 @@ import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { newLogUuid, utcDay } from '#libs/request-log/row/log-id.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
+import { packRows } from '#libs/request-log/write/pack-rows.ts';
 import type { Kept } from '#libs/analytics/choose-buckets.ts';
 import { logKeptFrom, readRollupState, rollUp } from '#libs/analytics/rollups/roll-up.ts';
 import { readRollupKeys } from '#libs/analytics/rollups/rollup-keys.ts';
@@ -27,7 +28,7 @@ export async function writeCalls(
   });
   if (!db.isTransaction)
     for (const day of new Set(rows.map((row) => row.recorded_on))) await ensureLogPartition(db, day);
-  await createInsertRows(db, '019aa631-4c00-7000-8000-000000000001')(rows);
+  await createInsertRows(db, '019aa631-4c00-7000-8000-000000000001')(packRows(rows));
 }
 
 /** Rolls up until nothing is left. */

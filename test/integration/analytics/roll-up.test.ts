@@ -145,7 +145,7 @@ test('days that the log does not have any more stay in the rollups, also when a 
   const old = now - 40 * dayMs;
   await writeCalls(db, [{ at: old }]);
   await rollUp(db, { nowMs: now, logRetentionMs: 60 * dayMs });
-  await sql`truncate request_log`.execute(db);
+  await sql`truncate request_log_row, request_log_pack`.execute(db);
   await writeCalls(db, [{ at: old + 1_000 }]);
   await rollUpAll(db, now);
   expect(await counts()).toMatchObject({ minute: 1, day: 1 });

@@ -42,7 +42,7 @@ const check = (options?: LogCheckOptions): Promise<LogCheck> => checkRequestLog(
 
 async function remove(log: RequestLog, ...sequences: number[]): Promise<void> {
   await database.db
-    .deleteFrom('request_log')
+    .deleteFrom('request_log_row')
     .where('process_id', '=', log.processId)
     .where('sequence', 'in', sequences)
     .execute();
@@ -252,7 +252,7 @@ describe('over several days', () => {
 
   test('a whole day that is gone by other hands is missing', async () => {
     await writeThreeDays();
-    await sql`drop table ${sql.table(`request_log_${dayAt(0).replaceAll('-', '')}`)}`.execute(database.db);
+    await sql`drop table ${sql.table(`request_log_row_${dayAt(0).replaceAll('-', '')}`)}`.execute(database.db);
     expect(await check()).toMatchObject({ missing: 10, processes: [{ gaps: [[11, 20]] }] });
   });
 

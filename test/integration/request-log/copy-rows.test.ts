@@ -108,7 +108,7 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
     const rows = toRows(entries);
     const insertRows = createInsertRows(database.db, processId);
     if (way === 'copy') await copyRows(processId, rows);
-    else await insertRows(way === 'insert' ? rows : sealRows(rows, processId, 0).rows());
+    else await insertRows(way === 'insert' ? { rows, packs: [] } : sealRows(rows, processId, 0).content());
     expect(await written(processId)).toEqual(rows);
   }
 });
@@ -180,7 +180,7 @@ test('a copy that cannot begin fails with the reason, and the session goes on', 
   const holder = await database.pool.connect();
   try {
     await holder.query('begin');
-    await holder.query('lock table request_log in share mode');
+    await holder.query('lock table request_log_row in share mode');
     await pool.query(`set lock_timeout = '50ms'`);
     const rows = toRows([logEntry()]);
     const error: unknown = await copyRows(newProcessId(), rows).catch((thrown: unknown) => thrown);
@@ -209,7 +209,7 @@ test.each(['copy', 'insert'])('rows that are written by %s report the time of th
   // The clock of the process was set back between them.
   const rows = [at('10:00:59.900', 1), at('10:01:00.000', 2), at('09:58:30.001', 3)];
   if (way === 'copy') await copyRows(processId, rows);
-  else await createInsertRows(database.db, processId)(rows);
+  else await createInsertRows(database.db, processId)({ rows, packs: [] });
   expect(await changes()).toEqual([[`${day}T09:58:30.001Z`, `${day}T10:01:00.000Z`]]);
 });
 

@@ -9,8 +9,7 @@ import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { checkRequestLog } from '#libs/request-log/audit/check-log.ts';
 import { createCopyRows } from '#libs/request-log/write/copy-rows.ts';
-import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
-import type { LogRow } from '#libs/request-log/row/log-entry.ts';
+import { createInsertRows, type WriteRows } from '#libs/request-log/write/insert-rows.ts';
 import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/write/request-log.ts';
 import { eventually } from '#test/eventually.ts';
 import { logEntry } from '#test/log-entry.ts';
@@ -38,9 +37,9 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const copyRows = createCopyRows(database.pool);
   const away = (): Error => Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
-  const insertRows = async (rows: readonly LogRow[]): Promise<void> => {
+  const insertRows: WriteRows = async (content) => {
     if (isDatabaseDown) throw away();
-    await createInsertRows(database.db, log.processId)(rows);
+    await createInsertRows(database.db, log.processId)(content);
   };
   const log: RequestLog = createRequestLog({
     app: 'api',

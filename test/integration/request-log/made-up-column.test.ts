@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import { beforeAll, expect, test, vi } from 'vitest';
 import { readGroups } from '#libs/analytics/groups.ts';
 import { LogListQuery, LogRecord } from '#libs/contracts/logs/logs.ts';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import type { Column } from '#libs/request-log/columns.ts';
 import { exportFormats } from '#libs/request-log/read/export-formats.ts';
@@ -11,7 +12,13 @@ import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import { logTextMax, type LogRow } from '#libs/request-log/row/log-entry.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
-import { sealRows, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
+import {
+  allRowsOf,
+  messageBytes,
+  messageHeadBytes,
+  sealRows,
+  unsealRows,
+} from '#libs/request-log/write/sealed-rows.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { hourMs, readKept, rollUpAll } from '../analytics/log-kit.ts';
 
@@ -32,7 +39,13 @@ vi.mock('#libs/request-log/columns.ts', async (importOriginal) => {
 });
 
 const migration = sql`
-  alter table request_log add column region text;
+  alter table request_log_row add column region text;
+  alter table request_log_pack add column region text;
+  alter view request_log rename to older;
+  create view request_log with (security_invoker = true) as
+    select older.*, coalesce(single.region, pack.region) as region
+    from older left join request_log_row as single using (id, recorded_on)
+      left join request_log_pack as pack on pack.last_id = older.last_id and pack.recorded_on = older.recorded_on;
   alter table call_rollup add column region text;
   alter table metadata_rollup add column region text;`;
 
@@ -127,8 +140,23 @@ test('rows that a version without it left on disk have no value for it', () => {
     id: '019aa631-4c00-7000-8000-000000000001',
     sequence: 7,
   };
-  const line = sealRows([row], 'a process', 0).copyData?.toString('utf8', 5).trimEnd() ?? '';
-  const older = Buffer.from(`${line.slice(0, line.lastIndexOf('\t'))}\n`);
-  const [read] = unsealRows(Buffer.concat([Buffer.alloc(5), older])).rows();
-  expect(read).toEqual({ ...row, region: null } as LogRow);
+  const lines = Array.from({ length: 8 }, (_, index) => ({
+    ...row,
+    kind: 'batch' as const,
+    batch_id: 'b',
+    batch_line: index,
+    request_id: batchLineId('b', index),
+    sequence: index,
+  }));
+  const copyData = sealRows([row, ...lines], 'a process', 0).copyData as Buffer;
+  const packsAt = messageBytes(copyData);
+  const older = [copyData.subarray(0, packsAt), copyData.subarray(packsAt)].map((message) => {
+    // Without the last column.
+    const text = Buffer.from(message.toString('utf8', messageHeadBytes).replaceAll(/\t[^\t]*\n/g, '\n'));
+    const head = Buffer.from('d0000');
+    head.writeUInt32BE(text.length + 4, 1);
+    return Buffer.concat([head, text]);
+  });
+  const expected = [row, ...lines].map((written) => ({ ...written, region: null }) as LogRow);
+  expect(allRowsOf(unsealRows(Buffer.concat(older)))).toEqual(expected.toSorted((a, b) => a.sequence - b.sequence));
 });

@@ -5,7 +5,7 @@ import { LogListQuery } from '#libs/contracts/logs/logs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import type { RequestLogEntry } from '#libs/request-log/row/log-entry.ts';
 import { toLogId } from '#libs/request-log/row/log-id.ts';
-import { findLog, selectLogs, pageStatements, type LogListRow } from '#libs/request-log/read/read-log.ts';
+import { findLog, selectLogs, rowStatements, type LogListRow } from '#libs/request-log/read/read-log.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -249,8 +249,8 @@ test('a row is found by its id in its own workspace only', async () => {
 test('a search that takes too long is told to be narrower', async () => {
   await write([{ workspace_id: 'ws_slow', atMs: startMs }]);
   // Takes the place of a search over a hundred million rows.
-  await sql`alter table request_log rename to request_log_rows`.execute(database.db);
-  await sql`create view request_log as select * from request_log_rows where pg_sleep(30) is not null`.execute(
+  await sql`alter table request_log_row rename to request_log_rows`.execute(database.db);
+  await sql`create view request_log_row as select * from request_log_rows where pg_sleep(30) is not null`.execute(
     database.db,
   );
   try {
@@ -258,8 +258,8 @@ test('a search that takes too long is told to be narrower', async () => {
       selectLogs(database.db, 'ws_slow', LogListQuery.parse({ model: 'x' }), { searchTimeoutMs: 50 }),
     ).rejects.toMatchObject({ kind: 'invalid_request', code: 'search_too_broad' });
   } finally {
-    await sql`drop view request_log`.execute(database.db);
-    await sql`alter table request_log_rows rename to request_log`.execute(database.db);
+    await sql`drop view request_log_row`.execute(database.db);
+    await sql`alter table request_log_rows rename to request_log_row`.execute(database.db);
   }
 });
 
@@ -287,13 +287,13 @@ describe('the cost of a page', () => {
       await ensureLogPartition(database.db, utcDay(timeMs));
       const prefix = lowestLogUuid(timeMs).slice(0, 18);
       await sql`
-        insert into request_log (recorded_on, id, process_id, sequence, ${sql.join(columns.map((column) => sql.ref(column)))})
+        insert into request_log_row (recorded_on, id, process_id, sequence, ${sql.join(columns.map((column) => sql.ref(column)))})
         select ${utcDay(timeMs)}::date, (${prefix} || '-8000-' || lpad(to_hex(n), 12, '0'))::uuid, process_id, 0,
           ${sql.join(columns.map((column) => (column === 'workspace_id' ? sql`case when n % 100 = 0 then ${ws} else 'ws_rest' end` : column === 'trace_id' ? sql`'trace_' || n` : sql.ref(column))))}
         from generate_series(1, 10000) as n, (select * from request_log where request_id = 'req_model' limit 1) as model
       `.execute(database.db);
     }
-    await sql`analyze request_log`.execute(database.db);
+    await sql`analyze request_log_row, request_log_pack`.execute(database.db);
   }, 120_000);
 
   /** The plans of a page's statements, up to the one that fills it. */
@@ -301,7 +301,7 @@ describe('the cost of a page', () => {
     const page = LogListQuery.parse(query);
     const nodes: Plan[] = [];
     let missing = page.limit + 1;
-    for (const statement of pageStatements(database.db, ws, page)) {
+    for (const statement of rowStatements(database.db, ws, page)) {
       if (missing === 0) break;
       const { sql: text, parameters } = statement.limit(missing).compile();
       const { rows } = await database.pool.query(`explain (analyze, format json) ${text}`, [...parameters]);
@@ -322,18 +322,18 @@ describe('the cost of a page', () => {
     expect(nodes.map((node) => node['Node Type'])).not.toContain('Seq Scan');
     expect(nodes.map((node) => node['Node Type'])).not.toContain('Sort');
     expect(rowsRead(nodes)).toBe(51);
-    expect(executed(nodes).at(-1)?.['Relation Name']).toBe('request_log_20261128');
+    expect(executed(nodes).at(-1)?.['Relation Name']).toBe('request_log_row_20261128');
   });
 
   test('so does the page after a cursor in the middle of the log, which does not even open the newer partitions', async () => {
     const rows = await list(ws, { limit: 100, created_before: Date.UTC(2026, 10, 25) / 1_000 });
     const nodes = await explain({ limit: 50, after: toLogId(rows[19]?.id ?? '') });
     expect(rowsRead(nodes)).toBe(51);
-    expect(executed(nodes).map((node) => node['Relation Name'])).toEqual(['request_log_20261124']);
+    expect(executed(nodes).map((node) => node['Relation Name'])).toEqual(['request_log_row_20261124']);
     expect(nodes.map((node) => node['Node Type'])).not.toContain('Sort');
     const relations = nodes.flatMap((node) => node['Relation Name'] ?? []);
-    expect(relations).toContain('request_log_20261124');
-    expect(relations.filter((relation) => relation > 'request_log_20261124')).toEqual([]);
+    expect(relations).toContain('request_log_row_20261124');
+    expect(relations.filter((relation) => relation > 'request_log_row_20261124')).toEqual([]);
   });
 
   test('a page of one trace reads the rows of that trace', async () => {
@@ -346,8 +346,8 @@ describe('the cost of a page', () => {
     const nodes = await explain({ limit: 80, after: toLogId(rows[49]?.id ?? '') });
     expect(rowsRead(nodes)).toBe(81);
     expect(executed(nodes).map((node) => node['Relation Name'])).toEqual([
-      'request_log_20261124',
-      'request_log_20261123',
+      'request_log_row_20261124',
+      'request_log_row_20261123',
     ]);
     expect(nodes.map((node) => node['Node Type'])).not.toContain('Sort');
   });

@@ -33,7 +33,7 @@ afterEach(async () => {
 /** The rows of one process in their order, each with the transaction that wrote it: a group is one transaction. */
 async function rowsOf(log: RequestLog, db = database.db) {
   const { rows } = await sql<{ sequence: number; group: string; request_id: string }>`
-    select sequence, xmin::text as "group", request_id from request_log
+    select sequence, xmin::text as "group", request_id from request_log_row
     where process_id = ${log.processId} order by sequence`.execute(db);
   return rows;
 }
@@ -49,7 +49,7 @@ test('a row holds what was recorded, its day and its place in the sequence of it
   log.record(entry);
   await log.flush();
   const [row] = await database.db
-    .selectFrom('request_log')
+    .selectFrom('request_log_row')
     .selectAll()
     .where('process_id', '=', log.processId)
     .execute();
@@ -168,13 +168,13 @@ describe('a database that is away', () => {
     const holder = await database.pool.connect();
     try {
       await holder.query('begin');
-      await holder.query('lock table request_log in share mode');
+      await holder.query('lock table request_log_row in share mode');
       for (let index = 0; index < 64; index += 1) log.record(logEntry());
       const terminated = await vi.waitFor(async () => {
         // Not in the holder's transaction: all that it sees of other sessions is what it saw first.
         const { rows } = await database.pool.query(
           `select pg_terminate_backend(pid) as done from pg_stat_activity
-           where datname = current_database() and wait_event_type = 'Lock' and query like 'copy request_log %'`,
+           where datname = current_database() and wait_event_type = 'Lock' and query like 'copy request_log_row %'`,
         );
         expect(rows).toHaveLength(1);
         return rows;
