@@ -249,16 +249,22 @@ function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<
 export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> =>
   bound(cube, to, addUp(cube, to, sql`select * from ${sql.table(`${cube}_rollup`)} where ${where}`));
 
+/** Rows of the wide cubes for minutes, without a limit on their number. */
+export type WideMinutes = Record<'call' | 'metadata', RawBuilder<unknown>>;
+
+export const wideMinutes = (records: Records): WideMinutes => ({
+  call: aggregateLog({ cube: 'call', bucketMs: grainMs.minute, records }),
+  metadata: aggregateLog({ cube: 'metadata', bucketMs: grainMs.minute, records }),
+});
+
 /**
- * Aggregates records to rows of a cube and grain, bounded. It goes through the finer grains, like the passes do. Rows of
- * single values are made from wide rows, of which there are far fewer than records.
+ * Makes the rows of a cube and grain from wide minutes, bounded. It goes through the finer grains, like the passes do.
+ * Rows of single values are made from wide rows too, because there are far fewer of them than records.
  */
-export function rollUpLog(cube: Cube, grain: Grain, records: Records): RawBuilder<unknown> {
+export function rollUpMinutes(cube: Cube, grain: Grain, wide: WideMinutes): RawBuilder<unknown> {
   const finer = sourceGrain(cube, grain);
-  if (finer !== undefined) return bound(cube, grain, addUp(cube, grain, rollUpLog(cube, finer, records)));
-  const wide = (of: 'call' | 'metadata'): RawBuilder<unknown> =>
-    aggregateLog({ cube: of, bucketMs: grainMs[grain], records });
-  return bound(cube, grain, cube === 'value' ? toValues(grain, wide('call'), wide('metadata')) : wide(cube));
+  if (finer !== undefined) return bound(cube, grain, addUp(cube, grain, rollUpMinutes(cube, finer, wide)));
+  return bound(cube, grain, cube === 'value' ? toValues(grain, wide.call, wide.metadata) : wide[cube]);
 }
 
 /** Converts rows of the wide cubes to rows of \`value_rollup\` of the same grain, without a limit on their number. */

@@ -5,9 +5,10 @@ import {
   cubesWithGrain,
   grainMs,
   metadataKeyPrefix,
-  rollUpLog,
+  rollUpMinutes,
   rollupColumns,
   userKey,
+  wideMinutes,
   type Cube,
   type Grain,
 } from '../aggregate-calls.ts';
@@ -96,7 +97,7 @@ async function compare(
   }[cube];
   const { rows } = await sql<{ rows: number; different: number }>`
     with computed as materialized (
-        select ${rollupColumns(cube)} from (${rollUpLog(cube, grain, { where: recordedIn(range) })}) as made where ${isComplete}),
+        select ${rollupColumns(cube)} from (${rollUpMinutes(cube, grain, wideMinutes({ where: recordedIn(range) }))}) as made where ${isComplete}),
       kept as materialized (
         select ${rollupColumns(cube)} from ${sql.table(`${cube}_rollup`)} as made
         where grain = ${sql.lit(grain)} and ${bucketIn(range)} and ${isComplete})

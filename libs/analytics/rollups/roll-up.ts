@@ -9,8 +9,9 @@ import {
   cubesWithGrain,
   sourceGrain,
   grainMs,
-  rollUpLog,
+  rollUpMinutes,
   rollupColumns,
+  wideMinutes,
   type Cube,
   type Grain,
 } from '../aggregate-calls.ts';
@@ -194,7 +195,15 @@ async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number
       packs: anyOf(ranges.map((range) => minutesIn('last_id', range))),
     };
     await admitKeys(tx, records, nowMs);
-    for (const cube of cubes) await replace(tx, cube, 'minute', ranges, rollUpLog(cube, 'minute', records));
+    for (const cube of cubes) await deleteBuckets(tx, cube, 'minute', ranges);
+    // One statement reads the records once for all cubes.
+    const wide = wideMinutes(records);
+    const made = { call: sql`select * from wide_call`, metadata: sql`select * from wide_metadata` };
+    const inserts = cubes.map((cube) => insertRows(cube, 'minute', rollUpMinutes(cube, 'minute', made)));
+    await sql`
+      with wide_call as materialized (${wide.call}), wide_metadata as materialized (${wide.metadata}),
+        ${sql.join(inserts.map((insert, index) => sql`${sql.ref(`cube_${index}`)} as (${insert})`))}
+      select`.execute(tx);
   }
 }
 
@@ -203,7 +212,8 @@ async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): P
   for (const ranges of inPieces(buckets, to)) {
     for (const cube of cubesWithGrain(to)) {
       const where = sql`grain = ${sql.lit(sourceGrain(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
-      await replace(tx, cube, to, ranges, aggregateRollup(cube, to, where));
+      await deleteBuckets(tx, cube, to, ranges);
+      await insertRows(cube, to, aggregateRollup(cube, to, where)).execute(tx);
     }
   }
 }
@@ -234,20 +244,17 @@ function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
 const anyOf = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
   sql`((${sql.join(conditions, sql`) or (`)}))`;
 
-async function replace(
-  tx: Tx,
-  cube: Cube,
-  grain: Grain,
-  ranges: readonly TimeRange[],
-  rows: RawBuilder<unknown>,
-): Promise<void> {
-  const table = sql.table(`${cube}_rollup`);
-  await sql`delete from ${table} where grain = ${sql.lit(grain)} and ${anyOf(ranges.map(bucketIn))}`.execute(tx);
+async function deleteBuckets(tx: Tx, cube: Cube, grain: Grain, ranges: readonly TimeRange[]): Promise<void> {
   await sql`
-    insert into ${table} (grain, ${rollupColumns(cube)})
-    select ${sql.lit(grain)}, ${rollupColumns(cube)} from (${rows}) as rolled_up
-    ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`.execute(tx);
+    delete from ${sql.table(`${cube}_rollup`)} where grain = ${sql.lit(grain)} and ${anyOf(ranges.map(bucketIn))}`.execute(
+    tx,
+  );
 }
+
+const insertRows = (cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> => sql`
+  insert into ${sql.table(`${cube}_rollup`)} (grain, ${rollupColumns(cube)})
+  select ${sql.lit(grain)}, ${rollupColumns(cube)} from (${rows}) as rolled_up
+  ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`;
 
 /** Records of the request log in a range. */
 export const recordedIn = ({ from, to }: TimeRange): RawBuilder<unknown> => sql`

@@ -7,8 +7,8 @@ import { logTextMax } from '../row/log-entry.ts';
 const keptAtEachEnd = 12;
 
 /**
- * A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. Nobody waits for a
- * single line of a batch, and many lines begin late in a busy worker.
+ * A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. Many
+ * lines of a batch begin late in a busy worker, and it does not matter.
  */
 const noticedWaitMs = { live: 20, imported: 20, batch: 1_000 };
 

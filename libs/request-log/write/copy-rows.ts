@@ -60,7 +60,7 @@ function copy(
   const waiting = [...copies];
   let pause: NodeJS.Timeout | undefined;
   const sendNext = (stream: pg.Connection['stream'], [next, ...rest]: readonly Buffer[]): void => {
-    if (stream.writable) stream.write(next as Buffer);
+    if (stream.writable && next !== undefined) stream.write(next);
     // CopyDone is tiny and is sent with the last message.
     if (rest.length === 1 || (isBehind && rest.length > 0)) sendNext(stream, rest);
     else if (rest.length > 0) pause = setTimeout(sendNext, pauseMs, stream, rest);

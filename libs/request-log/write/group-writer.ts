@@ -55,23 +55,15 @@ export function createGroupWriter(deps: {
     preparedDays.add(day);
   }
 
-  function write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number> {
-    let content: RowsAndPacks | undefined;
-    let rows: LogRow[] | undefined;
-    return finish(
-      {
-        days: new Set(group.flatMap(({ days }) => days)),
-        content: () => (content ??= joinContents(group.map((sealed) => sealed.content()))),
-        rows: () => (rows ??= group.flatMap(allRowsOf)),
-        first: () => copyRows(group, isBehind),
-      },
+  const write = (group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number> =>
+    finish(
+      workOf(group, () => copyRows(group, isBehind)),
       givenUp,
     );
-  }
 
   function insert(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
-    const days = new Set(rows.map((row) => row.recorded_on));
     const content = { rows, packs: [] };
+    const days = new Set(rows.map((row) => row.recorded_on));
     return finish({ days, content: () => content, rows: () => rows, first: () => insertRows(content) }, givenUp);
   }
 
@@ -135,10 +127,21 @@ export function createGroupWriter(deps: {
   return { write, prepareDay, isDatabaseDown: () => isDatabaseDown };
 }
 
-const joinContents = (contents: readonly RowsAndPacks[]): RowsAndPacks => ({
-  rows: contents.flatMap(({ rows }) => rows),
-  packs: contents.flatMap(({ packs }) => packs),
-});
+function workOf(group: readonly SealedRows[], first: () => Promise<void>): Work {
+  let contents: readonly RowsAndPacks[] | undefined;
+  const read = (): readonly RowsAndPacks[] => (contents ??= group.map((sealed) => sealed.content()));
+  let rows: LogRow[] | undefined;
+  return {
+    days: new Set(group.flatMap(({ days }) => days)),
+    content: () => ({
+      rows: read().flatMap((content) => content.rows),
+      packs: read().flatMap(({ packs }) => packs),
+    }),
+    // The same objects each time: rows that were cleaned are remembered.
+    rows: () => (rows ??= group.flatMap(allRowsOf)),
+    first,
+  };
+}
 
 /** The data for finding the call elsewhere, without any text that a provider or caller chose. */
 const identityOf = ({

@@ -90,6 +90,8 @@ function toCopyData({ rows, packs }: RowsAndPacks, processId: string): Buffer | 
   return data;
 }
 
+type Elements = readonly (string | number | Date | null)[];
+
 /** A column of a line of COPY. `isArray`: it has a list of values of this type. */
 type Field = { name: string; type: Column['type']; isRequired?: true | undefined; isArray: boolean };
 const rowFields: readonly Field[] = rowColumns.map(([name, column]) => ({ ...column, name, isArray: false }));
@@ -100,7 +102,7 @@ function encodeLines(processId: string, values: readonly object[], fields: reado
   for (const value of values as readonly Record<string, unknown>[]) {
     text += processId;
     for (const { name, isArray } of fields) {
-      text += '\t' + (isArray ? encodeArray(value[name] as unknown[] | null) : encodeField(value[name]));
+      text += '\t' + (isArray ? encodeArray(value[name] as Elements | null) : encodeField(value[name]));
     }
     text += '\n';
   }
@@ -117,7 +119,7 @@ function encodeField(value: unknown): string {
 }
 
 /** An array of numbers, times and texts (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO). */
-function encodeArray(values: readonly unknown[] | null): string {
+function encodeArray(values: Elements | null): string {
   if (values === null) return '\\N';
   const elements = values.map((value) => {
     if (value === null) return 'NULL';
