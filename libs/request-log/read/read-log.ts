@@ -173,6 +173,7 @@ export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number
  * After a cursor there are two statements: the rest of its day, and the earlier days. With one comparison of
  * (recorded_on, id), Postgres would expect a single row for the rest of the day, by the statistics of recorded_on, and
  * read every row of every workspace by primary key.
+ * @testOnly
  */
 export function rowStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
   let page = db.selectFrom('request_log_row').selectAll().where('workspace_id', '=', workspaceId);
