@@ -92,6 +92,17 @@ test('a query without a condition gets no row of another workspace, from any tab
   expect(own).toEqual(tables.map((table) => [table, ['ws_a']]));
 });
 
+test('the view of the request log has only the own rows and packs', async () => {
+  await sql`update request_log_pack set id = array[last_id]`.execute(database.db);
+  const read = sql<{ calls: number }>`select workspace_id, count(*) as calls from request_log group by 1 order by 1`;
+  expect((await read.execute(database.db)).rows).toEqual([
+    { workspace_id: 'ws_a', calls: 2 },
+    { workspace_id: 'ws_b', calls: 2 },
+  ]);
+  const own = await runForWorkspace('ws_a', () => read.execute(bound));
+  expect(own.rows).toEqual([{ workspace_id: 'ws_a', calls: 2 }]);
+});
+
 type Reached = [table: string, rows: bigint | 'denied'];
 
 /** Runs one statement on each table, as a command of ws_a would, and undoes it. */
