@@ -25,6 +25,8 @@ export type AdmissionRequest = {
   waitsForBudget: boolean;
   /** The cost bound of the batch that the call belongs to. Absent: there is none. */
   bound?: CallBound | null;
+  /** For a batch line: runs `wait` without the line's permit, until its turn has come. Absent: the call must not wait. */
+  waitForTurn?: ((wait: (signal: AbortSignal) => Promise<void>) => Promise<void>) | undefined;
   /** The most that the call is expected to use. Computed when it is read, because that reads the body. */
   estimate: () => UsageEstimate;
   /** The other models that the provider can choose instead. Reads the body. */

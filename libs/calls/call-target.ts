@@ -9,7 +9,7 @@ import {
   type Admit,
 } from './admission.ts';
 import { assertRequestAllowed, otherModels } from './allowed-models.ts';
-import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
+import type { Attempt, ForwardRequest, Outcome, Target, Wait } from './call.ts';
 import type { Call } from './planned-call.ts';
 import { readCacheOptions } from './protect/response-cache/cache-options.ts';
 import type { ResponseCache } from './protect/response-cache/response-cache.ts';
@@ -261,6 +261,8 @@ const failed = (error: unknown, attempts: Attempt[] = []): Outcome => ({
 function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
   const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget, bound = null } = call;
   const { operation, isFree } = request;
+  const { isBackground = false, waitWithoutPermit, signal } = request;
+  const what: Wait = { reason: 'rate_limited', label: target.label, model, untilMs: null };
   let estimated: UsageEstimate | undefined;
   return {
     workspaceId,
@@ -274,6 +276,9 @@ function toAdmissionRequest({ call, target, request }: Made): AdmissionRequest {
     prompt,
     waitsForBudget,
     bound,
+    waitForTurn: isBackground
+      ? (wait) => (waitWithoutPermit === undefined ? wait(signal) : waitWithoutPermit(what, wait))
+      : undefined,
     estimate: () => (estimated ??= estimateUsage(request)),
     otherModels: () => otherModels(request),
   };

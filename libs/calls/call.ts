@@ -123,7 +123,7 @@ export type ForwardRequest = {
 /** The reason why a call is waiting. */
 export type Wait = {
   /**
-   * `rate_limited`: the provider answered 429. `circuit_open`: its circuit is open. `provider_busy`: all permits of its
+   * `rate_limited`: the provider answered 429, or a rate limit of ours spreads the calls. `circuit_open`: its circuit is open. `provider_busy`: all permits of its
    * credential are in use. `budget_used_up`: one of our budgets, until it is reset or raised. `retry`: the next
    * attempt, which counts. `gateway`: the gateway's database. `secret_unavailable`: the secret manager that holds its
    * credential.

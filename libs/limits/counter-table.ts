@@ -21,6 +21,8 @@ export type Entry = CounterHandle & {
   /** Until then, a call that wants more than this is refused without another request. */
   refused: { untilMs: number; free: Big; refusal: Refusal } | null;
   syncedMs: number;
+  /** When to ask again for the waiting calls of a pace. */
+  askAgainMs: number;
   /** null: active. */
   idleSinceMs: number | null;
 };
@@ -67,7 +69,7 @@ export class CounterTable {
     this.#made += 1;
     const local = new LocalCounter(`${this.#process}.${this.#made}`);
     const idleSinceMs = this.#monotonicMs();
-    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, idleSinceMs };
+    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, askAgainMs: 0, idleSinceMs };
     this.#entries.set(name.id, entry);
     this.#idle.add(entry);
     if (this.#entries.size > this.#countersMax) this.#forgetOldest();

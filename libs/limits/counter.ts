@@ -126,7 +126,8 @@ export function advanceCounter(before: Counter, { reset }: Pick<LimitTerms, 'res
   const { startMs, endMs } = periodAt(reset, updatedAtMs);
   // This also applies when a shorter period was chosen: use from before it began does not count.
   if (before.periodStartMs < startMs || before.periodStartMs >= endMs) return newCounter(startMs, updatedAtMs);
-  let { used, assumed } = before;
+  let used = fallen(before, reset, updatedAtMs);
+  let { assumed } = before;
   const leases: Record<string, Lease> = {};
   for (const [holder, lease] of Object.entries(before.leases)) {
     const { amount, expiresAtMs, isAssumed } = lease;
@@ -139,6 +140,12 @@ export function advanceCounter(before: Counter, { reset }: Pick<LimitTerms, 'res
     leases[holder] = { ...lease, isAssumed: true };
   }
   return { ...before, updatedAtMs, used, assumed, leases };
+}
+
+/** The use of a pace falls with time. */
+function fallen({ used, updatedAtMs }: Counter, reset: Reset, nowMs: number): Big {
+  if (reset.every !== 'pace' || nowMs <= updatedAtMs) return used;
+  return atLeastZero(used.minus(new Big(reset.perMs).times(nowMs - updatedAtMs))).round(9);
 }
 
 /**
@@ -159,7 +166,8 @@ export function renewLease(
   const report = isCurrent ? request : { ...nothing, known: null, hold: zero };
   const earlier = own ?? forgotten(report.known, counter.updatedAtMs);
   const returned = own?.isAssumed === true ? own.amount : zero;
-  const used = counter.used.minus(returned).plus(report.reported.minus(earlier.reported));
+  // The assumed use of a pace can have fallen before its holder returns.
+  const used = atLeastZero(counter.used.minus(returned)).plus(report.reported.minus(earlier.reported));
   const leasedByOthers = sumOf(others);
   const free = atLeastZero(terms.max.minus(used).minus(leasedByOthers).minus(report.hold));
   const needed = free.lt(request.least) ? zero : smaller(request.need, free);

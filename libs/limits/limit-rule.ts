@@ -45,6 +45,8 @@ export type LimitRule = {
    * admission.
    */
   names: Map<string, CounterName>;
+  /** For a rate per minute: the counter that spreads the calls of batches over the minute. null: they are not spread. */
+  pace: LimitRule | null;
 };
 
 type Condition = { key: string; value: string };
@@ -110,12 +112,27 @@ export function budgetRule(
 }
 
 /** The rule of a rate-limit policy. */
-export const rateRule = (record: LimitedRecord, limitId: string, limit: RateLimit & PolicyTerms): LimitRule =>
-  rule(record, limitId, limit, {
-    kind: 'rate',
-    measure: limit.type,
-    terms: { max: new Big(limit.value), reset: { every: limit.unit }, alertAt: null },
-  });
+export function rateRule(record: LimitedRecord, limitId: string, limit: RateLimit & PolicyTerms): LimitRule {
+  const rate = { kind: 'rate', measure: limit.type } as const;
+  const terms: LimitTerms = { max: new Big(limit.value), reset: { every: limit.unit }, alertAt: null };
+  const pace = limit.unit === 'rpm' && limit.value > 0 ? paceOf(limit) : null;
+  return {
+    ...rule(record, limitId, limit, { ...rate, terms }),
+    pace: pace && rule(record, `${limitId}/pace`, limit, { ...rate, terms: pace }),
+  };
+}
+
+/** What a batch can begin at once after a pause: the calls of a second, or one call. */
+const paceBurstMs = 1_000;
+/** The part of a rate that batches use. The rest is left to live calls, which are refused when the minute is used up. */
+const pacedPart = 0.98;
+
+function paceOf({ type, value }: RateLimit): LimitTerms {
+  const perMs = (value * pacedPart) / 60_000;
+  const burst = new Big((perMs * paceBurstMs).toFixed(9));
+  const max = type === 'requests' && burst.lt(1) ? new Big(1) : burst;
+  return { max, reset: { every: 'pace', perMs }, alertAt: null };
+}
 
 function rule(
   { id: recordId, noun, workspaceId, label, scope }: LimitedRecord,
@@ -139,6 +156,7 @@ function rule(
     groupBy,
     counter,
     names: new Map(),
+    pace: null,
   };
 }
 

@@ -1,30 +1,13 @@
 import { Big } from 'big.js';
 import { pino } from 'pino';
 import { expect, onTestFinished, test } from 'vitest';
-import { newCounter, renewLease, type Counter, type LimitTerms } from './counter.ts';
-import { counterId, type CounterName, type CounterStore } from './counter-store.ts';
+import { createMemoryCounters } from '#test/memory-counters.ts';
+import type { LimitTerms } from './counter.ts';
+import { counterId, type CounterName } from './counter-store.ts';
 import { Limits } from './limits.ts';
 
 const terms: LimitTerms = { max: new Big(1_000), reset: { every: 'week' }, alertAt: null };
 const one = new Big(1);
-
-/** Counters in memory, and the list of those that each transaction renewed. */
-function memoryStore() {
-  const counters = new Map<string, Counter>();
-  const renewed: CounterName[][] = [];
-  const store: CounterStore = {
-    renew: async (renewals) => {
-      renewed.push(renewals.map(({ name }) => name));
-      return renewals.map(({ name, terms: now, request }) => {
-        const result = renewLease(counters.get(name.id) ?? newCounter(0, 0), now, request, Date.now());
-        if (result === null) return 'stale';
-        counters.set(name.id, result.counter);
-        return result;
-      });
-    },
-  };
-  return { store, renewed };
-}
 
 function never(): never {
   throw new Error('the draw was refused');
@@ -36,7 +19,7 @@ const nameOf = (workspaceId: string, valueKey: string): CounterName => {
 };
 
 function start(options: { countersMax?: number } = {}) {
-  const { store, renewed } = memoryStore();
+  const { store, renewed } = createMemoryCounters();
   const time = { ms: 0 };
   const limits = new Limits({
     store,

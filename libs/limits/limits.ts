@@ -26,6 +26,8 @@ const tickMs = 100;
 const reportMs = 250;
 /** How soon a lease is extended that is nearly used up. */
 const extendMs = 40;
+/** How soon the calls are asked for again whose turn has not come. */
+const askAgainMs = 100;
 const renewalsMax = 200;
 /** A request that takes longer has failed, because a client waits for it. */
 const answerMsMax = 2_000;
@@ -88,11 +90,12 @@ export class Limits {
   /**
    * Reserves `amount`: synchronously from this process's lease, which is the usual case, or else by a promise, which
    * asks the database. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
-   * not answer.
+   * not answer. A call that draws from a pace waits for its turn instead of being refused, until `signal` aborts.
    */
-  draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal> {
+  draw(counter: CounterHandle, amount: Big, signal?: AbortSignal): Draw | Promise<Draw | Refusal> {
     const entry = counter as Entry;
-    const drawn = entry.local.draw(amount, this.#deps.clock.now());
+    const isBehindOthers = isPace(entry) && entry.waiters.length > 0;
+    const drawn = isBehindOthers ? null : entry.local.draw(amount, this.#deps.clock.now());
     if (drawn !== null) {
       this.#counters.activate(entry);
       return drawn;
@@ -104,9 +107,11 @@ export class Limits {
     }
     if (nowMs < this.#awayUntilMs || this.#isStopping) return Promise.reject(unavailable());
     return new Promise((resolve, reject) => {
-      entry.waiters.push({ amount, resolve, reject });
+      const waiter: Waiter = { amount, resolve, reject };
+      entry.waiters.push(waiter);
+      signal?.addEventListener('abort', () => leave(entry, waiter, signal), { once: true });
       this.#counters.activate(entry);
-      void this.#loop.wake();
+      if (nowMs >= entry.askAgainMs) void this.#loop.wake();
     });
   }
 
@@ -169,7 +174,10 @@ export class Limits {
   }
 
   #isDue(entry: Entry, nowMs: number, databaseMs: number): boolean {
-    if (entry.waiters.length > 0) return true;
+    if (entry.waiters.length > 0) {
+      if (nowMs >= entry.askAgainMs) return true;
+      if (!this.#isStopping) return false;
+    }
     const agoMs = nowMs - entry.syncedMs;
     if (agoMs >= extendMs && entry.refused === null && entry.local.isLow()) return true;
     return (agoMs >= reportMs || this.#isStopping) && entry.local.isToBeSynced(databaseMs);
@@ -179,7 +187,7 @@ export class Limits {
     const databaseMs = this.#deps.clock.now();
     const asked = due.map((entry) => {
       const waiters = entry.waiters.slice();
-      const amounts = waiters.map(({ amount }) => amount);
+      const amounts = waiters.map((waiter) => wantedBy(waiter, entry));
       const { name, terms, local } = entry;
       return { entry, waiters, renewal: { name, terms, request: local.ask(amounts, databaseMs) } };
     });
@@ -196,13 +204,14 @@ export class Limits {
     const { local } = entry;
     entry.syncedMs = this.#monotonicMs();
     if (renewed === 'stale') return local.lose();
-    const isServed = new Set(waiters);
-    entry.waiters = entry.waiters.filter((waiter) => !isServed.has(waiter));
+    const isAsked = new Set(waiters);
+    const served = entry.waiters.filter((waiter) => isAsked.has(waiter));
+    entry.waiters = entry.waiters.filter((waiter) => !isAsked.has(waiter));
     if (renewed === 'too_many') {
       local.lose();
       const refusal: Refusal = { reason: 'too_many' };
       entry.refused = { untilMs: entry.syncedMs + refusalMs.usedUp, free: zero, refusal };
-      for (const { resolve } of waiters) resolve(refusal);
+      for (const { resolve } of served) resolve(refusal);
       return;
     }
     const { grant, isAlertDue } = renewed;
@@ -210,9 +219,11 @@ export class Limits {
     const nowMs = this.#deps.clock.now();
     const refusal: Refusal = { reason: 'used_up', grant };
     let isRefused = false;
-    for (const waiter of waiters) {
-      const draw = local.draw(waiter.amount, nowMs);
+    const later: Waiter[] = [];
+    for (const waiter of served) {
+      const draw = later.length > 0 ? null : local.draw(wantedBy(waiter, entry), nowMs);
       if (draw !== null) waiter.resolve(draw);
+      else if (isPace(entry)) later.push(waiter);
       // The period has ended since. The next answer is about the new one.
       else if (!local.isValid(nowMs)) entry.waiters.push(waiter);
       else {
@@ -220,11 +231,27 @@ export class Limits {
         waiter.resolve(refusal);
       }
     }
+    entry.waiters.unshift(...later);
+    entry.askAgainMs = later.length > 0 ? entry.syncedMs + askAgainMs : 0;
     const ms = grant.leasedByOthers.gt(0) ? refusalMs.leased : refusalMs.usedUp;
     const untilMs = Math.min(this.#monotonicMs() + ms, this.#monotonicMs() + grant.period.endMs - nowMs);
     entry.refused = isRefused ? { untilMs, free: grant.free, refusal } : null;
     if (isAlertDue) this.#deps.onAlertDue(entry.name, entry.terms, grant.used);
   }
+}
+
+const isPace = ({ terms }: Entry): boolean => terms.reset.every === 'pace';
+
+/** The limit may have been lowered since the call began to wait for its pace. */
+const wantedBy = ({ amount }: Waiter, entry: Entry): Big =>
+  isPace(entry) && amount.gt(entry.terms.max) ? entry.terms.max : amount;
+
+/** Ends the wait of a call, unless its draw has just been granted. */
+function leave(entry: Entry, waiter: Waiter, { reason }: AbortSignal): void {
+  const place = entry.waiters.indexOf(waiter);
+  if (place === -1) return;
+  entry.waiters.splice(place, 1);
+  waiter.reject(reason);
 }
 
 /** A caller must not wait for the reports of others. */

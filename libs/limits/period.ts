@@ -2,10 +2,11 @@ import type { RateUnit } from '#libs/contracts/people/limits.ts';
 
 /**
  * When a counter restarts at 0: on the first of a month, on Mondays, every given number of days from a given day, at
- * each window of a rate, or never. All of it in UTC.
+ * each window of a rate, or never. All of it in UTC. `pace`: it does not restart, but falls by `perMs` each millisecond.
  */
 export type Reset = (
   | { every: 'month' | 'week' | RateUnit | 'never' }
+  | { every: 'pace'; perMs: number }
   | { every: 'days'; days: number; fromMs: number }
 ) & {
   /** In addition, it restarted at this moment. */
@@ -25,8 +26,11 @@ const firstMondayMs = 4 * dayMs;
 
 const windowMs: Record<RateUnit, number> = { rps: 1_000, rpm: 60_000, rph: 3_600_000, rpd: dayMs, rpw: weekMs };
 
-/** Whether these are the windows of a rate. */
-export const isRate = ({ every }: Reset): boolean => every in windowMs;
+/** How long a pace without calls is stored: by then it has fallen to 0. */
+const paceStoredMs = 60_000;
+
+/** Whether these are the windows or the pace of a rate. */
+export const isRate = ({ every }: Reset): boolean => every in windowMs || every === 'pace';
 
 /** The period that contains `nowMs`. */
 export function periodAt(reset: Reset, nowMs: number): Period {
@@ -39,6 +43,8 @@ function periodOf(reset: Reset, nowMs: number): Period {
   switch (reset.every) {
     case 'never':
       return { startMs: 0, endMs: Number.POSITIVE_INFINITY };
+    case 'pace':
+      return { startMs: 0, endMs: nowMs + paceStoredMs };
     case 'month': {
       const now = new Date(nowMs);
       const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];

@@ -15,6 +15,7 @@ import type { CounterHandle, Refusal } from '#libs/limits/counter-table.ts';
 import type { Limits } from '#libs/limits/limits.ts';
 import type { Draw } from '#libs/limits/local-counter.ts';
 import { toDollars } from '#libs/prices/to-dollars.ts';
+import { createCallPaces } from './call-paces.ts';
 import type { UsedAmounts } from './used-amounts.ts';
 
 type Deps = {
@@ -39,6 +40,7 @@ const askAgainMsMax = 30_000;
 export function createLimitAdmission(deps: Deps): Admission & { refused: () => { budget: number; rate: number } } {
   const { limits, rulesOf, amounts, clock } = deps;
   const refusals = { budget: 0, rate: 0 };
+  const paces = createCallPaces(limits, amounts);
 
   const giveBack = (taken: readonly Taken[]): void => {
     for (const { counter, draw } of taken) if (draw !== null) limits.settle(counter, draw, nothing);
@@ -53,6 +55,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
   const count = (request: AdmissionRequest, taken: readonly Taken[], spent: Spent): void => {
     for (const { rule, counter, draw } of taken) {
       const used = amounts.used(rule.measure, request, spent);
+      if (used !== null && draw !== null) paces.learn(rule, draw.amount, used.amount);
       if (used === null) {
         limits.countUnpriced(counter);
         // The whole reservation counts, because the call may have cost as much.
@@ -110,6 +113,7 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
       }
       taken.push({ rule, counter, draw: drawn });
     }
+    if (request.waitForTurn === undefined) paces.countLive(request, facts, rules);
     return { settle: (spent) => settle(request, taken, spent) };
   };
 
@@ -120,20 +124,30 @@ export function createLimitAdmission(deps: Deps): Admission & { refused: () => {
       return rules.ofWorkspace.length > 0 || isOfCredential || (keyId !== null && rules.byKey.has(keyId));
     },
     admit(request) {
-      const bound = request.bound?.rule() ?? null;
-      const rules = rulesOf(request.workspaceId) ?? noRules;
-      if (rules === noRules && bound === null) return null;
       const facts = factsOf(request);
-      const found = bound === null ? [] : [bound];
-      found.push(...rules.ofWorkspace.filter((rule) => matches(rule, facts)));
-      if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
-      if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
-      const byModel = rules.ofWorkspace.filter(dependsOnModel);
-      if (byModel.length > 0) refuseOtherModels(byModel, facts, request);
-      return found.length === 0 ? null : take(request, facts, found, []);
+      const rules = findRules(rulesOf, request, facts);
+      if (rules.length === 0) return null;
+      const turn = paces.waitForTurn(request, facts, rules);
+      // Limits can have changed while the call was waiting.
+      return turn === null
+        ? take(request, facts, rules, [])
+        : turn.then(() => take(request, facts, findRules(rulesOf, request, facts), []));
     },
     refused: () => refusals,
   };
+}
+
+/** The limits that apply to a call. */
+function findRules(rulesOf: Deps['rulesOf'], request: AdmissionRequest, facts: CallFacts): LimitRule[] {
+  const bound = request.bound?.rule() ?? null;
+  const rules = rulesOf(request.workspaceId) ?? noRules;
+  const found = bound === null ? [] : [bound];
+  found.push(...rules.ofWorkspace.filter((rule) => matches(rule, facts)));
+  if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
+  if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
+  const byModel = rules.ofWorkspace.filter(dependsOnModel);
+  if (byModel.length > 0) refuseOtherModels(byModel, facts, request);
+  return found;
 }
 
 function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }: AdmissionRequest): CallFacts {

@@ -51,8 +51,8 @@ export function createLinePermit(deps: {
         throw abandon();
       }
       state = 'waiting';
-      // A rate limit is an answer. Other retries can follow an error without an answer.
-      permits.release(1, bytes, what.reason === 'rate_limited');
+      // A provider's rate limit is an answer. Other retries can follow an error without an answer.
+      permits.release(1, bytes, what.reason === 'rate_limited' && what.untilMs !== null);
       const endWait = onWait(what);
       try {
         await wait(stop);

@@ -169,16 +169,16 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped', interrupted };
 }
 
-/** Further lines of a chunk are not begun while this many wait because their provider takes no more calls. */
+/** Further lines of a chunk are not begun while this many wait for a free call or for their turn. */
 const busyLinesMax = 4;
 
-/** The lines of a chunk that have begun and wait for the limit of their provider. Each holds several kilobytes. */
+/** The lines of a chunk that have begun and wait for a limit. Each holds several kilobytes. */
 class BusyLines {
   #count = 0;
   #fewer = Promise.withResolvers<void>();
 
-  onWait({ reason }: Wait): () => void {
-    if (reason !== 'provider_busy') return () => {};
+  onWait({ reason, untilMs }: Wait): () => void {
+    if (reason === 'retry' || untilMs !== null) return () => {};
     this.#count += 1;
     return () => {
       this.#count -= 1;

@@ -86,7 +86,7 @@ function whoWaits({ reason, lines, target, model }: Waiting): string {
 }
 
 const causes = {
-  rate_limited: 'the provider limits the rate of these calls (429).',
+  rate_limited: 'the provider (429) or a rate limit of the gateway limits the rate of these calls.',
   budget_used_up: 'the remaining budget does not cover another call.',
   circuit_open: 'the circuit breaker is open because the previous calls failed.',
   provider_busy: 'the maximum number of calls with this credential is already running.',

@@ -1,0 +1,106 @@
+import type { Big } from 'big.js';
+import type { AdmissionRequest } from '#libs/calls/admission.ts';
+import { findCounter, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { CounterHandle } from '#libs/limits/counter-table.ts';
+import type { Limits } from '#libs/limits/limits.ts';
+import type { UsedAmounts } from './used-amounts.ts';
+
+type Wait = NonNullable<AdmissionRequest['waitForTurn']>;
+type Paced = { counter: CounterHandle; amount: Big };
+
+/** How much one call changes the average of what calls use of their estimates. */
+const averageGain = 1 / 16;
+
+/**
+ * Spreads the calls of batches over the minutes of the rates that apply to them, so that they neither come in bursts nor
+ * use up the minute before live calls come. A rate has a second counter for this, its pace, which falls all the time.
+ * Batch lines wait for it, and live calls only count.
+ */
+export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'estimate'>) {
+  /** What calls use of their estimates, by limit. Without this, a `max_tokens` that is never used would slow a batch. */
+  const parts = new WeakMap<LimitRule, number>();
+
+  const pacesOf = (request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Paced[] =>
+    rules.flatMap((rule) => {
+      const { pace, measure, terms } = rule;
+      const estimate = pace === null ? null : amounts.estimate(measure, request);
+      if (pace === null || estimate === null || estimate.eq(0)) return [];
+      const part = parts.get(rule) ?? 1;
+      const counted = estimate.gt(terms.max) ? terms.max : estimate;
+      return { counter: limits.counter(findCounter(pace, facts), pace.terms), amount: counted.times(part).round(0, 3) };
+    });
+
+  /**
+   * A call that uses more than the burst of its pace only needs half of it, and later calls wait for the rest: otherwise
+   * large calls would wait for ever behind small ones.
+   */
+  const firstPart = ({ counter, amount }: Paced): Big => {
+    const half = counter.terms.max.div(2);
+    return amount.gt(half) ? half : amount;
+  };
+
+  const begin = (paced: Paced, waitForTurn: Wait): Promise<void> | null => {
+    const { counter, amount } = paced;
+    const left = new AbortController();
+    const drawn = limits.draw(counter, firstPart(paced), left.signal);
+    if (!(drawn instanceof Promise)) {
+      limits.settle(counter, drawn, amount);
+      return null;
+    }
+    const begun = drawn.then((found) => {
+      // A pace has a counter for each value of its limit, whose own counters refuse further values.
+      if (!('reason' in found)) limits.settle(counter, found, amount);
+    });
+    // An outage is not the end of the wait, but the failure of the call, which is then retried.
+    let failure: unknown = null;
+    const ended = begun.catch((error: unknown) => {
+      failure = error;
+    });
+    const wait = async (signal: AbortSignal): Promise<void> => {
+      const leave = (): void => left.abort(signal.reason);
+      if (signal.aborted) leave();
+      signal.addEventListener('abort', leave, { once: true });
+      await ended;
+      signal.removeEventListener('abort', leave);
+      if (left.signal.aborted) throw failure;
+    };
+    return waitForTurn(wait)
+      .finally(() => left.abort())
+      .then(() => {
+        if (failure !== null) throw failure;
+      });
+  };
+
+  const beginAll = async (turn: Promise<void>, others: readonly Paced[], waitForTurn: Wait): Promise<void> => {
+    await turn;
+    for (const paced of others) await begin(paced, waitForTurn);
+  };
+
+  return {
+    /** Waits until a batch line can begin. null: it does not have to wait. */
+    waitForTurn(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Promise<void> | null {
+      const { waitForTurn } = request;
+      if (waitForTurn === undefined || rules.every(({ pace }) => pace === null)) return null;
+      const paces = pacesOf(request, facts, rules);
+      for (const [index, paced] of paces.entries()) {
+        const turn = begin(paced, waitForTurn);
+        if (turn !== null) return beginAll(turn, paces.slice(index + 1), waitForTurn);
+      }
+      return null;
+    },
+
+    /** A live call has been admitted, and batches leave its part to it. */
+    countLive(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): void {
+      if (rules.every(({ pace }) => pace === null)) return;
+      for (const { counter, amount } of pacesOf(request, facts, rules)) limits.use(counter, amount);
+    },
+
+    /** A call has used `used` of its estimate. */
+    learn(rule: LimitRule, estimate: Big, used: Big): void {
+      if (rule.pace === null || estimate.eq(0)) return;
+      const part = used.div(estimate).toNumber();
+      const before = parts.get(rule);
+      parts.set(rule, before === undefined ? part : before + (part - before) * averageGain);
+    },
+  };
+}
