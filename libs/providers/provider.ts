@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json/json-members.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
@@ -266,6 +267,8 @@ export type Provider = {
   readonly semanticName?: string;
   /** Response headers with the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
+  /** Returns its rate limits as OpenAI's `x-ratelimit-*`, which pace later calls. Absent: it uses those names. Never throws. */
+  readonly readRateHeaders?: (headers: IncomingHttpHeaders) => Record<string, string>;
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: no pass-through areas. */
   readonly relay?: Relay;

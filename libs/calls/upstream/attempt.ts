@@ -185,9 +185,11 @@ class AnswerReader implements Sink {
 
   #head(status: number) {
     const { provider, attempts, secrets } = this.#input;
+    const rates = provider.readRateHeaders?.(this.#headers);
+    const headers = rates === undefined ? this.#headers : { ...this.#headers, ...rates };
     return {
       status,
-      headers: admittedHeaders(this.#headers, secrets),
+      headers: admittedHeaders(headers, secrets),
       providerRequestId: findRequestId(this.#headers, provider.requestIdHeaders, secrets),
       attempts,
       usage: null,

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
+import { Secret } from '#libs/kernel/logging/secret.ts';
 import type { Provider } from '#libs/providers/provider.ts';
 import { chatRequest, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import type { UpstreamScript } from '#test/upstream.ts';
@@ -17,6 +18,8 @@ const odd: Provider = {
   needsCredential: true,
   clientHeaders: ['odd-beta'],
   requestIdHeaders: ['odd-id'],
+  readRateHeaders: ({ 'odd-left': left }) =>
+    typeof left === 'string' ? { 'x-ratelimit-remaining-requests': left } : {},
   operations: {
     chat: {
       encode: (call, { baseUrl, apiKey }) => {
@@ -112,6 +115,22 @@ describe('a provider of another dialect', () => {
       usage: { inputTokens: 3, outputTokens: 1 },
     });
     expect(JSON.parse((answer as JsonAnswer).body.toString())).toEqual(toCompletion({ said: 'Hi', in: 3, out: 1 }));
+  });
+
+  test('reports its rate limits under the names of OpenAI, unless they contain a secret', async () => {
+    await start((reply) => reply.json(200, { said: 'Hi', in: 3, out: 1 }, { 'odd-left': '7' }));
+    const target = { ...rig.target, provider: 'odd' };
+    const answer = await rig.forwarder.forward(chatRequest(), target);
+    expect(answer).toMatchObject({ headers: { 'x-ratelimit-remaining-requests': '7' } });
+    await rig.stop();
+    const key = 'sk-odd-0123456789';
+    await start((reply) => reply.json(200, { said: 'Hi', in: 3, out: 1 }, { 'odd-left': key }));
+    const other = await rig.forwarder.forward(chatRequest(), {
+      ...rig.target,
+      provider: 'odd',
+      apiKey: new Secret(key),
+    });
+    expect(other).not.toHaveProperty(['headers', 'x-ratelimit-remaining-requests']);
   });
 
   test('streams in a framing of its own', async () => {

@@ -5,6 +5,7 @@ import { toRecord } from '../chat/json-value.ts';
 import { decodeClaudeMessage, decodeModels, readClaudeDetails } from './decode.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
+import { readRateHeaders } from './rate-headers.ts';
 import { openClaudeStream } from './stream.ts';
 
 // Claude on Vertex AI has the same format (with `anthropic_version` in the body instead of `model`), so that adapter uses
@@ -27,6 +28,7 @@ export const anthropic: Provider = {
   credentialHeaders: ['x-api-key'],
   clientHeaders: ['anthropic-beta', 'anthropic-version'],
   requestIdHeaders: ['request-id'],
+  readRateHeaders,
   operations: {
     chat: {
       encode: encodeChat,

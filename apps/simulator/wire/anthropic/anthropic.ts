@@ -48,6 +48,8 @@ export const anthropic: WireFormat = {
     String(allowance?.limit ?? 50_000),
     'anthropic-ratelimit-requests-remaining',
     String(allowance?.remaining ?? 49_999),
+    'anthropic-ratelimit-requests-reset',
+    new Date(Date.now() + (allowance?.resetMs ?? 1_000)).toISOString(),
   ],
 };
 

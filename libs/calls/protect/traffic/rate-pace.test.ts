@@ -71,6 +71,18 @@ describe('the pace of calls', () => {
     expect(burst(pace, 10_000)).toBe(10);
   });
 
+  test('is that of the tokens of outputs, which are limited separately', () => {
+    const pace = new RatePace();
+    const usage = { inputTokens: 900, outputTokens: 100, cachedTokens: 0, reasoningTokens: 0 };
+    const reported = {
+      ...headers('input-tokens', 600_000, 500_000, '6s'),
+      ...headers('output-tokens', 6_000, 620, '53.8s'),
+    };
+    pace.learn({ status: 200, headers: reported, usage }, pace.begin(), 1, 0);
+    expect(burst(pace, 0)).toBe(5);
+    expect(burst(pace, 10_000)).toBe(10);
+  });
+
   test.each([
     ['a limit of one request', 'requests', 1, 1],
     ['a part of a limit that is less than one request', 'requests', 3, 1 / 4],

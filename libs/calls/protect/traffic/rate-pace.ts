@@ -6,7 +6,11 @@ type Reported = { max: number; remaining: number; resetMs: number };
 /** The level of a bucket after a call has taken its part, and the sum of all corrections until then. */
 type Mark = { level: number; corrected: number };
 
-export type PaceMark = { requests: Mark; tokens: Mark };
+/** The limits that providers report. Anthropic limits the tokens of inputs and of outputs separately. */
+const kinds = ['requests', 'tokens', 'input-tokens', 'output-tokens'] as const;
+type Kind = (typeof kinds)[number];
+
+export type PaceMark = Record<Kind, Mark>;
 
 const minuteMs = 60_000;
 const dayMs = 86_400_000;
@@ -68,23 +72,32 @@ class Bucket {
  * they are spread over time instead of being rejected in bursts. Without such headers, it limits nothing.
  */
 export class RatePace {
-  readonly #requests = new Bucket();
-  readonly #tokens = new Bucket();
-  /** The average tokens of a call. */
-  #average = 0;
+  readonly #buckets: Readonly<Record<Kind, Bucket>> = {
+    requests: new Bucket(),
+    tokens: new Bucket(),
+    'input-tokens': new Bucket(),
+    'output-tokens': new Bucket(),
+  };
+  /** What a call uses of each limit, on average. */
+  readonly #average: Record<Kind, number> = { requests: 1, tokens: 0, 'input-tokens': 0, 'output-tokens': 0 };
 
   mayBegin(nowMs: number): boolean {
-    return this.#requests.has(1, nowMs) && this.#tokens.has(this.#average, nowMs);
+    return kinds.every((kind) => this.#buckets[kind].has(this.#average[kind], nowMs));
   }
 
   /** A live call has begun. It learns nothing. */
   beginLive(): void {
-    this.#requests.spend(1);
-    this.#tokens.spend(this.#average);
+    for (const kind of kinds) this.#buckets[kind].spend(this.#average[kind]);
   }
 
   begin(): PaceMark {
-    return { requests: this.#requests.take(1), tokens: this.#tokens.take(this.#average) };
+    const take = (kind: Kind): Mark => this.#buckets[kind].take(this.#average[kind]);
+    return {
+      requests: take('requests'),
+      tokens: take('tokens'),
+      'input-tokens': take('input-tokens'),
+      'output-tokens': take('output-tokens'),
+    };
   }
 
   /** `part`: the part of the limits that belongs to this process. */
@@ -92,19 +105,24 @@ export class RatePace {
     if (ended === null || 'error' in ended) return;
     const { headers, usage } = ended;
     if (usage) {
-      const tokens = usage.inputTokens + usage.outputTokens;
-      this.#average += (tokens - this.#average) * (this.#average === 0 ? 1 : averageGain);
+      const { inputTokens, outputTokens } = usage;
+      this.#learnAverage('tokens', inputTokens + outputTokens);
+      this.#learnAverage('input-tokens', inputTokens);
+      this.#learnAverage('output-tokens', outputTokens);
     }
-    for (const kind of ['requests', 'tokens'] as const) {
+    for (const kind of kinds) {
       const reported = readRate(headers, kind);
-      if (reported === null) continue;
-      if (kind === 'requests') this.#requests.learn(reported, mark.requests, part, nowMs);
-      else this.#tokens.learn(reported, mark.tokens, part, nowMs);
+      if (reported !== null) this.#buckets[kind].learn(reported, mark[kind], part, nowMs);
     }
+  }
+
+  #learnAverage(kind: Kind, used: number): void {
+    const average = this.#average[kind];
+    this.#average[kind] += (used - average) * (average === 0 ? 1 : averageGain);
   }
 }
 
-function readRate(headers: Readonly<Record<string, string>>, kind: 'requests' | 'tokens'): Reported | null {
+function readRate(headers: Readonly<Record<string, string>>, kind: Kind): Reported | null {
   const max = readCount(headers[`x-ratelimit-limit-${kind}`]);
   const remaining = readCount(headers[`x-ratelimit-remaining-${kind}`]);
   const resetMs = readReset(headers[`x-ratelimit-reset-${kind}`]);
