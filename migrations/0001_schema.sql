@@ -310,10 +310,11 @@ create index batch_deadline on batch (expires_at) where status in ('validating',
 create index batch_cancelling on batch (cancelling_at) where status = 'cancelling';
 
 -- The processes that hold batch work. Each counts its beat up; whoever sees one stand still takes its work over
--- (libs/queue/process-lease.ts).
+-- (libs/queue/process-lease.ts). `os_process` says which process of which host it is (libs/kernel/os-process.ts).
 create table worker_process (
   id text primary key,
   beat bigint not null default 0,
+  os_process text,
   started_at timestamptz not null default clock_timestamp()
 );
 

@@ -165,7 +165,12 @@ export type BatchTable = StreamFold & {
   cancelled_at: Date | null;
 };
 
-type WorkerProcessTable = { id: string; beat: Generated<number>; started_at: Generated<Date> };
+type WorkerProcessTable = {
+  id: string;
+  beat: Generated<number>;
+  os_process: string | null;
+  started_at: Generated<Date>;
+};
 
 /** The slots of a worker for one kind of work: chunks of lines, and input and result files by their size. */
 export type Lane = 'lines' | 'small_files' | 'large_files';

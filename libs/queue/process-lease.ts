@@ -4,6 +4,7 @@ import { createBackgroundLoop } from '#libs/kernel/background-loop.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { hasEnded, nameOsProcess } from '#libs/kernel/os-process.ts';
 
 // Long work is held by a process, and has no lease itself. A process shows that it is alive by a number
 // in its row of `worker_process`, and another one takes its work over when that number stands still. No clock is
@@ -35,9 +36,12 @@ const beatEveryMs = 3_000;
 const observeEveryMs = 1_000;
 /** A process whose number stands still this long is given up. */
 const silentMsMax = 12_000;
+/** The same for a process of this host that does not exist any more. A worker that restarts knows that of the one it replaces. */
+const endedMsMax = 6_000;
 /** After a longer gap between two observations, the database, or the observer, was away and the silence counts anew. */
 const gapMsMax = 4_000;
 
+type ProcessRow = { id: string; beat: number; os_process: string | null };
 type Seen = { beat: number; sinceMs: number };
 
 /** The numbers of the processes, and since when an observer has seen each of them. */
@@ -46,16 +50,17 @@ class Observation {
   #observedMs = Number.NEGATIVE_INFINITY;
 
   /** Takes what the database has answered. Returns the processes whose number has stood still for too long. */
-  note<Row extends { id: string; beat: number }>(rows: readonly Row[], nowMs: number): Row[] {
+  note(rows: readonly ProcessRow[], nowMs: number): ProcessRow[] {
     const hasGap = nowMs - this.#observedMs > gapMsMax;
     this.#observedMs = nowMs;
     const before = this.#seen;
     this.#seen = new Map();
-    return rows.filter(({ id, beat }) => {
+    return rows.filter(({ id, beat, os_process: osProcess }) => {
       const last = before.get(id);
       const now = !hasGap && last?.beat === beat ? last : { beat, sinceMs: nowMs };
       this.#seen.set(id, now);
-      return nowMs - now.sinceMs >= silentMsMax;
+      const silentMs = nowMs - now.sinceMs;
+      return silentMs >= silentMsMax || (silentMs >= endedMsMax && osProcess !== null && hasEnded(osProcess));
     });
   }
 }
@@ -82,7 +87,7 @@ export function createProcessLease(deps: {
   async function register(): Promise<void> {
     await db
       .insertInto('worker_process')
-      .values({ id: holder.id })
+      .values({ id: holder.id, os_process: nameOsProcess() })
       .onConflict((of) => of.doNothing())
       .execute();
     isRegistered = true;
@@ -102,7 +107,7 @@ export function createProcessLease(deps: {
     await register();
   }
 
-  async function giveUp(process: { id: string; beat: number }): Promise<void> {
+  async function giveUp(process: ProcessRow): Promise<void> {
     const isGivenUp = await db.transaction().execute(async (tx) => {
       const { numDeletedRows } = await tx
         .deleteFrom('worker_process')
@@ -118,7 +123,7 @@ export function createProcessLease(deps: {
   }
 
   async function watch(): Promise<void> {
-    const rows = await db.selectFrom('worker_process').select(['id', 'beat']).execute();
+    const rows = await db.selectFrom('worker_process').select(['id', 'beat', 'os_process']).execute();
     for (const process of observation.note(rows, monotonicMs())) if (process.id !== holder.id) await giveUp(process);
   }
 

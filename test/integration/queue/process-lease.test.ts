@@ -1,5 +1,7 @@
+import { spawn } from 'node:child_process';
 import { expect, test, vi, type TestContext } from 'vitest';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { nameOsProcess } from '#libs/kernel/os-process.ts';
 import { createProcessLease, type ProcessLease } from '#libs/queue/process-lease.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
@@ -34,8 +36,8 @@ async function beatOf({ db }: Pick<TestDatabase, 'db'>, id: string): Promise<num
   return row?.beat;
 }
 
-const addSilent = async ({ db }: TestDatabase, id: string): Promise<void> => {
-  await db.insertInto('worker_process').values({ id }).execute();
+const addSilent = async ({ db }: TestDatabase, id: string, osProcess: string | null = null): Promise<void> => {
+  await db.insertInto('worker_process').values({ id, os_process: osProcess }).execute();
 };
 
 /** Lets the observer look about once in each step of its clock. */
@@ -70,6 +72,21 @@ test.concurrent('after a gap in which the database did not answer, or the observ
   expect(takenOver).toEqual([]);
   await pass(clock, 6_000, 3_000);
   expect(takenOver).toEqual(['process_hung']);
+});
+
+test.concurrent('a process of the same host that was killed is given up after six seconds, and one that hangs is not', async (context) => {
+  const database = await createDatabase(context);
+  const { clock, takenOver } = await start(database, context);
+  const [killed, hung] = [1, 2].map(() => spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']));
+  context.onTestFinished(() => void hung?.kill('SIGKILL'));
+  await addSilent(database, 'process_killed', nameOsProcess(killed?.pid));
+  await addSilent(database, 'process_hung', nameOsProcess(hung?.pid));
+  killed?.kill('SIGKILL');
+  hung?.kill('SIGSTOP');
+  await pass(clock, 3_000, 3_000);
+  expect(takenOver).toEqual([]);
+  await pass(clock, 6_000, 3_000);
+  expect(takenOver).toEqual(['process_killed']);
 });
 
 test.concurrent('a process that was given up learns of it, and goes on under another identity', async (context) => {
