@@ -14,6 +14,7 @@ afterAll(() => rig.stop({ keepFolder: false }));
 
 test.each<[string, number, Fault]>([
   ['Postgres hangs for 14 s', 17_000, { kind: 'hang_postgres', forMs: 14_000 }],
+  ['Postgres is down for 14 s', 19_000, { kind: 'kill_postgres', downMs: 14_000 }],
   ['the clock of the database is set a minute ahead', 6_000, { kind: 'move_clock', byMs: 60_000 }],
 ])('no line is called twice when %s', { timeout: 150_000 }, async (_what, callMs, fault) => {
   expect(await runOutageRound(rig, { lines: 50, callMs }, fault)).toEqual([]);

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { isTerminal } from '#libs/batches/batch/batch.ts';
 import { eventually } from '#test/eventually.ts';
+import type { S3Server } from '#test/s3-server.ts';
 import { checkBatch } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
 import type { Fault } from './plan-round.ts';
-import type { Rig } from './rig/start-rig.ts';
+import { startRig, type Rig } from './rig/start-rig.ts';
 import { callsByLine } from './run-round.ts';
 import { hasLostWorker, strike } from './strike.ts';
 import { writeInput } from './write-input.ts';
@@ -15,6 +16,29 @@ export const outageEnvironment: Record<string, string> = {
   SLUICE_CHUNKS_MAX: '10',
   SLUICE_CALLS_MAX: '500',
 };
+
+const longOutages: readonly Fault[] = [
+  { kind: 'hang_postgres', forMs: 20_000 },
+  { kind: 'kill_postgres', downMs: 20_000 },
+  // The last one, because the clock stays ahead.
+  { kind: 'move_clock', byMs: 60_000 },
+];
+
+/** 400 calls of 30 s through each outage, on a platform of their own. Yields what was violated in each round. */
+export async function* runOutageRounds(s3: S3Server | null): AsyncGenerator<{ fault: Fault; violations: string[] }> {
+  const rig = await startRig(outageEnvironment, s3);
+  let keepFolder = true;
+  try {
+    for (const fault of longOutages) {
+      const violations = await runOutageRound(rig, { lines: 400, callMs: 30_000 }, fault);
+      yield { fault, violations };
+      if (violations.length > 0) return;
+    }
+    keepFolder = false;
+  } finally {
+    await rig.stop({ keepFolder });
+  }
+}
 
 /**
  * HOLD-5 where a call takes longer than an outage, and the outage longer than the silence after which a worker is given

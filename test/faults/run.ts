@@ -4,6 +4,7 @@ import { startS3, type S3Kind } from '#test/s3-server.ts';
 import { startRig } from './rig/start-rig.ts';
 import { rigEnvironment, planOptions } from './settings.ts';
 import { planBudgetRound, runBudgetRound } from './run-budget-round.ts';
+import { runOutageRounds } from './run-outage-round.ts';
 import { runPoisonRound } from './run-poison-round.ts';
 import { describeFault, runRound } from './run-round.ts';
 
@@ -23,6 +24,8 @@ const { values } = parseArgs({
     keep: { type: 'boolean', default: false },
     /** Skip the round with the poison line, which takes a minute. */
     'no-poison': { type: 'boolean', default: false },
+    /** Skip the three rounds with calls that last longer than an outage, about a minute each. */
+    'no-outages': { type: 'boolean', default: false },
     /** Keeps the blobs in this S3 server instead of on disk: moto or versitygw. */
     s3: { type: 'string' },
     /** Rounds under a budget, before the others; in every other one, lines wait for it. */
@@ -34,6 +37,14 @@ const rounds = Number(values.rounds);
 const options = { ...planOptions, linesMax: Number(values.lines), hurryPercent: Number(values.hurry) };
 
 const s3 = values.s3 === undefined ? null : await startS3(values.s3 as S3Kind);
+let violated = 0;
+if (!values['no-outages']) {
+  for await (const { fault, violations } of runOutageRounds(s3)) {
+    console.log(`${violations.length === 0 ? 'ok  ' : 'FAIL'} outage: ${fault.kind} during 400 calls of 30 s`);
+    for (const violation of violations) console.log(`  violated: ${violation}`);
+    if (violations.length > 0) violated += 1;
+  }
+}
 const rig = await startRig(rigEnvironment, s3);
 console.log(`seed ${firstSeed}, ${rounds} rounds, in ${rig.folder}${s3 ? `, blobs in ${s3.endpoint}` : ''}`);
 const stop = async (keepFolder: boolean): Promise<void> => {
@@ -47,7 +58,7 @@ if (poison.kills > 0)
   console.log(`${poison.violations.length === 0 ? 'ok  ' : 'FAIL'} poison: a line that ended ${poison.kills} workers`);
 for (const violation of poison.violations) console.log(`  violated: ${violation}`);
 const worst = { stallMs: 0, seed: 0, hurriedMs: 0 };
-let violated = poison.violations.length === 0 ? 0 : 1;
+if (poison.violations.length > 0) violated += 1;
 let done = 0;
 for (let seed = firstSeed; seed < firstSeed + Number(values.budgets); seed += 1) {
   const plan = planBudgetRound(seed, 600, seed % 2 === 0 ? 'wait' : 'fail');
