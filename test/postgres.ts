@@ -12,6 +12,8 @@ export type TestDatabase = {
   connectionString: string;
   pool: pg.Pool;
   db: Kysely<Database>;
+  /** Runs statements as a superuser for whom no trigger fires, which is what an intruder could do. */
+  tamper(statements: string): Promise<void>;
   /** Closes the pool and drops the database, even while others are connected to it. Idempotent. */
   drop(): Promise<void>;
 };
@@ -38,6 +40,14 @@ export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {})
     connectionString: url.href,
     pool,
     db,
+    tamper: (statements) => {
+      const adminUrl = new URL(inject('postgres').adminUrl);
+      adminUrl.pathname = `/${name}`;
+      return runAsAdmin(
+        `set session_replication_role = replica; alter table event alter position drop identity if exists; ${statements}`,
+        adminUrl.href,
+      );
+    },
     drop: () => {
       dropped ??= db
         .destroy()
@@ -74,12 +84,13 @@ export function useTestDatabase(poolOptions: Partial<PoolOptions> = {}): TestDat
     get db() {
       return made().db;
     },
+    tamper: (statements) => made().tamper(statements),
     drop: () => made().drop(),
   };
 }
 
-async function runAsAdmin(statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString: inject('postgres').adminUrl });
+async function runAsAdmin(statement: string, connectionString = inject('postgres').adminUrl): Promise<void> {
+  const client = new pg.Client({ connectionString });
   client.on('error', () => {}); // the query reports the error
   await client.connect();
   try {

@@ -1,21 +1,117 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { currentEpoch } from './epoch.ts';
 
-/** Events whose stored text does not have the stored SHA-256; `first` contains the IDs of some. */
-export type DigestCheck = { checked: number; wrong: number; first: string[] };
+/** `subject`: the ID of an event, or of the stream that lacks one. */
+type LogFinding = { subject: string; message: string };
 
-const isWrong = sql`sha256 <> sha256(convert_to(canonical, 'UTF8'))`;
+/** The numbers of events, and a description of the first wrong ones. */
+export type LogCheck = { checked: number; changed: number; missing: number; findings: LogFinding[] };
 
-/** Computes the digests of all events again. Reads the whole log once, in the database. */
-export async function checkDigests(db: Kysely<Database>): Promise<DigestCheck> {
-  const { rows } = await sql<{ checked: number; wrong: number }>`
-    select count(*) as checked, count(*) filter (where ${isWrong}) as wrong from event`.execute(db);
-  const { checked = 0, wrong = 0 } = rows[0] ?? {};
-  return { checked, wrong, first: wrong === 0 ? [] : await findFirstWrong(db) };
+const shownMax = 20;
+
+/** Text without the stored SHA-256 is not parsed, because it is not always JSON. */
+const parsed = sql`
+  event cross join lateral (
+    select case when sha256 = sha256(convert_to(canonical, 'UTF8')) then canonical::jsonb end as entry offset 0
+  ) as parsed`;
+
+/** The columns that differ from the hashed text. */
+const changedColumns = sql<string[]>`
+  case when entry is null then array['sha256'] else array_remove(array[
+    case when entry -> 'event_id' is distinct from to_jsonb(event_id) then 'event_id' end,
+    case when entry -> 'workspace_id' is distinct from to_jsonb(workspace_id) then 'workspace_id' end,
+    case when entry -> 'stream_id' is distinct from to_jsonb(stream_id) then 'stream_id' end,
+    case when entry -> 'stream_version' is distinct from to_jsonb(stream_version) then 'stream_version' end,
+    case when entry -> 'type' is distinct from to_jsonb(type) then 'type' end,
+    case when entry -> 'schema_version' is distinct from to_jsonb(schema_version) then 'schema_version' end,
+    case when entry -> 'data' is distinct from data then 'data' end,
+    case when entry -> 'metadata' is distinct from metadata then 'metadata' end,
+    case when replace(entry ->> 'recorded_at', 'Z', '000')
+      is distinct from to_char(recorded_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') then 'recorded_at' end
+  ], null) end`;
+
+/**
+ * The hashed text does not contain the position of an event in the log. In the current epoch, a row still has the
+ * transaction that inserted it in xmin. Restoring a dump changes xmin and starts an epoch.
+ */
+const isMoved = sql`
+  case when epoch = ${currentEpoch} then transaction_id::xid <> event.xmin
+    else recorded_at > coalesce((select min(raised_at) from event_epoch where event_epoch.epoch > event.epoch), '-infinity') end`;
+
+/**
+ * Compares the columns of all events with the text and the SHA-256 that were stored with them, and finds events that are
+ * missing: from the middle of a stream, or after the last version that `tables` have a row of. Reads the whole log in
+ * the database. A forger who can change all of these tables consistently is not found.
+ */
+export async function checkDigests(db: Kysely<Database>, tables: readonly (keyof Database)[]): Promise<LogCheck> {
+  const { rows } = await sql<{ checked: number; changed: number }>`
+    select count(*)::float8 as checked, count(*) filter (where cardinality(${changedColumns}) > 0 or ${isMoved})::float8 as changed
+    from ${parsed}`.execute(db);
+  const { checked = 0, changed = 0 } = rows[0] ?? {};
+  const changes = changed === 0 ? [] : await findChanged(db);
+  const gaps = [await findInStreams(db)];
+  for (const table of tables) gaps.push(await findAfterStreams(db, table));
+  const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
+  return { checked, changed, missing, findings: [...changes, ...gaps.flatMap(({ findings }) => findings)] };
 }
 
-async function findFirstWrong(db: Kysely<Database>): Promise<string[]> {
-  const { rows } = await sql<{ id: string }>`
-    select event_id::text as id from event where ${isWrong} order by position limit 20`.execute(db);
-  return rows.map(({ id }) => id);
+async function findChanged(db: Kysely<Database>): Promise<LogFinding[]> {
+  const { rows } = await sql<{ id: string; place: string; columns: string[]; isMoved: boolean }>`
+    select event_id as id, ${place} as place, columns, "isMoved" from (
+      select *, ${changedColumns} as columns, ${isMoved} as "isMoved" from ${parsed}
+    ) as event where cardinality(columns) > 0 or "isMoved" order by position limit ${shownMax}`.execute(db);
+  return rows.map(({ id, place, columns }) => ({
+    subject: id,
+    message:
+      columns.length > 0
+        ? `the event was changed after it was recorded: ${columns.join(', ')} (${place})`
+        : `the event was moved in the log, or the log was restored without \`sluice restore\` (${place})`,
+  }));
 }
+
+const place = sql<string>`format('%s version %s, position %s', stream_id, stream_version, position)`;
+
+type Gaps = { missing: number; findings: LogFinding[] };
+
+/** Events that are missing before another one of their stream, and events that are not in the order of their stream. */
+async function findInStreams(db: Kysely<Database>): Promise<Gaps> {
+  const { rows } = await sql<{ id: string; place: string; missing: number; stream: string; total: number }>`
+    select event_id as id, ${place} as place, missing, stream_id as stream,
+      sum(greatest(missing, 0)) over ()::float8 as total
+    from (
+      select *, stream_version - 1 - lag(stream_version, 1, 0) over stream as missing,
+        (epoch, transaction_id, position)
+          <= (lag(epoch) over stream, lag(transaction_id) over stream, lag(position) over stream) as "isEarlier"
+      from (
+        select event_id, stream_id, stream_version, epoch, transaction_id, position from event
+      ) as event window stream as (partition by stream_id order by stream_version)
+    ) as event where missing <> 0 or "isEarlier" order by position limit ${shownMax}`.execute(db);
+  return {
+    missing: rows[0]?.total ?? 0,
+    findings: rows.map(({ id, place, missing, stream }) =>
+      missing === 0
+        ? { subject: id, message: `the event is earlier in the log than the previous one of its stream (${place})` }
+        : { subject: stream, message: `${describe(missing)} missing before event ${id} (${place})` },
+    ),
+  };
+}
+
+/** Events that are missing at the end of a stream, or all of it. */
+async function findAfterStreams(db: Kysely<Database>, table: keyof Database): Promise<Gaps> {
+  const { rows } = await sql<{ stream: string; missing: number; total: number }>`
+    select id as stream, version - newest as missing, sum(version - newest) over ()::float8 as total
+    from ${sql.table(table)} as model cross join lateral (
+      select coalesce(max(stream_version), 0) as newest from event where stream_id = model.id
+    ) as stream
+    where version > newest order by id limit ${shownMax}`.execute(db);
+  return {
+    missing: rows[0]?.total ?? 0,
+    findings: rows.map(({ stream, missing }) => ({
+      subject: stream,
+      message: `${describe(missing)} missing at the end, according to the table ${table}`,
+    })),
+  };
+}
+
+const describe = (count: number): string => (count === 1 ? '1 event is' : `${count} events are`);

@@ -85,9 +85,7 @@ async function lockStreams(tx: Transaction<Database>, streams: readonly string[]
     with locked as materialized (
       select pg_advisory_xact_lock(hashtextextended(stream_id, 0)) from unnest(${streams}::text[]) as stream_id
     )
-    select date_trunc('Milliseconds.', clock_timestamp()) as now from (select count(*) from locked) as held`.execute(
-    tx,
-  );
+    select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as held`.execute(tx);
   const row = rows[0];
   if (!row) throw new Error('the lock statement returned no row');
   return row.now;

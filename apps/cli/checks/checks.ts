@@ -29,15 +29,23 @@ const records: Check = {
 
 const digests: Check = {
   name: 'digests',
-  summary: 'every event has the SHA-256 that was stored with it',
+  summary: 'every event is as it was recorded, and no event of a stream is missing',
   canRepair: false,
   async run({ db }) {
     const { checkDigests } = await import('#libs/event-log/check-digests.ts');
-    const { checked, wrong, first } = await checkDigests(db);
-    const message = 'the event was changed after it was recorded';
+    const { findLostEvents } = await import('#libs/activity/find-lost-events.ts');
+    const { inlineModels } = await import('../../platform/models.ts');
+    const tables = inlineModels.filter(({ perEvent }) => !perEvent).map(({ name }) => name);
+    const { checked, changed, missing, findings } = await checkDigests(db, tables);
+    const { lost, streams } = await findLostEvents(db, 20);
+    const inAuditLog = streams.map(({ streamId, lost: count, first }) => ({
+      subject: streamId,
+      message: `the audit log has ${count} events that do not exist, such as ${first}`,
+    }));
     return {
-      counts: { events: checked, changed_events: wrong },
-      findings: first.map((id) => ({ state: 'problem', subject: id, message })),
+      // Events that only the audit log has are usually also missing from their streams.
+      counts: { events: checked, changed_events: changed, missing_events: Math.max(missing, lost) },
+      findings: [...findings, ...inAuditLog].map((finding) => ({ state: 'problem', ...finding })),
     };
   },
 };
