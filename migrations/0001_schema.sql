@@ -10,10 +10,10 @@ create table event_epoch (epoch integer primary key, raised_at timestamptz not n
 insert into event_epoch values (0, clock_timestamp());
 
 create table event (
-  position bigint generated always as identity primary key,
-  epoch integer not null default 0,
+  position bigint primary key,
+  epoch integer not null,
   -- Assigned after the stream's advisory lock is held, so that it grows with the version within a stream.
-  transaction_id xid8 not null default pg_current_xact_id(),
+  transaction_id xid8 not null,
   event_id uuid not null unique,
   workspace_id text not null,
   stream_id text not null,
@@ -23,17 +23,47 @@ create table event (
   data jsonb not null,
   metadata jsonb not null,
   recorded_at timestamptz not null,
-  -- Canonical JSON (RFC 8785) and its SHA-256.
+  -- Canonical JSON (RFC 8785), from which a trigger makes the other columns, and its SHA-256.
   canonical text not null,
   sha256 bytea not null,
   unique (stream_id, stream_version)
 );
+create sequence event_position owned by event.position;
 -- Subscribers read in this order and miss no event.
 create index event_order on event (epoch, transaction_id, position);
 create index event_of_workspace on event (workspace_id, epoch, transaction_id, position);
 -- Rejects a repeated record of a provider, whatever a worker's state is. Cursors of pages also use it.
 create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
   where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');
+
+-- An insert provides the canonical text only. It can choose neither its position, transaction and epoch, nor a time before
+-- its transaction, and its columns are those of the text that is hashed.
+create function place_event() returns trigger language plpgsql security definer as $$
+declare
+  hashed text := new.canonical;
+begin
+  -- Its members have the names of columns.
+  new := jsonb_populate_record(new, hashed::jsonb);
+  new.canonical := hashed;
+  new.sha256 := sha256(convert_to(hashed, 'UTF8'));
+  new.position := nextval('event_position');
+  new.epoch := (select max(epoch) from event_epoch);
+  new.transaction_id := pg_current_xact_id();
+  if new.recorded_at < date_trunc('milliseconds', transaction_timestamp()) or new.recorded_at > clock_timestamp() then
+    -- After the clock was set back, the events of a stream keep the time of its last one.
+    if not exists (select from event where stream_id = new.stream_id and stream_version = new.stream_version - 1
+      and recorded_at = new.recorded_at) then
+      raise exception 'an event of % is outside of its transaction, which began at %', new.recorded_at, transaction_timestamp()
+        using errcode = 'serialization_failure';
+    end if;
+  end if;
+  return new;
+end $$;
+do $$
+begin
+  execute format('alter function place_event() set search_path = %I, pg_temp', current_schema());
+end $$;
+create trigger event_is_placed before insert on event for each row execute function place_event();
 
 create function refuse_event_change() returns trigger language plpgsql as $$
 begin

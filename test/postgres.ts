@@ -43,10 +43,7 @@ export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {})
     tamper: (statements) => {
       const adminUrl = new URL(inject('postgres').adminUrl);
       adminUrl.pathname = `/${name}`;
-      return runAsAdmin(
-        `set session_replication_role = replica; alter table event alter position drop identity if exists; ${statements}`,
-        adminUrl.href,
-      );
+      return runAsAdmin(`set session_replication_role = replica; ${statements}`, adminUrl.href);
     },
     drop: () => {
       dropped ??= db

@@ -4,7 +4,6 @@ import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalForm } from './canonical-form.ts';
-import { currentEpoch } from './epoch.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
 import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
 import { currentVersion } from './upcast.ts';
@@ -155,7 +154,10 @@ function createUnit(
   };
 }
 
-/** Writes the events and the folded row in one statement: one round trip, however many events there are. */
+/**
+ * Writes the events and the folded row in one statement: one round trip, however many events there are. A trigger makes
+ * the columns of an event from its canonical text.
+ */
 async function write<Row extends StreamRow, Event extends NewEvent>(
   tx: Transaction<Database>,
   model: InlineModel<Row, Event>,
@@ -167,24 +169,11 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
   const assignments = columns
     .filter((column) => column !== 'id')
     .map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`);
-  const first = events[0] as RecordedEvent<Event>;
   await sql`
     with appended as (
-      insert into event
-        (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-         canonical, sha256, epoch)
-      select event_id, ${first.workspaceId}, ${first.streamId}, stream_version, type, schema_version,
-        entry -> 'data', entry -> 'metadata', ${first.recordedAt}, canonical, sha256(convert_to(canonical, 'UTF8')), ${currentEpoch}
-      from unnest(
-        ${events.map((event) => event.eventId)}::uuid[],
-        ${events.map((event) => event.streamVersion)}::int[],
-        ${events.map((event) => event.type)}::text[],
-        ${events.map((event) => event.schemaVersion)}::int[],
-        ${events.map((event) => canonicalForm(event, metadata))}::text[]
-      ) as new_event (event_id, stream_version, type, schema_version, canonical)
-      -- "offset 0" keeps Postgres from parsing the text once for each member that is taken from it.
-      cross join lateral (select canonical::jsonb as entry offset 0) as parsed
-      order by stream_version
+      insert into event (canonical)
+      select canonical from unnest(${events.map((event) => canonicalForm(event, metadata))}::text[])
+        with ordinality as new_event (canonical, place) order by place
     )
     insert into ${sql.table(model.name)} (${sql.join(columns.map((column) => sql.ref(column)))})
     values (${sql.join(rowValues(model, row, columns))})

@@ -1,4 +1,5 @@
 import type pg from 'pg';
+import { eventTextSql } from '#test/event-text.ts';
 
 /**
  * Inserts batches of the first workspace that are being validated, an hour old, each with its turn. The turns are due
@@ -51,14 +52,15 @@ export async function insertPrompt(
   { versions, bytes }: { versions: number; bytes: number },
 ): Promise<void> {
   await pool.query(
-    `insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-       canonical, sha256)
-     select gen_random_uuid(), (select id from resource where kind = 'workspace' order by created_at limit 1), $1, number,
-       case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{"actor":{"type":"system","id":"abuse"}}',
-       now(), data::text, sha256(convert_to(data::text, 'UTF8'))
-     from generate_series(1, $2::int) as number cross join lateral (
-       select jsonb_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number) as data
-     ) as made order by number`,
+    `insert into event (canonical)
+     select ${eventTextSql({
+       workspace_id: "(select id from resource where kind = 'workspace' order by created_at limit 1)",
+       stream_id: '$1::text',
+       stream_version: 'number',
+       type: "case number when 1 then 'prompt.created' else 'prompt.updated' end",
+       data: "jsonb_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number)",
+     })}
+     from generate_series(1, $2::int) as number`,
     [streamId, versions, bytes],
   );
 }

@@ -10,10 +10,19 @@ import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { listVersions } from '#libs/records/lists/list-resources.ts';
+import { eventTextSql } from '#test/event-text.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
+
+const promptText = eventTextSql({
+  workspace_id: 'workspace',
+  stream_id: 'stream',
+  stream_version: 'number',
+  type: "case number when 1 then 'prompt.created' else 'prompt.updated' end",
+  data: "jsonb_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large')",
+});
 
 /**
  * Inserts the events of one prompt, each with about this many bytes. Waits until readers see them, which transactions of other
@@ -21,14 +30,11 @@ const database = useTestDatabase();
  */
 async function insertPrompt(streamId: string, sizes: readonly number[], workspaceId = 'ws_1'): Promise<void> {
   await sql`
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-      canonical, sha256)
-    select gen_random_uuid(), ${workspaceId}, ${streamId}, number,
-      case number when 1 then 'prompt.created' else 'prompt.updated' end, 1, data, '{}', clock_timestamp(), data::text, ''
+    insert into event (canonical)
+    select ${sql.raw(promptText)}
     from unnest(${sizes}::int[]) with ordinality as wanted (size, number)
-    cross join lateral (
-      select jsonb_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large') as data
-    ) as made order by number`.execute(database.db);
+    cross join (select ${workspaceId}::text as workspace, ${streamId}::text as stream) as given
+    order by number`.execute(database.db);
   const unseen = sql<{ count: number }>`
     select count(*)::int as count from event where stream_id = ${streamId} and not ${isClosed}`;
   await eventually(
@@ -104,13 +110,17 @@ describe('pages of events', () => {
   });
 });
 
+const longText = eventTextSql({
+  workspace_id: "'ws_long'",
+  stream_id: "'prompt_long_' || (number % 50)",
+  stream_version: 'number / 50 + 1',
+  type: "'prompt.updated'",
+});
+
 test('the events of one record are found by its stream, wherever the page begins and however long the log is', async () => {
   await sql`
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-      canonical, sha256)
-    select gen_random_uuid(), 'ws_long', 'prompt_long_' || (number % 50), number / 50 + 1, 'prompt.updated', 1, '{}', '{}',
-      clock_timestamp(), '', ''
-    from generate_series(0, 29999) as number`.execute(database.db);
+    insert into event (canonical)
+    select ${sql.raw(longText)} from generate_series(0, 29999) as number`.execute(database.db);
   await sql`analyze event`.execute(database.db);
   const { rows } = await sql<{ id: string; stream: string }>`
     select event_id as id, stream_id as stream from event where workspace_id = 'ws_long' and stream_version = 590`.execute(

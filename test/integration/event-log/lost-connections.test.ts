@@ -219,7 +219,9 @@ describe('a unit of work', () => {
 
   test('gives no event a time before that of the one before it, whatever the clock of the server does', async () => {
     await createBatches(eventLog, ['batch_clock']);
-    await sql`update batch set updated_at = '2040-01-01T00:00:00Z' where id = 'batch_clock'`.execute(database.db);
+    await database.tamper(`
+      update event set recorded_at = '2040-01-01T00:00:00Z' where stream_id = 'batch_clock';
+      update batch set updated_at = '2040-01-01T00:00:00Z' where id = 'batch_clock'`);
     const row = await eventLog.transact(commandOn('batch_clock'), (unit) =>
       unit.append(batchModel, 'batch_clock', [chunkRedelivered(1)]),
     );

@@ -10,6 +10,7 @@ import {
   type PositionedEvent,
 } from '#libs/event-log/read-events.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { eventTextSql } from '#test/event-text.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { chunkRedelivered, commandOn, createBatches } from './streams.ts';
 
@@ -104,9 +105,7 @@ describe.each([
 
 describe('a transaction that commits late', () => {
   const rawInsert = `
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-      canonical, sha256)
-    values (gen_random_uuid(), 'ws_1', $1, 1, 'test.happened', 1, '{}', '{}', clock_timestamp(), '', '') returning position`;
+    insert into event (canonical) values (${eventTextSql({ stream_id: '$1::text' })}) returning position`;
   const idsOf = (events: readonly PositionedEvent[]): string[] => events.map((event) => event.streamId);
 
   /** Everything that is there now and closed. */

@@ -9,6 +9,7 @@ import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.
 import { createPool } from '#libs/database/pool.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { fileModel } from '#libs/files/file-model.ts';
+import { eventTextSql } from '#test/event-text.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, chunkRedelivered, commandOn, fileUploaded } from './streams.ts';
@@ -359,10 +360,8 @@ test('while a rebuild runs, a writer waits and then goes on; nothing it wrote is
 });
 
 describe('a log that cannot be folded', () => {
-  const insert = `insert into event
-    (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-      canonical, sha256)
-    values (gen_random_uuid(), 'ws_1', $1, $2, $3, 1, '{}', '{}', clock_timestamp(), '', '')`;
+  const members = { stream_id: '$1::text', stream_version: '$2::int', type: '$3::text' };
+  const insert = `insert into event (canonical) values (${eventTextSql(members)})`;
 
   test('because a version is missing is refused, not papered over', async () => {
     await writeHistory(1);

@@ -9,6 +9,7 @@ import { migrate } from '#libs/database/migrate.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { eventTextSql } from '#test/event-text.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase } from '#test/postgres.ts';
 import { batchCreated, commandOn } from '../event-log/streams.ts';
@@ -78,10 +79,9 @@ test('keys that do not fit, events that were changed and rows without their even
     expect.stringContaining('The check records failed. To repeat it: sluice check records\nbatch batch_a: '),
     expect.stringContaining(rows[0].id),
   ]);
-  await pool.query(`
-    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at, epoch,
-      canonical, sha256)
-    values (gen_random_uuid(), 'ws_1', 'x_1', 1, 'x.happened', 1, '{}', '{}', now(), 1, '', '')`);
+  await pool.query('alter table event enable trigger user');
+  const unknown = eventTextSql({ stream_id: "'x_1'", type: "'x.happened'" });
+  await pool.query(`insert into event (canonical) values (${unknown})`);
   const unfolded = JSON.parse((await restore('--json')).stdout);
   expect(unfolded.epoch).toEqual({ epoch: 2, is_new: true });
   expect(unfolded.problems[1]).toMatch(
