@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
-import { readRateHeaders } from './rate-headers.ts';
+import { anthropic } from './index.ts';
+
+const readRateHeaders = anthropic.readRateHeaders as NonNullable<typeof anthropic.readRateHeaders>;
 
 const headers = (kind: string, limit: string, remaining: string, reset: string) => ({
   date: 'Sat, 28 Nov 2026 12:00:00 GMT',
