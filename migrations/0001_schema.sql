@@ -32,6 +32,8 @@ create sequence event_position owned by event.position;
 -- Subscribers read in this order and miss no event.
 create index event_order on event (epoch, transaction_id, position);
 create index event_of_workspace on event (workspace_id, epoch, transaction_id, position);
+-- Finds the place in the log where a range of time begins.
+create index event_time on event (recorded_at);
 -- Rejects a repeated record of a provider, whatever a worker's state is. Cursors of pages also use it.
 create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
   where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');
@@ -114,6 +116,8 @@ create table activity (
   resource_id text not null,
   actor_type text not null,
   actor_id text not null,
+  -- The owner of the key, or the user who signed in.
+  principal_id text,
   request_id text,
   trace_id text,
   address text,

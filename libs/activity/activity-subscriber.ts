@@ -42,6 +42,7 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
     resource_id: streamId,
     actor_type: actor.type,
     actor_id: actor.id,
+    principal_id: actor.principal?.id ?? null,
     request_id: request_id ?? null,
     trace_id: trace_id ?? null,
     address: address ?? refusal?.addresses[0] ?? null,

@@ -8,6 +8,8 @@ import { uuidOrNull } from '#libs/kernel/ids.ts';
 export type ActivityFilters = {
   startTime?: Date | undefined;
   endTime?: Date | undefined;
+  /** The ID of a key, or of a user, whose keys are included. */
+  person?: string | undefined;
 } & { [Column in FilteredColumn]?: string | number | undefined };
 
 type FilteredColumn = (typeof filteredColumns)[number];
@@ -15,7 +17,6 @@ const filteredColumns = [
   'method',
   'uri',
   'request_id',
-  'actor_id',
   'actor_type',
   'status',
   'resource_type',
@@ -49,6 +50,7 @@ export async function listActivity(
   const conditions = [ownedBy(workspaceId)];
   if (filters.startTime) conditions.push(sql`activity.recorded_at >= ${filters.startTime}`);
   if (filters.endTime) conditions.push(sql`activity.recorded_at <= ${filters.endTime}`);
+  if (filters.person) conditions.push(sql`${filters.person} in (activity.actor_id, activity.principal_id)`);
   for (const column of filteredColumns) {
     if (filters[column] !== undefined) conditions.push(sql`${sql.ref(`activity.${column}`)} = ${filters[column]}`);
   }

@@ -530,6 +530,7 @@ export type ActivityTable = {
   resource_id: string;
   actor_type: string;
   actor_id: string;
+  principal_id: string | null;
   request_id: string | null;
   trace_id: string | null;
   address: string | null;

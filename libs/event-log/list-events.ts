@@ -1,10 +1,12 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 import {
   eventBytes,
   isAfter,
+  isUpTo,
   isClosed,
   logStart,
   sliceBytesMax,
@@ -19,6 +21,10 @@ type EventQuery = {
   workspaceId: string;
   stream: string | null;
   type: string | null;
+  /** Events that were recorded before are not listed. */
+  startTime?: Date | undefined;
+  /** Events that were recorded after it are not listed. */
+  endTime?: Date | undefined;
   /** The id of the event after which the page begins, or a position in the log; null for the first page. */
   after: string | Checkpoint | null;
   limit: number;
@@ -39,6 +45,9 @@ export type EventPage<Item> = {
   end: Checkpoint | null;
   bytes: number;
 };
+
+/** An event's time is within its transaction, which has at most one minute. */
+const transactionMsMax = 60_000;
 
 /** At most this many events are read for a page of one type, because a type can be rare in a large log. */
 const typeScannedMax = 20_000;
@@ -65,11 +74,18 @@ export async function listEvents<Item>(
   upcasts: Upcasts,
   toItem: (event: ListedEvent) => Item,
 ): Promise<EventPage<Item>> {
-  const from = typeof after === 'string' ? await findEvent(db, query.workspaceId, after) : (after ?? logStart);
+  const cursor = typeof after === 'string' ? await findEvent(db, query.workspaceId, after) : (after ?? logStart);
+  const range = await findRange(db, query);
+  const from = isLater(range.from, cursor) ? range.from : cursor;
   const page: EventPage<Item> = { items: [], hasMore: true, nextAfter: null, end: null, bytes: 0 };
   for (let isWhole = false; !isWhole;) {
     const left = { limit: limit - page.items.length, bytesMax: Math.min(bytesMax - page.bytes, sliceBytesMax) };
-    const slice = await readSlice(db, { ...query, after: page.end ?? from, ...left }, upcasts, toItem);
+    const slice = await readSlice(
+      db,
+      { ...query, after: page.end ?? from, until: range.until, ...left },
+      upcasts,
+      toItem,
+    );
     await spend?.(slice.bytes);
     // The first event of a slice is read even if it is too large for it.
     if (page.items.length > 0 && page.bytes + slice.bytes > bytesMax) return page;
@@ -83,12 +99,56 @@ export async function listEvents<Item>(
   return page;
 }
 
+/**
+ * The part of the log that has all events of a range of time. It is a little longer, because events of concurrent
+ * transactions are not in the order of their times. `until` is null if there is no later event.
+ */
+async function findRange(
+  db: Kysely<Database>,
+  { startTime, endTime }: Pick<EventQuery, 'startTime' | 'endTime'>,
+): Promise<{ from: Checkpoint; until: Checkpoint | null }> {
+  // The first event that was recorded at a time is that of any workspace, of which only the position is used.
+  const find = async (ms: number): Promise<Checkpoint | null> => {
+    const { rows } = await asSystem(() =>
+      sql<Checkpoint>`
+        select epoch, transaction_id as "transactionId", position from event where recorded_at >= ${new Date(ms)}
+        order by recorded_at limit 1`.execute(db),
+    );
+    return rows[0] ?? null;
+  };
+  const first = startTime ? await find(startTime.getTime() - transactionMsMax) : logStart;
+  return {
+    from: first ? { ...first, position: first.position - 1 } : logEnd,
+    until: endTime ? await find(endTime.getTime() + transactionMsMax) : null,
+  };
+}
+
+/** A position after every event. */
+const logEnd: Checkpoint = { epoch: 2 ** 31 - 1, transactionId: '0', position: 0 };
+
+const isLater = (a: Checkpoint, b: Checkpoint): boolean => {
+  if (a.epoch !== b.epoch) return a.epoch > b.epoch;
+  const [one, other] = [BigInt(a.transactionId), BigInt(b.transactionId)];
+  return one === other ? a.position > b.position : one > other;
+};
+
+type SliceQuery = Omit<EventQuery, 'spend'> & { after: Checkpoint; until: Checkpoint | null };
+
 async function readSlice<Item>(
   db: Kysely<Database>,
-  { workspaceId, stream, type, after: from, limit, bytesMax }: Omit<EventQuery, 'spend'> & { after: Checkpoint },
+  { workspaceId, stream, type, startTime, endTime, after: from, until, limit, bytesMax }: SliceQuery,
   upcasts: Upcasts,
   toItem: (event: ListedEvent) => Item,
 ): Promise<EventPage<Item> & { isCut: boolean }> {
+  const inRange = sql.join(
+    [
+      isClosed,
+      ...(until ? [isUpTo(until)] : []),
+      ...(startTime ? [sql`recorded_at >= ${startTime}`] : []),
+      ...(endTime ? [sql`recorded_at <= ${endTime}`] : []),
+    ],
+    sql` and `,
+  );
   // A comparison of positions in the log has no useful estimate, so for one stream Postgres would read the whole workspace.
   // Inside a stream, its versions have the same order.
   const selected =
@@ -99,7 +159,7 @@ async function readSlice<Item>(
   const { rows } = await sql<PageRow>`
     with looked_at as materialized (
       select position, row_number() over () as place, coalesce(type = ${type}, true) as matches from (
-        select position, type from event where workspace_id = ${workspaceId} and ${isClosed} and ${selected}
+        select position, type from event where workspace_id = ${workspaceId} and ${inRange} and ${selected}
         limit ${scannedMax}
       ) as next
     ), page as (

@@ -61,6 +61,9 @@ export const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snap
 export const isAfter = ({ epoch, transactionId, position }: Checkpoint) =>
   sql`(epoch, transaction_id, position) > (${epoch}::int, ${transactionId}::xid8, ${position}::bigint)`;
 
+export const isUpTo = ({ epoch, transactionId, position }: Checkpoint) =>
+  sql`(epoch, transaction_id, position) <= (${epoch}::int, ${transactionId}::xid8, ${position}::bigint)`;
+
 /**
  * Returns the next events after a checkpoint. Only transactions older than every running one are read, in the order
  * (epoch, transaction id, position), so an event whose transaction commits late is never skipped. Returns at most

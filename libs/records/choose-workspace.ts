@@ -1,8 +1,8 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
-import type { Caller } from '#libs/http/caller.ts';
-import { reachesEveryWorkspace } from '#libs/http/rights.ts';
+import { organisationId, type Caller } from '#libs/http/caller.ts';
+import { actsForOrganisation, reachesEveryWorkspace } from '#libs/http/rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { idOfName } from './find-by-name.ts';
 
@@ -35,6 +35,17 @@ export async function chosenWorkspaces(
   if (wanted !== undefined || !reachesEveryWorkspace(caller)) return await chosenWorkspace(db, caller, wanted);
   rebind(null);
   return null;
+}
+
+/** Like `chosenWorkspace`, except that a caller who acts for the organisation can also choose the organisation itself. */
+export async function chosenLog(
+  db: Kysely<Database>,
+  caller: Pick<Caller, 'workspaceId' | 'principal'>,
+  wanted: string | undefined,
+): Promise<string> {
+  if (wanted !== organisationId || !actsForOrganisation(caller)) return await chosenWorkspace(db, caller, wanted);
+  rebind(organisationId);
+  return organisationId;
 }
 
 /**

@@ -4,14 +4,13 @@ import { redactSecrets } from '#libs/credentials/configs/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/logs/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { rebind } from '#libs/database/workspace-binding.ts';
 import { organisationId, type Caller } from '#libs/http/caller.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { sendJsonList } from '#libs/http/answers/send-pieces.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { actsForOrganisation, refuseForeignOrganisation } from '#libs/http/rights.ts';
-import { chosenWorkspaces } from '#libs/records/choose-workspace.ts';
+import { refuseForeignOrganisation } from '#libs/http/rights.ts';
+import { chosenLog, chosenWorkspaces } from '#libs/records/choose-workspace.ts';
 import { pageOf } from '#libs/records/lists/list-page.ts';
 import { actions, resourceTypes } from './event-types.ts';
 
@@ -47,7 +46,7 @@ export const listAuditLogs = ({ db, eventPages, stallTimeoutMs }: Deps): Route =
       resource_type,
       resource_id,
       action,
-      actor_id: query.user_id,
+      person: query.user_id,
       actor_type: query.user_type,
       status: query.response_status_code,
       address: query.client_ip,
@@ -70,9 +69,7 @@ async function recordsOf(
   { workspace_id: wanted, organisation_id: organisation }: z.output<typeof AuditLogQuery>,
 ): Promise<string | null> {
   refuseForeignOrganisation(organisation);
-  if (wanted !== organisationId || !actsForOrganisation(caller)) return await chosenWorkspaces(db, caller, wanted);
-  rebind(organisationId);
-  return organisationId;
+  return wanted === undefined ? await chosenWorkspaces(db, caller, wanted) : await chosenLog(db, caller, wanted);
 }
 
 /** A record as JSON. Only one is parsed at a time, because a parsed event takes much more memory. */

@@ -1,3 +1,4 @@
+import type { Request } from 'express';
 import type { Kysely } from 'kysely';
 import { EventList, EventListQuery, type EventObject } from '#libs/contracts/logs/events.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -6,7 +7,8 @@ import { listEvents as readEvents, type ListedEvent } from '#libs/event-log/list
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { getCaller } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { sendJsonList } from '#libs/http/answers/send-pieces.ts';
+import { sendJsonList, sendPieces } from '#libs/http/answers/send-pieces.ts';
+import { chosenLog } from '#libs/records/choose-workspace.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
@@ -22,24 +24,46 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   path: '/v1/events',
   operationId: 'listEvents',
   summary: 'List the events of the log, oldest first',
-  description: 'Every change is an event. To read all events without gaps, send the ID of the last event as `after`.',
+  description:
+    'Every change is an event. To read all events without gaps, send the ID of the last event as `after`. With `Accept: ' +
+    'application/x-ndjson`, each line is an event, and the header `Link` has the next page.',
   errors: unknownCursor,
   tag: 'Audit',
   scope: 'audit.read',
   responses: { 200: { description: 'A page of events.', schema: EventList } },
   ...withInput({ query: EventListQuery }, async ({ query }, request, response) => {
-    const { stream = null, type = null, after = null, limit } = query;
-    const { workspaceId } = getCaller(request);
+    const { stream = null, type = null, after = null, limit, start_time: startTime, end_time: endTime } = query;
+    const workspaceId = await chosenLog(db, getCaller(request), query.workspace_id);
     const { items, hasMore, nextAfter } = await eventPages.forAnswer(request, response, (_signal, spend) => {
-      const page = { workspaceId, stream, type, after, limit, bytesMax: eventPages.bytesMax, spend };
+      const part = { workspaceId, stream, type, startTime, endTime };
+      const page = { ...part, after, limit, bytesMax: eventPages.bytesMax, spend };
       return readEvents(db, page, upcasts, toEventText);
     });
+    if (wantsLines(request)) {
+      if (hasMore && nextAfter !== null) response.setHeader('link', nextPage(request, nextAfter));
+      response.setHeader('content-type', linesType);
+      return void (await sendPieces(response, items.values().flatMap(toLine), stallTimeoutMs));
+    }
     const ids = { first_id: items[0]?.id ?? null, last_id: nextAfter };
     const rest = { ...ids, has_more: hasMore };
     const list = { object: 'list', name: 'data', items: items.values().map(({ json }) => json), rest };
     await sendJsonList(response, list, stallTimeoutMs);
   }),
 });
+
+const linesType = 'application/x-ndjson';
+
+/** Whether the client asks for one JSON object per line. */
+const wantsLines = (request: Request): boolean => request.accepts(['application/json', linesType]) === linesType;
+
+const lineEnd = Buffer.from('\n');
+const toLine = ({ json }: EventText): Buffer[] => [json, lineEnd];
+
+/** The address of the next page, as in RFC 8288. */
+function nextPage({ path, query }: Request, after: string): string {
+  const parameters = new URLSearchParams({ ...(query as Record<string, string>), after });
+  return `<${path}?${parameters.toString()}>; rel="next"`;
+}
 
 type EventText = { id: string; json: Buffer };
 

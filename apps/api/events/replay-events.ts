@@ -8,6 +8,7 @@ import { getCaller } from '#libs/http/request-context.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { chosenLog } from '#libs/records/choose-workspace.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
 
@@ -32,6 +33,7 @@ export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: P
   scope: 'audit.read',
   responses: { 200: { description: 'The record as it was.', schema: RecordState } },
   ...withInput({ query: ReplayQuery }, async ({ query }, request, response) => {
+    const workspaceId = await chosenLog(db, getCaller(request), query.workspace_id);
     const { text } = await replays.forAnswer(request, response, async (signal, spend) => {
       const readPage = async (after: number): Promise<PositionedEvent[]> => {
         // Most records have one slice of events. Those with more are replayed at the pace of their workspace.
@@ -39,7 +41,7 @@ export const replayEvents = ({ db, replays }: { db: Kysely<Database>; replays: P
         signal.throwIfAborted();
         return await readStream(db, query.stream, after, 1_000, sliceBytesMax);
       };
-      const state = JSON.stringify(await replay(getCaller(request).workspaceId, query, readPage));
+      const state = JSON.stringify(await replay(workspaceId, query, readPage));
       return { text: state, bytes: state.length };
     });
     response.setHeader('content-type', 'application/json; charset=utf-8');

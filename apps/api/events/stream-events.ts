@@ -2,12 +2,13 @@ import type { Kysely } from 'kysely';
 import { EventStreamQuery } from '#libs/contracts/calls/event-stream.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { findEvent, listEvents } from '#libs/event-log/list-events.ts';
-import { newestClosed } from '#libs/event-log/read-events.ts';
+import { logStart, newestClosed } from '#libs/event-log/read-events.ts';
 import { collectUpcasts } from '#libs/event-log/inline-model.ts';
 import { getCaller } from '#libs/http/request-context.ts';
-import { hasScope } from '#libs/http/rights.ts';
+import { actsForOrganisation, hasScope } from '#libs/http/rights.ts';
 import type { PageReads } from '#libs/http/answers/page-reads.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { chosenLog } from '#libs/records/choose-workspace.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
 import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
@@ -44,19 +45,23 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
     },
   },
   ...withInput({ query: EventStreamQuery }, async ({ query }, request, response) => {
-    const { workspaceId } = getCaller(request);
+    const caller = getCaller(request);
+    const { start_time: startTime, end_time: endTime } = query;
+    const workspaceId = await chosenLog(db, caller, query.workspace_id);
     const after = request.get('last-event-id') || query.after;
-    const start = after === undefined ? await newestClosed(db) : await findEvent(db, workspaceId, after);
-    const watch = eventStreams.watch(getCaller(request), query.calls === 'true');
+    const newest = startTime === undefined ? await newestClosed(db) : logStart;
+    const start = after === undefined ? newest : await findEvent(db, workspaceId, after);
+    const watch = eventStreams.watch({ workspaceId, keyId: caller.keyId }, query.calls === 'true');
     await followWorkspace(
       deps,
       {
         request,
         response,
-        caller: getCaller(request),
+        caller,
         watch,
         start,
-        mayFollow: (caller) => hasScope(caller, 'audit.read'),
+        mayFollow: (now) =>
+          hasScope(now, 'audit.read') && (workspaceId === now.workspaceId || actsForOrganisation(now)),
       },
       {
         async sendEvents(from, stream) {
@@ -64,7 +69,8 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
           for (;;) {
             const { stream: only = null } = query;
             const { bytesMax } = eventPages;
-            const wanted = { workspaceId, stream: only, type: null, after: position, limit: pageLength, bytesMax };
+            const part = { workspaceId, stream: only, type: null, startTime, endTime };
+            const wanted = { ...part, after: position, limit: pageLength, bytesMax };
             if ((await stream.caller()) === null) return null;
             const { page, lease } = await eventPages.read(workspaceId, stream.signal, (spend) =>
               listEvents(db, { ...wanted, spend }, upcasts, toEventText),
@@ -78,7 +84,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
               lease.release();
             }
             position = page.end ?? position;
-            if (!page.hasMore) return position;
+            if (!page.hasMore) return endTime && endTime < new Date() ? null : position;
           }
         },
         callFrame: (newest) => `event: calls\ndata: ${JSON.stringify({ newest })}\n\n`,

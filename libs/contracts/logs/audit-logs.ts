@@ -23,7 +23,9 @@ export const AuditLogQuery = ResourceListQuery.extend({
   method: z.enum(['GET', 'POST', 'PUT', 'DELETE']).optional(),
   uri: filter(),
   request_id: filter(),
-  user_id: filter().describe('The ID of the API key or user that made the change.'),
+  user_id: filter().describe(
+    'The ID of the API key that made the change, or of the user who did so with any key or session.',
+  ),
   user_type: z.enum(['api_key', 'user', 'system']).optional(),
   response_status_code: optionalInteger({ min: 100, max: 599 }),
   resource_type: filter().describe('The kind of record, such as api_key or config.'),

@@ -3,8 +3,21 @@ import { moment } from './call-filters.ts';
 import { cursor, listOf, optionalInteger, queryInteger } from '../lists.ts';
 import { text } from '../scalars.ts';
 
+const workspaceId = () =>
+  text({ min: 1, max: 500 })
+    .optional()
+    .describe('An ID or slug, or org_default for events of the organisation. Default: the workspace of the key.');
+
+/** Which part of the event log is read. */
+export const eventRange = {
+  workspace_id: workspaceId(),
+  start_time: moment().optional().describe('Recorded at or after this time, in ISO 8601 or Unix seconds.'),
+  end_time: moment().optional().describe('Recorded at or before this time.'),
+};
+
 /** `GET /events`: the event log of a workspace, oldest first. */
 export const EventListQuery = z.object({
+  ...eventRange,
   stream: text({ min: 1, max: 200 })
     .optional()
     .describe('The ID of a record, such as batch_…. Returns only its events.'),
@@ -65,6 +78,7 @@ export const ReplayQuery = z.object({
   version: optionalInteger({ min: 1, max: Number.MAX_SAFE_INTEGER }).describe(
     'The state after this event of the record, counted from 1.',
   ),
+  workspace_id: workspaceId(),
   at: moment().optional().describe('The state at this time, in ISO 8601 or Unix seconds.'),
 });
 
