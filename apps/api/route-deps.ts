@@ -116,7 +116,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
     onRefusedSignIn: callers.keys.onRefusedSignIn,
     authenticate: callers.authenticate,
     searches: heavyReads,
-    resultStreams: createTurns({ runningMax: 64, waitingMax: 64 }, 'streams of results'),
+    resultStreams: createTurns({ runningMax: 64, waitingMax: 64, isLong: true }, 'streams of results'),
     memory,
     // Each reads a whole input file, for 20 s at most; the validation thread is one.
     fileReads: createTurns({ runningMax: 3, waitingMax: 2 }, 'dry runs and retries of batches'),

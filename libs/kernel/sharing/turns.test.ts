@@ -39,6 +39,16 @@ describe('turns', () => {
     expect(work.started.at(-1)).toBe('own 3');
   });
 
+  test('of long work leave something for a third workspace while two hold as much as they can', async () => {
+    const work = createWork(createTurns({ runningMax: 8, waitingMax: 10, isLong: true }, 'streams'));
+    for (const workspaceId of ['ws_1', 'ws_2', 'ws_3']) {
+      for (let index = 1; index <= 8; index += 1) void work.start(workspaceId, `${workspaceId} ${index}`);
+    }
+    await new Promise(setImmediate);
+    const held = (workspaceId: string) => work.started.filter((name) => name.startsWith(workspaceId)).length;
+    expect(['ws_1', 'ws_2', 'ws_3'].map(held)).toEqual([4, 2, 1]);
+  });
+
   test('refuse more than may wait, with when to try again', async () => {
     const work = createWork(createTurns({ runningMax: 1, waitingMax: 1 }, 'searches'));
     void work.start('ws_1', 'runs');

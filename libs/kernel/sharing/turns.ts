@@ -15,10 +15,15 @@ export type TurnLimits = {
   runningMax: number;
   /** How much work of one workspace can wait. */
   waitingMax: number;
+  /**
+   * For work that can run for minutes: a workspace gets as many units as it leaves free, so that two workspaces do not
+   * hold everything. Short work needs no such reserve, because its units return soon.
+   */
+  isLong?: boolean;
 };
 
 /** `what`: names the work in errors, for example "searches". */
-export function createTurns({ runningMax, waitingMax }: TurnLimits, what: string): Turns {
+export function createTurns({ runningMax, waitingMax, isLong = false }: TurnLimits, what: string): Turns {
   const ownMax = Math.max(1, Math.floor(runningMax / 2));
   const refusal = (own: number): GatewayError =>
     new GatewayError(
@@ -29,7 +34,7 @@ export function createTurns({ runningMax, waitingMax }: TurnLimits, what: string
     );
   const pool = createFairPool({
     units: runningMax,
-    mayTake: (held) => held < ownMax,
+    mayTake: (held, free) => held < (isLong ? free : ownMax),
     waitingMax: { ofGroup: waitingMax, refusal },
   });
   return {
