@@ -22,6 +22,8 @@ export async function followResults(
   let cursor = after;
   let lastAnswerMs = performance.now();
   for (;;) {
+    const startedMs = performance.now();
+    const startedAt = cursor;
     try {
       const query = { after: cursor, wait: String(waitSeconds) };
       const response = await client.open('GET', `/v1/batches/${encodeURIComponent(id)}/results`, { query, signal });
@@ -34,6 +36,8 @@ export async function followResults(
         onCursor(found);
       }
       lastAnswerMs = performance.now();
+      // A proxy or a stopping server can end responses early.
+      if (cursor === startedAt) await wait(Math.max(0, retryMs - (lastAnswerMs - startedMs)), undefined, { signal });
     } catch (error) {
       signal.throwIfAborted();
       const isUnavailable = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
