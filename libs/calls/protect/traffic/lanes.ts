@@ -75,6 +75,9 @@ export type Lanes = {
 const channelsMax = 2_000;
 const lanesMax = 200;
 
+/** A 429 of a background call stops live calls too if the provider asks for a longer wait than this. */
+const momentMsMax = 2_000;
+
 const never = new AbortController().signal;
 
 /** Lets the calls that wait in a lane check again. */
@@ -139,7 +142,10 @@ export function createLanes(deps: {
   const { clock, wallClock, inFlightMax, waitingMax, hasCapacity } = deps;
   const channels = new Map<string, Channel>();
 
-  /** A 429 with a retry time starts the rate-limit wait of this model only. */
+  /**
+   * A 429 with a retry time starts the rate-limit wait of this model only. If a batch line got it for trying one call
+   * more, only background calls wait: live calls would be rejected, although the provider still accepts them.
+   */
   const recordEnd = (lane: Lane, ended: Ended, begun?: Begun): void => {
     lane.paced.end(endOf(ended), ended, begun);
     lane.queue.release();
@@ -147,6 +153,7 @@ export function createLanes(deps: {
     const now = clock.now();
     const waitMs = rateLimitWaitMs(ended, wallClock.now());
     if (waitMs === null) return;
+    if (begun !== undefined && waitMs <= momentMsMax) return lane.paced.pause(now + waitMs);
     beginWait(lane, now + waitMs, now);
     if (isShared(lane)) sharing?.onWait(lane);
   };

@@ -30,6 +30,7 @@ export class PacedCalls {
   /** Whether calls had to wait since the last report. */
   #hasWaited = false;
   #isGranted = false;
+  #pausedUntilMs = 0;
 
   constructor(deps: Deps) {
     this.#deps = deps;
@@ -61,7 +62,7 @@ export class PacedCalls {
 
   #mayBegin(): boolean {
     const nowMs = this.#deps.now();
-    return this.#limit.mayBegin(nowMs, !this.#pace.mayBegin(nowMs));
+    return nowMs >= this.#pausedUntilMs && this.#limit.mayBegin(nowMs, !this.#pace.mayBegin(nowMs));
   }
 
   #begin(): Begun {
@@ -87,6 +88,11 @@ export class PacedCalls {
       if (ended !== null && 'status' in ended) this.#tokenTime.add(nowMs - begun.atMs, ended.usage?.outputTokens ?? 0);
     }
     this.#admit();
+  }
+
+  /** Begins no background call until then. */
+  pause(untilMs: number): void {
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, untilMs);
   }
 
   /** What the other processes have to know; null: nothing. */

@@ -115,6 +115,18 @@ describe('a rate-limit wait', () => {
     expect(waits).toHaveLength(1);
   });
 
+  test('does not reject live calls when a batch line tried one call more, unless it takes longer than a moment', async () => {
+    const line = await enter({ isBackground: true });
+    line.release(answer(429, { 'retry-after': '1' }));
+    expect(await readRefusal()).toBeUndefined();
+    const signal = AbortSignal.abort();
+    expect(await readRefusal({ isBackground: true, signal })).toBeDefined();
+    now += 1_000;
+    const next = await enter({ isBackground: true });
+    next.release(answer(429, { 'retry-after': '20' }));
+    expect(await readRefusal()).toMatchObject({ code: 'provider_rate_limited' });
+  });
+
   test('does not affect another model or another credential', async () => {
     await make(answer(429, { 'retry-after': '60' }));
     expect(await readRefusal({ model: 'other' })).toBeUndefined();
