@@ -45,7 +45,9 @@ export const WorkerConfig = z.object({
   SLUICE_RETRY_MAX: duration('30s', { minMs: 1, maxMs: 3_600_000 }).describe('Longest wait between two attempts.'),
   SLUICE_VALIDATION_THREADS: wholeNumber(Math.max(1, availableParallelism() - 1), { min: 1, max: 64 })
     .meta({ fallback: 'cores − 1, at least 1' })
-    .describe('Threads that validate input files, and as many that check answers against their JSON Schema.'),
+    .describe(
+      'Threads that validate input files, one more for the first part of each file, and as many that check answers against their JSON Schema.',
+    ),
   SLUICE_DRAIN: duration('10m', { minMs: 0, maxMs: 3_600_000 }).describe(
     'How long running lines can take to finish after SIGTERM. Those that are cut off are called, and paid for, again.',
   ),

@@ -379,6 +379,20 @@ describe('lines that are costly to check', () => {
     expect((await validate(`${lineOf('a')}\n${bomb}\n`)).valid).toBe(true);
   });
 
+  test('a short file does not wait for such a line of a large one', async () => {
+    const limits = { schemaTimeoutMs: 50_000, sliceTimeoutMs: 50_000, lineTimeoutMs: 50_000, sliceBytes: 1_000 };
+    const slow = createBatchFileValidator({ threads: 1, limits });
+    const ended = new AbortController();
+    const begun = Promise.withResolvers<void>();
+    const content = `${lineOf('a', { pad: 'x'.repeat(1_000) })}\n${slowLine('b')}\n`;
+    const large = slow.validate(inputOf(content, { signal: ended.signal, onProgress: () => begun.resolve() }));
+    await begun.promise;
+    expect(await slow.validate(inputOf(lineOf('c')))).toMatchObject({ valid: true });
+    ended.abort(new Error('cancelled'));
+    await expect(large).rejects.toThrow('cancelled');
+    await slow.stop();
+  });
+
   test('the check of a file full of such lines ends early', async () => {
     const limits = { schemaTimeoutMs: 10, costlyLinesMax: 2, sliceBytes: 1_000 };
     const strict = createBatchFileValidator({ threads: 1, limits });

@@ -22,7 +22,6 @@ const poolDyingOf = (poison: string): SlicePool & { tasks: string[] } => {
       tasks.push(text);
       return Promise.resolve(text.includes(poison) ? null : validateSlice(task));
     },
-    stop: () => Promise.resolve(),
   };
 };
 

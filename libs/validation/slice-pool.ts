@@ -1,4 +1,4 @@
-import { createThreadLane } from '#libs/threads/thread-lane.ts';
+import { createThreadLane, type ThreadLane } from '#libs/threads/thread-lane.ts';
 import type { SliceResult, SliceTask } from './slice-task.ts';
 
 export type SlicePoolOptions = {
@@ -15,20 +15,35 @@ export type SlicePool = {
    * or was killed after `timeoutMs`. Throws the reason of `signal` when that aborts.
    */
   run(task: SliceTask, timeoutMs: number, signal?: AbortSignal): Promise<SliceResult | null>;
-  stop(): Promise<void>;
 };
 
 /** `forFile`: a pool with the same threads for one more file. Files take turns. */
-export type SharedSlicePool = SlicePool & { forFile(): SlicePool };
+export type SharedSlicePool = { forFile(): SlicePool; stop(): Promise<void> };
 
-/** The threads, started when first needed. */
+/**
+ * The threads, started when first needed. The first slice of each file has a thread that never works on the others, so
+ * that a short file, which has only one, does not wait for large ones.
+ */
 export function createSlicePool(options: SlicePoolOptions): SharedSlicePool {
   const module = new URL('./validate-slice-worker.ts', import.meta.url);
-  const lane = createThreadLane<SliceTask, SliceResult>({ ...options, module, isGroupAlone: true });
+  const laneOf = (threads: number): ThreadLane<SliceTask, SliceResult> =>
+    createThreadLane({ ...options, module, threads, isGroupAlone: true });
+  const [firstSlices, otherSlices] = [laneOf(1), laneOf(options.threads)];
   let files = 0;
-  const poolOf = (group: string): SlicePool => ({
-    run: (task, timeoutMs, signal) => lane.run(task, { timeoutMs, group, ...(signal ? { signal } : {}) }),
-    stop: () => lane.stop(),
-  });
-  return { ...poolOf(''), forFile: () => poolOf(String((files += 1))) };
+  return {
+    forFile() {
+      const group = String((files += 1));
+      let lane = firstSlices;
+      return {
+        run(task, timeoutMs, signal) {
+          const result = lane.run(task, { timeoutMs, group, ...(signal ? { signal } : {}) });
+          lane = otherSlices;
+          return result;
+        },
+      };
+    },
+    async stop() {
+      await Promise.all([firstSlices.stop(), otherSlices.stop()]);
+    },
+  };
 }

@@ -36,7 +36,7 @@ export const defaultLimits: ValidationLimits = {
   customIdLengthMax: 512,
   schemaBytesMax: 64 * 1_024,
   schemaTimeoutMs: 1_000,
-  sliceBytes: 1_048_576,
+  sliceBytes: 262_144,
   sliceTimeoutMs: 30_000,
   lineTimeoutMs: 5_000,
   errorsMax: 100,
