@@ -10,6 +10,7 @@ import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { createShortPieces } from '#libs/kernel/sharing/short-pieces.ts';
 import { decideBatch, type BatchOutcome } from '../batch/batch.ts';
 import { batchModel, type BatchRow } from '../batch/batch-model.ts';
 import { appendAndFollow, type FollowDeps } from '../chunks/follow-status.ts';
@@ -33,6 +34,8 @@ type Deps = FollowDeps & {
 // Results are read in pages: many small answers or a few large ones. A result that is larger than a page is read in
 // parts.
 const pageMax = { lines: 4_096, bytes: pieceBytesMax };
+/** What is written at a time, and hashed without a pause. */
+const writtenBytesMax = 262_144;
 
 /**
  * Writes every line of a `finalizing` batch, in input order, to the output or the error file, lines without a result as
@@ -130,6 +133,7 @@ async function writeLines(
   signal: AbortSignal,
 ): Promise<number> {
   let lost = 0;
+  const pause = createShortPieces();
   const again = <Result>(read: () => Promise<Result>): Promise<Result> =>
     retryDuringOutage(read, {
       delayMs: readRetryMs,
@@ -146,31 +150,37 @@ async function writeLines(
     const missing = Array.from({ length: end - first }, (_value, index) => first + index).filter(
       (line) => !byLine.has(line),
     );
-    const unanswered = missing.length === 0 ? null : await unansweredLines(deps, batch, missing);
+    const customIds = missing.length === 0 ? null : await findCustomIds(deps, batch, missing, pause);
     const small = results.filter(({ bytes }) => bytes <= pageMax.bytes);
-    const read = await again(() => readOrLose(deps, batch, small));
+    const read = await again(() => readOrLose(deps, batch, small, pause));
     for (const { line, bytes, place } of results) {
       if (deps.needsResults || bytes <= pageMax.bytes || !('segment' in place)) continue;
       if ((await deps.blobs.sizeOf(place.segment)) === null) read.set(line, lostResult);
     }
     const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
+    let pageBytes = 0;
     const writePage = async (): Promise<void> => {
+      pageBytes = 0;
       await files.output.write(page.output.splice(0));
       await files.error.write(page.error.splice(0));
     };
     for (let line = first; line < end; line += 1) {
       const result = byLine.get(line);
       const kind = result !== undefined && isSuccess(result.status) ? 'output' : 'error';
-      const data = result ? read.get(line) : (unanswered?.get(line) as Buffer);
+      const data = result ? read.get(line) : unansweredLine(batch, line, customIds?.get(line));
       if (data === lostResult) {
         lost += kind === 'output' ? 1 : 0;
         const error = { kind: 'error' as const, code: 'result_lost', message: unansweredMessages.result_lost };
         page.error.push(resultLine(batch.id, line, nullText, error));
-      } else if (data !== undefined) page[kind].push(data);
-      else {
+      } else if (data !== undefined) {
+        page[kind].push(data);
+        pageBytes += data.length;
+        if (pageBytes >= writtenBytesMax) await writePage();
+      } else {
         await writePage();
         await files[kind].writeParts(readChecked(deps, batch, result as StoredResult));
       }
+      await pause();
     }
     await writePage();
     first = end;
@@ -201,6 +211,7 @@ async function readOrLose(
   deps: Deps & { needsResults: boolean },
   batch: BatchRow,
   results: readonly StoredResult[],
+  pause: () => Promise<void>,
 ): Promise<Map<number, Buffer | typeof lostResult>> {
   const found = new Map<number, Buffer | typeof lostResult>();
   try {
@@ -209,11 +220,12 @@ async function readOrLose(
     if (deps.needsResults || !isLost(error)) throw error;
     if (results.length > 1) {
       for (const result of results)
-        for (const [line, data] of await readOrLose(deps, batch, [result])) found.set(line, data);
+        for (const [line, data] of await readOrLose(deps, batch, [result], pause)) found.set(line, data);
       return found;
     }
   }
   for (const { line, sha256 } of results) {
+    await pause();
     const data = found.get(line);
     if (data instanceof Buffer && hash('sha256', data, 'buffer').equals(sha256)) continue;
     if (deps.needsResults) throw new Error(`batch ${batch.id}: the stored result of line ${line} is damaged`);
@@ -234,20 +246,22 @@ async function* readChecked(deps: Deps, batch: BatchRow, result: StoredResult): 
     throw new Error(`batch ${batch.id}: the stored result of line ${result.line} is damaged`);
 }
 
-/** Error lines for requests that were never executed, with the custom_id of the input. */
-async function unansweredLines(
+/** The custom_ids of requests that were never executed, as raw JSON text. */
+async function findCustomIds(
   deps: Deps & { needsInput: boolean },
   batch: BatchRow,
   missing: readonly number[],
+  pause: () => Promise<void>,
 ): Promise<Map<number, Buffer>> {
   const wanted = new Set(missing);
-  const lines = new Map<number, Buffer>();
-  const add = (line: number, customId?: Buffer): void => void lines.set(line, unansweredLine(batch, line, customId));
+  const customIds = new Map<number, Buffer>();
   const window = { first: missing[0] as number, end: (missing.at(-1) as number) + 1 };
   try {
     while (window.first < window.end) {
-      window.first = await scanRequests(deps, batch, window, ({ line, bytes }) => {
-        if (wanted.has(line)) add(line, memberValue(bytes, 'custom_id'));
+      window.first = await scanRequests(deps, batch, window, async ({ line, bytes }) => {
+        await pause();
+        const customId = wanted.has(line) ? memberValue(bytes, 'custom_id') : undefined;
+        if (customId !== undefined) customIds.set(line, Buffer.from(customId));
       });
     }
   } catch (error) {
@@ -256,9 +270,8 @@ async function unansweredLines(
       { err: error, batch_id: batch.id },
       'lines are written without custom_id because the input file was lost',
     );
-    for (const line of missing) if (!lines.has(line)) add(line);
   }
-  return lines;
+  return customIds;
 }
 
 const nullText = Buffer.from('null');

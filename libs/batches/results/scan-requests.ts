@@ -26,7 +26,7 @@ export async function scanRequests(
   deps: LineDeps,
   batch: BatchRow,
   { first, end }: Window,
-  onRequest: (request: RequestLine) => void,
+  onRequest: (request: RequestLine) => unknown,
 ): Promise<number> {
   const blob = await deps.inputBlob(batch);
   if (blob === null) return end;
@@ -45,7 +45,7 @@ export async function scanRequests(
     bytes += chunk.byte_length;
     const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
     for (const request of splitChunk(range, chunk.range_first_line))
-      if (request.line >= first && request.line < end) onRequest(request);
+      if (request.line >= first && request.line < end) await onRequest(request);
   }
   return end;
 }
