@@ -73,7 +73,8 @@ begin
 end $$;
 create trigger event_is_insert_only before update or delete or truncate on event
   for each statement execute function refuse_event_change();
--- The owner loses these rights too: without superuser rights it cannot change an event even if the trigger is dropped.
+-- The owner loses these rights too, but can grant them to itself. ops/postgres/protect-event-log.sql gives the log to
+-- another owner.
 revoke update, delete, truncate on event from public, current_user;
 
 create table subscription_checkpoint (
