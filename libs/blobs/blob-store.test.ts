@@ -105,6 +105,32 @@ describe.each(kinds.filter(({ missing }) => missing === null))('blobs on $name',
     await expect(store.readRange(blob, 99_990, 20)).rejects.toThrow('ends at byte 100000');
   });
 
+  test.each([[[6_000_000, 5_242_880, 10]], [[6_000_000]], [[10, 6_000_000, 0]]])(
+    'blobs of %j bytes are joined in their order',
+    async (sizes) => {
+      const contents = sizes.map((size) => randomBytes(size));
+      const parts = await Promise.all(contents.map(put));
+      let seenBytes = 0;
+      const onBytes = (bytes: Uint8Array): void => void (seenBytes += bytes.length);
+      const joined = await store.join(parts, { onBytes });
+      const whole = Buffer.concat(contents);
+      expect(joined).toEqual({ blob: expect.any(String), sizeBytes: whole.length, sha256: sha256(whole) });
+      expect(seenBytes).toBe(whole.length);
+      expect(sha256(await buffer(await store.read(joined.blob)))).toBe(joined.sha256);
+    },
+  );
+
+  test('a join with a missing blob leaves nothing', async () => {
+    const before = await listed();
+    const missing = { blob: randomBytes(16).toString('hex'), sizeBytes: 6_000_000 };
+    const part = await put(randomBytes(6_000_000));
+    await expect(store.join([part, missing, part])).rejects.toMatchObject({
+      kind: expect.stringMatching(/not_found|unavailable/),
+    });
+    await store.remove(part.blob);
+    expect(await listed()).toHaveLength(before.length);
+  });
+
   test('an unknown blob is not_found to read, nothing to remove, and a removed one is gone', async () => {
     const unknown = randomBytes(16).toString('hex');
     await expect(store.read(unknown)).rejects.toMatchObject({ kind: 'not_found' });

@@ -46,6 +46,14 @@ export interface BlobStore {
    * remains have been removed. Throws storage_full or payload_too_large.
    */
   put(source: AsyncIterable<Uint8Array>, options?: PutOptions): Promise<StoredBlob>;
+  /**
+   * Writes the contents of blobs, one after the other, to a new blob. They are read once, and `onBytes` gets their bytes. The
+   * server of an object store copies them if it can. Throws storage_full.
+   */
+  join(
+    parts: readonly { blob: string; sizeBytes: number }[],
+    options?: { onBytes?: (bytes: Uint8Array) => void; leavesReserve?: boolean },
+  ): Promise<StoredBlob>;
   /** Opens the blob before it resolves, so that a missing one is an error. The caller reads or destroys the stream. */
   read(blob: string, range?: { offset?: number; length?: number }): Promise<Readable>;
   /** Exactly `length` bytes from `offset`; fewer than that is an error. */

@@ -81,6 +81,20 @@ export function createBlobWriter(
   };
 }
 
+/** The bytes of blobs, one after the other. */
+export async function* readJoined(
+  store: Pick<BlobStore, 'read'>,
+  parts: readonly { blob: string }[],
+  onBytes?: (bytes: Uint8Array) => void,
+): AsyncGenerator<Uint8Array> {
+  for (const { blob } of parts) {
+    for await (const bytes of (await store.read(blob)) as AsyncIterable<Buffer>) {
+      onBytes?.(bytes);
+      yield bytes;
+    }
+  }
+}
+
 /** The `put` of every store. `beforeWrite` runs before each chunk is written. */
 export async function putBlob(
   store: Pick<BlobStore, 'openWriter'>,

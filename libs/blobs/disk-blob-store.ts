@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { blobNotFound, storageUnavailable } from './blob-errors.ts';
 import type { BlobEntry, BlobStore } from './blob-store.ts';
-import { assertBlobName, newBlobName, putBlob } from './blob-writer.ts';
+import { assertBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
@@ -71,6 +71,8 @@ export async function createDiskBlobStore(options: {
         unaskedBytes += chunk.length;
       });
     },
+
+    join: (parts, { onBytes, ...options } = {}) => store.put(readJoined(store, parts, onBytes), options),
 
     async read(blob, { offset = 0, length } = {}) {
       if (length === 0) return Readable.from([]);

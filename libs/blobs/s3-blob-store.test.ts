@@ -100,6 +100,24 @@ test('a server that refuses or ignores every part makes the upload unavailable, 
   }
 });
 
+test('the server copies the parts of a joined blob, which are read once and not sent', async (context) => {
+  if (missing !== null) context.skip(missing);
+  const isCopy = ({ headers }: IncomingMessage): boolean => headers['x-amz-copy-source'] !== undefined;
+  const loseFirst = firstOf(isCopy, 'lose_answer');
+  let [sentBytes, reads] = [0, 0];
+  const store = await openFaulty((request) => {
+    sentBytes += Number(request.headers['content-length'] ?? 0);
+    if (request.method === 'GET' && /blobs\/[0-9a-f]{32}/.test(request.url ?? '')) reads += 1;
+    return loseFirst(request);
+  });
+  const halves = [content.subarray(0, 9_000_000), content.subarray(9_000_000)];
+  const parts = await Promise.all(halves.map((half) => store.put(Readable.from([half]))));
+  sentBytes = 0;
+  const { blob } = await store.join(parts);
+  expect({ isSmall: sentBytes < 10_000, reads }).toEqual({ isSmall: true, reads: 2 });
+  expect(content.equals(await buffer(await store.read(blob)))).toBe(true);
+});
+
 test('a wrong ETag of a part never becomes a blob', async (context) => {
   if (missing !== null) context.skip(missing);
   const store = await openFaulty(firstOf(isPart, 'wrong_etag'));

@@ -1,13 +1,13 @@
 import type { S3Client as Client } from '@aws-sdk/client-s3';
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { blobNotFound } from './blob-errors.ts';
-import type { BlobStore } from './blob-store.ts';
-import { assertBlobName, createBlobWriter, isBlobName, newBlobName, putBlob } from './blob-writer.ts';
+import type { BlobStore, StoredBlob } from './blob-store.ts';
+import { assertBlobName, createBlobWriter, isBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
 import { isMissing, isNamed, toStoreError } from './s3-errors.ts';
-import { createS3Target, partBytes, partsMax, type S3Module } from './s3-target.ts';
+import { canCopyParts, createS3Target, partBytes, partsMax, type S3Module } from './s3-target.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
 
 export type S3BlobStoreOptions = {
@@ -63,6 +63,14 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
 
     put: (source, putOptions = {}) => putBlob(store, source, putOptions),
 
+    async join(parts, { onBytes } = {}) {
+      if (!canCopyParts(parts.map(({ sizeBytes }) => sizeBytes))) return store.put(readJoined(store, parts, onBytes));
+      const blob = newBlobName();
+      const target = createS3Target({ s3, client, place: place(blob) });
+      const copies = parts.map((part) => ({ ...part, key: place(part.blob).Key }));
+      return { blob, ...(await copyJoined(store, target, copies, onBytes)) };
+    },
+
     async read(blob, { offset = 0, length } = {}) {
       assertBlobName(blob);
       if (length === 0) return Readable.from([]);
@@ -88,15 +96,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
       await toStoreError(client.send(command));
     },
 
-    async sizeOf(blob) {
-      const command = new s3.HeadObjectCommand(place(blob));
-      try {
-        return (await client.send(command)).ContentLength ?? 0;
-      } catch (error) {
-        if (isMissing(error)) return null;
-        return await toStoreError(Promise.reject(error));
-      }
-    },
+    sizeOf: async (blob) => await toStoreError(findSize(s3, client, place(blob))),
 
     async *list() {
       for (let token: string | undefined; ;) {
@@ -193,6 +193,39 @@ async function* readAll(
     const next = await options.resume(position);
     if (next === null) throw new Error(`the blob ends before byte ${position}`);
     body = next.Body as Readable;
+  }
+}
+
+/** null for an object that does not exist. */
+async function findSize(s3: S3Module, client: Client, place: { Bucket: string; Key: string }): Promise<number | null> {
+  try {
+    return (await client.send(new s3.HeadObjectCommand(place))).ContentLength ?? 0;
+  } catch (error) {
+    if (isMissing(error)) return null;
+    throw error;
+  }
+}
+
+/** Lets the server copy objects into one, and reads them for the hash meanwhile. */
+async function copyJoined(
+  store: Pick<BlobStore, 'read'>,
+  target: ReturnType<typeof createS3Target>,
+  parts: readonly { blob: string; key: string; sizeBytes: number }[],
+  onBytes: ((bytes: Uint8Array) => void) | undefined,
+): Promise<Omit<StoredBlob, 'blob'>> {
+  const hash = createHash('sha256');
+  let sizeBytes = 0;
+  try {
+    for (const part of parts) {
+      await target.appendCopy(part.key, part.sizeBytes);
+      for await (const bytes of readJoined(store, [part], onBytes)) hash.update(bytes);
+      sizeBytes += part.sizeBytes;
+    }
+    await target.finish(Buffer.alloc(0));
+    return { sizeBytes, sha256: hash.digest('hex') };
+  } catch (error) {
+    await target.discard();
+    throw error;
   }
 }
 

@@ -10,12 +10,25 @@ export const partBytes = 8_388_608;
 /** The limit of S3. Blobs can have 78 GiB. */
 export const partsMax = 10_000;
 
+/** The limits of S3 for each part of a multipart upload. The last part can be smaller. */
+const [partBytesLeast, partBytesMost] = [5_242_880, 5_368_709_120];
+
+/** Whether the server can copy objects of these sizes to the parts of another one. */
+export const canCopyParts = (sizes: readonly number[]): boolean =>
+  sizes.length > 0 &&
+  sizes.length <= partsMax &&
+  sizes.every((bytes) => bytes > 0 && bytes <= partBytesMost) &&
+  sizes.slice(0, -1).every((bytes) => bytes >= partBytesLeast);
+
 /** One object: a single request if it is smaller than a part, and otherwise a multipart upload. */
 export function createS3Target(options: {
   s3: S3Module;
   client: S3Client;
   place: { Bucket: string; Key: string };
-}): BlobTarget {
+}): BlobTarget & {
+  /** Like `append`, with the bytes of another object of the bucket, which the server copies. */
+  appendCopy: (key: string, sizeBytes: number) => Promise<void>;
+} {
   const { s3, client, place } = options;
   const abandoned = new AbortController();
   const sending: Promise<CompletedPart>[] = [];
@@ -25,16 +38,28 @@ export function createS3Target(options: {
 
   const begin = async (): Promise<string | undefined> =>
     (await client.send(new s3.CreateMultipartUploadCommand(place))).UploadId;
-  const sendPart = async (bytes: Uint8Array): Promise<void> => {
+  type Part = typeof place & { UploadId: string | undefined; PartNumber: number };
+  const addPart = async (partBytes: number, send: (part: Part) => Promise<string | undefined>): Promise<void> => {
     const UploadId = await (upload ??= begin());
     const PartNumber = sending.length + 1;
-    const command = new s3.UploadPartCommand({ ...place, UploadId, PartNumber, Body: bytes });
-    const part = client.send(command, { abortSignal: abandoned.signal }).then(({ ETag }) => ({ ETag, PartNumber }));
+    const part = send({ ...place, UploadId, PartNumber }).then((ETag) => ({ ETag, PartNumber }));
     part.catch(() => {}); // The next append, or finish, awaits it.
     sending.push(part);
-    sizeBytes += bytes.length;
+    sizeBytes += partBytes;
     await sending.at(-2);
   };
+  const whileWanted = { abortSignal: abandoned.signal };
+  const sendPart = (bytes: Uint8Array): Promise<void> =>
+    addPart(bytes.length, async (part) => {
+      const command = new s3.UploadPartCommand({ ...part, Body: bytes });
+      return (await client.send(command, whileWanted)).ETag;
+    });
+  const copyPart = (key: string, partBytes: number): Promise<void> =>
+    addPart(partBytes, async (part) => {
+      const CopySource = `${place.Bucket}/${key}`.split('/').map(encodeURIComponent).join('/');
+      const command = new s3.UploadPartCopyCommand({ ...part, CopySource });
+      return (await client.send(command, whileWanted)).CopyPartResult?.ETag;
+    });
   const complete = async (): Promise<void> => {
     const MultipartUpload = { Parts: await Promise.all(sending) };
     const UploadId = (await upload) ?? undefined;
@@ -54,6 +79,7 @@ export function createS3Target(options: {
   };
 
   return {
+    appendCopy: (key, partBytes) => toStoreError(copyPart(key, partBytes)),
     append: (bytes) => toStoreError(sendPart(bytes)),
     finish: (rest) => toStoreError(finish(rest)),
     async discard() {

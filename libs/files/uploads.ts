@@ -218,17 +218,14 @@ async function removeBlobs(blobs: BlobStore, parts: readonly { blob: string }[])
 
 /** The bytes of the parts, one after the other, as one blob. Throws invalid_request if their hash differs. */
 async function assemble(blobs: BlobStore, parts: readonly PartRow[], md5: string | null): Promise<StoredBlob> {
-  const hash = createHash('md5');
-  async function* content(): AsyncGenerator<Uint8Array> {
-    for (const part of parts) {
-      for await (const piece of (await blobs.read(part.blob)) as AsyncIterable<Buffer>) {
-        if (md5 !== null) hash.update(piece);
-        yield piece;
-      }
-    }
-    if (md5 !== null && hash.digest('hex') !== md5.toLowerCase()) throw wrongContent('md5');
-  }
-  return await blobs.put(content(), { leavesReserve: true });
+  const hash = md5 === null ? null : createHash('md5');
+  const joined = await blobs.join(
+    parts.map(({ blob, bytes }) => ({ blob, sizeBytes: bytes })),
+    { leavesReserve: true, onBytes: (bytes) => hash?.update(bytes) },
+  );
+  if (hash === null || hash.digest('hex') === md5?.toLowerCase()) return joined;
+  await blobs.remove(joined.blob);
+  throw wrongContent('md5');
 }
 
 async function completeOnce(

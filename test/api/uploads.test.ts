@@ -154,9 +154,9 @@ test('completions at the same time copy the parts once, and get the same file', 
   let copies = 0;
   const blobs: BlobStore = {
     ...store,
-    put: (...given) => {
+    join: (...given) => {
       copies += 1;
-      return store.put(...given);
+      return store.join(...given);
     },
   };
   const files = createFiles({ db, eventLog, blobs });
