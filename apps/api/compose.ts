@@ -3,6 +3,7 @@ import { canAssumeTenantRole, tenantRole } from '#libs/database/isolate-workspac
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/people/refusal-log.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import { createOutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/bodies/json-body.ts';
@@ -51,8 +52,9 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     memory,
     largeBodies,
   };
-  // One thread, which ends when it is idle: live calls come first.
+  // One thread each, which ends when it is idle: live calls come first.
   const validator = createBatchFileValidator({ threads: 1 });
+  const outputs = createOutputChecker({ threads: 1 });
   const { registry } = metrics;
   const callers = composeCallers(config, platform, { isStarting: () => phase === 'starting', registry, logger });
   const { authenticate, keys } = callers;
@@ -61,6 +63,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     callers,
     bodyRecorder,
     validator,
+    outputs,
     jsonBody,
     metrics: operationsPort === undefined ? metrics : undefined,
     checkReadiness,
@@ -119,6 +122,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     ...callers.parts,
     { name: 'body threads', stop: () => largeBodies.stop() },
     { name: 'validation thread', stop: () => validator.stop() },
+    { name: 'thread that checks schemas', stop: () => outputs.stop() },
     bodyRecorder,
     acceptance,
     // Stops first: the server would wait for streams that never end.

@@ -19,6 +19,7 @@ import type { createBodyRecorder } from '#libs/request-log/bodies/body-recorder.
 import { newestLogs } from '#libs/request-log/read/read-log.ts';
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import type { Kysely } from 'kysely';
 import type { Platform } from '../platform/platform.ts';
 import type { ApiConfig } from './config.ts';
@@ -33,6 +34,7 @@ export type RouteParts = Pick<RouteDeps, 'metrics' | 'checkReadiness'> & {
   callers: Callers;
   bodyRecorder: ReturnType<typeof createBodyRecorder>;
   validator: BatchFileValidator;
+  outputs: OutputChecker;
   jsonBody: JsonBodyLimits;
   publicUrl: () => string;
   logger: Logger;
@@ -40,7 +42,7 @@ export type RouteParts = Pick<RouteDeps, 'metrics' | 'checkReadiness'> & {
 
 /** Composes the dependencies of all routes. Their statements go through `parts.db`. */
 export function createRouteDeps(config: ApiConfig, platform: Platform, parts: RouteParts): RouteDeps {
-  const { db, callers, bodyRecorder, validator, publicUrl, logger } = parts;
+  const { db, callers, bodyRecorder, validator, outputs, publicUrl, logger } = parts;
   const { access, blobs, calls, databaseClock: clock, memory, pricing, queue } = platform;
   const eventLog = createEventLog(db);
   const files = createFiles({ db, eventLog, blobs });
@@ -72,6 +74,7 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
     }),
     dryRuns: {
       validator,
+      outputs,
       pricing,
       rulesOf: platform.limitRulesOf,
       virtualKeys,

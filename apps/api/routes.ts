@@ -62,7 +62,7 @@ export type RouteDeps = {
   uploads: Uploads;
   blobs: BlobStore;
   queue: JobQueue;
-  dryRuns: Pick<DryRunDeps, 'validator' | 'pricing' | 'rulesOf' | 'virtualKeys' | 'limits'>;
+  dryRuns: Pick<DryRunDeps, 'validator' | 'outputs' | 'pricing' | 'rulesOf' | 'virtualKeys' | 'limits'>;
   exports: { runningMax: number; linkTtlMs: number };
   /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;

@@ -22,6 +22,21 @@ async function dryRun(lines: readonly unknown[] | string, more: Json = {}): Prom
   return { status: response.status, body: (await response.json()) as Json };
 }
 
+test('a schema for the whole batch that cannot be used is an error, as for a new batch', async () => {
+  const validate = (schema: object) => ({ gateway_options: { validate_outputs: { schema } } });
+  const problem = {
+    code: 'invalid_request',
+    param: 'gateway_options.validate_outputs.schema',
+    message: expect.stringContaining("can't resolve reference https://example.com/schema"),
+    line: null,
+  };
+  expect((await dryRun(chatLines(1), validate({ $ref: 'https://example.com/schema' }))).body).toMatchObject({
+    valid: false,
+    errors: { data: [problem] },
+  });
+  expect((await dryRun(chatLines(1), validate({ type: 'object' }))).body).toMatchObject({ valid: true });
+});
+
 test('lines are counted by model, with their tokens, where they would go, and what they may cost', async () => {
   const { status, body } = await dryRun([
     ...chatLines(10, { max_tokens: 100 }),

@@ -143,3 +143,24 @@ test.each([
   });
   expect([answer.status, await answer.json()]).toMatchObject([400, { error: { param } }]);
 });
+
+test('validate_outputs is refused for a retry of a batch whose requests have no schemas, as for a new batch', async () => {
+  const line = {
+    custom_id: 'a',
+    method: 'POST',
+    url: '/v1/embeddings',
+    body: { model: '@simulator/sim-fault-400', input: 'a' },
+  };
+  const endpoint = '/v1/embeddings';
+  const batch = await runBatch(sdk, client, [line], { endpoint } as never);
+  expect(batch.request_counts).toMatchObject({ failed: 1 });
+  const gateway_options = { validate_outputs: true };
+  const params = { input_file_id: batch.input_file_id, endpoint, completion_window: '24h', gateway_options };
+  const [created, retried] = await Promise.all([
+    postJson(platform, '/batches', params),
+    postJson(platform, `/batches/${batch.id}/retry`, { gateway_options }),
+  ]);
+  expect([created.status, retried.status]).toEqual([400, 400]);
+  const { error } = (await created.json()) as { error: object };
+  expect(await retried.json()).toMatchObject({ error });
+});

@@ -6,7 +6,13 @@ import type { Batches } from '#libs/batches/batch/batches.ts';
 import { copyLines, namesTarget, retryInputs, sameTarget } from '#libs/batches/look/retry-lines.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { RetryBatchRequest } from '#libs/contracts/batches/batch-lines.ts';
-import { BatchObject, type BatchEndpoint } from '#libs/contracts/batches/batches.ts';
+import {
+  BatchObject,
+  hasSchemas,
+  withoutSchemas,
+  type BatchEndpoint,
+  type GatewayOptions,
+} from '#libs/contracts/batches/batches.ts';
 import { fingerprintBody } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
@@ -15,6 +21,7 @@ import { requireScope } from '#libs/http/rights.ts';
 import { withoutReserved } from '#libs/contracts/scalars.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { getCallIdentity, toEventMetadata } from '#libs/identity/call-identity.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Turns } from '#libs/kernel/sharing/turns.ts';
 import { inheritedFrom, recordable, withOptions } from './create-batch.ts';
@@ -74,6 +81,7 @@ export function retryBatch(deps: RetryDeps): Route {
         requireScope(caller, scopeOf(first.endpoint as BatchEndpoint));
         const input = await retryInputs(files, first);
         const options = body.gateway_options ?? {};
+        refuseOutputChecks(options, first.endpoint);
         const sent = withOptions(readCredentials(request.headers), options);
         const credentials = namesTarget(sent) ? sent : { ...sent, ...sameTarget(snapshot, first) };
         const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
@@ -117,4 +125,11 @@ export function retryBatch(deps: RetryDeps): Route {
       },
     ),
   };
+}
+
+/** Refuses `validate_outputs` on endpoints whose requests have no schemas, like the contract of a new batch. */
+function refuseOutputChecks(options: GatewayOptions, endpoint: string): void {
+  if (options.validate_outputs === undefined || hasSchemas(endpoint)) return;
+  const param = 'gateway_options.validate_outputs';
+  throw new GatewayError('invalid_request', 'invalid_value', withoutSchemas(`'${param}'`, endpoint), { param });
 }

@@ -62,7 +62,8 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
-    const problem = await findSchemaProblem(deps.outputs, batch, AbortSignal.any([signal, cancelled]));
+    const caller = { workspaceId: batch.workspace_id, signal: AbortSignal.any([signal, cancelled]) };
+    const problem = await findSchemaProblem(deps.outputs, batch.gateway_options, caller);
     if (problem !== null) return await fail(deps, batch, [problem]);
     result = await deps.validator.validate({
       open: () => readInput(deps.blobs, input.blob),

@@ -1,7 +1,7 @@
 import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import { listAttempts, type Call } from '#libs/calls/planned-call.ts';
 import { addUsage } from '#libs/calls/upstream/answers/usage.ts';
-import type { BatchError, ValidateOutputs } from '#libs/contracts/batches/batches.ts';
+import type { BatchError, GatewayOptions, ValidateOutputs } from '#libs/contracts/batches/batches.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json/json-members.ts';
 import type { OutputWork } from '#libs/validation/outputs/check-output-worker.ts';
@@ -35,13 +35,13 @@ const toFormat = (operation: OutputWork['operation'], schema: string): Buffer =>
 /** Why the schema for a whole batch cannot be used; null if it can, or there is none. */
 export async function findSchemaProblem(
   checker: Pick<OutputChecker, 'check'>,
-  { gateway_options: options, workspace_id: workspaceId }: BatchRow,
-  signal: AbortSignal,
+  options: BatchRow['gateway_options'] | GatewayOptions,
+  caller: { workspaceId: string; signal: AbortSignal },
 ): Promise<BatchError | null> {
-  const { schema } = (options['validate_outputs'] ?? {}) as Partial<ValidateOutputs>;
+  const { schema } = (options.validate_outputs ?? {}) as Partial<ValidateOutputs>;
   if (schema === undefined) return null;
   const work = { operation: 'chat', format: toFormat('chat', schema), answer: Buffer.from('{}') } as const;
-  const verdict = await checker.check(work, { workspaceId, signal });
+  const verdict = await checker.check(work, caller);
   if (verdict.kind !== 'failed') return null;
   const param = 'gateway_options.validate_outputs.schema';
   return { code: 'invalid_request', message: `Invalid '${param}'. ${verdict.problem}`, param, line: null };

@@ -6,13 +6,16 @@ import type { BatchError, CreateBatchRequest, GatewayOptions } from '#libs/contr
 import type { FileRow } from '#libs/files/file-model.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { KnownPrompt } from '#libs/validation/lines/check-prompt-line.ts';
+import type { OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import type { ModelUsage } from '#libs/validation/slice-task.ts';
+import { findSchemaProblem } from '../lines/validate-output.ts';
 import { makeLineRules, readInput, type VirtualKey } from '../batch/line-rules.ts';
 import { estimateBatch, type DryRunCall } from './estimate-batch.ts';
 
 export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
   blobs: BlobStore;
   validator: BatchFileValidator;
+  outputs: Pick<OutputChecker, 'check'>;
   /** The virtual keys of a workspace. */
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
   /** The prompts of a workspace that lines can use, by slug and ID. */
@@ -41,6 +44,8 @@ export async function dryRun(
 ): Promise<BatchDryRun> {
   if (file === undefined) return toDryRun([missingFile(request.input_file_id)], null, null);
   const { workspaceId, signal } = call;
+  const problem = await findSchemaProblem(deps.outputs, request.gateway_options, { workspaceId, signal });
+  if (problem !== null) return toDryRun([problem], null, null);
   const { endpoint } = request;
   const model = request.gateway_options.provider_model ?? null;
   const place = {

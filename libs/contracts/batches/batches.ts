@@ -110,10 +110,14 @@ const validateOutputs = () =>
 const schemaBytesMax = 65_536;
 
 /** The endpoints whose requests can name a JSON Schema for their answers. */
-const endpointsWithSchemas: ReadonlySet<BatchEndpoint> = new Set<BatchEndpoint>([
-  '/v1/chat/completions',
-  '/v1/responses',
-]);
+const endpointsWithSchemas: ReadonlySet<string> = new Set<BatchEndpoint>(['/v1/chat/completions', '/v1/responses']);
+
+/** Whether answers of an endpoint can follow a JSON Schema. */
+export const hasSchemas = (endpoint: string): boolean => endpointsWithSchemas.has(endpoint);
+
+/** The message for `validate_outputs` on another endpoint. */
+export const withoutSchemas = (param: string, endpoint: string): string =>
+  `Invalid ${param}: answers of '${endpoint}' follow no JSON Schema.`;
 
 /** The options that mean nothing without another one. */
 const dependentOptions: readonly { option: string; needs: readonly string[] }[] = [
@@ -204,11 +208,11 @@ export const CreateBatchRequest = z
     const [first, second] = optionsAliases.filter((alias) => given[alias] !== undefined && given[alias] !== null);
     if (first !== undefined && second !== undefined) addBreach(context, twice([second], first));
     const options = first === undefined ? {} : (given[first] ?? {});
-    if (options.validate_outputs !== undefined && !endpointsWithSchemas.has(common.endpoint)) {
+    if (options.validate_outputs !== undefined && !hasSchemas(common.endpoint)) {
       addBreach(context, {
         path: [first ?? '', 'validate_outputs'],
         code: 'invalid_value',
-        text: (name) => `Invalid ${name()}: answers of '${common.endpoint}' follow no JSON Schema.`,
+        text: (name) => withoutSchemas(name(), common.endpoint),
       });
     }
     return { ...common, gateway_options: options };
