@@ -1,8 +1,9 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import { scopes } from '#libs/contracts/people/api-keys.ts';
 import { ConfigNode } from '#libs/contracts/configs/config.ts';
+import { webhookEventTypes } from '#libs/contracts/webhooks.ts';
 import { guardrailChecks } from '#libs/contracts/configs/guardrail-checks.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { providers } from '#libs/providers/provider-list.ts';
@@ -30,6 +31,11 @@ writeFileSync(
   Object.entries(names)
     .map(([name, value]) => `export const ${name}: readonly string[] = ${JSON.stringify(value)};\n`)
     .join(''),
+);
+
+appendFileSync(
+  path.join(folder, 'names.ts'),
+  `export const webhookEventTypes = ${JSON.stringify(webhookEventTypes)} as const;\n`,
 );
 
 // For completion; of whatever a check makes of a value, what goes in is what a document has.

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { text } from './scalars.ts';
 
 /** The types of OpenAI's webhook events that this platform sends. */
-const webhookEventTypes = [
+export const webhookEventTypes = [
   'batch.completed',
   'batch.failed',
   'batch.expired',
@@ -37,6 +37,7 @@ export const WebhookEndpointObject = z.object({
   url: z.string(),
   event_types: z.array(z.string()),
   status: z.enum(['enabled', 'disabled']),
+  signing_secret: z.string().optional().describe('Only in the answer that creates the endpoint.'),
   signing_secret_hint: z.string(),
   workspace_id: z.string(),
   created_at: z.int(),

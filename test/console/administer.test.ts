@@ -1,17 +1,27 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { buildConsole } from '#apps/console/build.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
 
 const patience = { timeout: 15_000 };
 
+/** Creates a batch whose input file does not exist. */
+async function failBatch({ baseUrl, adminKey }: TestPlatform): Promise<void> {
+  const body = { input_file_id: 'file-x', endpoint: '/v1/chat/completions', completion_window: '24h' };
+  const headers = { authorization: `Bearer ${adminKey}`, 'content-type': 'application/json' };
+  expect((await fetch(`${baseUrl}/batches`, { method: 'POST', headers, body: JSON.stringify(body) })).status).toBe(200);
+}
+
 describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
   let platform: TestPlatform;
   let browser: Browser;
   beforeAll(async () => {
     await buildConsole();
-    platform = await startPlatform();
+    platform = await startPlatform({ environment: { SLUICE_EGRESS_ALLOW: '127.0.0.0/8' } });
     browser = await launchBrowser();
   });
   afterAll(async () => {
@@ -91,6 +101,61 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
     await page.context().close();
     await lost.context().close();
+  });
+
+  test('a webhook endpoint is added, gets a delivery that can be resent, and is disabled and deleted', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Webhooks' }).click();
+    await page.getByText('No webhook endpoints yet').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    const received: string[] = [];
+    const receiver = createServer((request, response) => {
+      received.push(String(request.headers['webhook-id']));
+      response.writeHead(received.length === 1 ? 400 : 204).end();
+    });
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    onTestFinished(() => void receiver.close());
+    await page.getByRole('button', { name: 'Add an endpoint' }).click();
+    await page.getByLabel('Name').fill('Results');
+    await page
+      .getByRole('textbox', { name: /^URL/ })
+      .fill(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hooks`);
+    await page.getByLabel('batch.cancelled').uncheck();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    expect(await page.getByRole('region', { name: 'Signing secret' }).locator('pre').textContent()).toMatch(/^whsec_/);
+    await page.getByRole('button', { name: 'Done' }).click();
+    const endpoint = page.getByRole('region', { name: 'Webhook endpoints' }).getByRole('row', { name: /Results/ });
+    await endpoint.getByText('batch.expired').waitFor();
+    expect(await endpoint.getByText('batch.cancelled').count()).toBe(0);
+    await page.getByText('No deliveries yet').waitFor();
+
+    await failBatch(platform);
+    const delivery = page.getByRole('region', { name: 'Deliveries', exact: true }).getByRole('row').nth(1);
+    await delivery.getByText('unexpected_status').waitFor(patience);
+    await delivery.getByText('pending').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await delivery.getByText('succeeded').waitFor(patience);
+    await delivery.getByRole('button', { name: 'Resend' }).click();
+    await expect.poll(() => received.length, patience).toBe(3);
+    expect(new Set(received).size).toBe(1);
+    await page.getByLabel('Status of the deliveries').selectOption('failed');
+    await page.getByText('No failed deliveries').waitFor();
+
+    await endpoint.getByRole('button', { name: 'Rotate' }).click();
+    await page.getByRole('button', { name: 'Create the new secret' }).click();
+    await page.getByRole('region', { name: 'Signing secret' }).waitFor();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await endpoint.getByRole('button', { name: /^Disable/ }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Disable' }).click();
+    await endpoint.getByRole('button', { name: 'Enable' }).click();
+    await endpoint.getByText('enabled').waitFor();
+    await endpoint.getByRole('button', { name: /^Delete/ }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await page.getByText('No webhook endpoints yet').waitFor();
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
   });
 
   test('a person is invited by a link, becomes a member, and is removed', async () => {

@@ -51,6 +51,7 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
         scope: 'virtual_keys.read',
         orScopes: ['api_keys.read', 'providers.read'],
       },
+      { to: '/webhooks', text: 'Webhooks', scope: 'webhooks.read' },
       {
         to: '/people',
         text: 'People and workspaces',

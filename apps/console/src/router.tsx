@@ -81,6 +81,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/keys.tsx'), 'Keys'),
   ),
   page(
+    '/webhooks',
+    lazyRouteComponent(() => import('./pages/webhooks.tsx'), 'Webhooks'),
+  ),
+  page(
     '/people',
     lazyRouteComponent(() => import('./pages/people.tsx'), 'People'),
   ),
