@@ -34,6 +34,9 @@ create index event_order on event (epoch, transaction_id, position);
 create index event_of_workspace on event (workspace_id, epoch, transaction_id, position);
 -- Finds the place in the log where a range of time begins.
 create index event_time on event (recorded_at);
+-- For the subscriber of webhooks, which reads few of all events.
+create index event_of_webhooks on event (epoch, transaction_id, position)
+  where type in ('batch.completed', 'batch.failed', 'batch.expired', 'batch.cancelled', 'fine_tuning_job.status_changed');
 -- Rejects a repeated record of a provider, whatever a worker's state is. Cursors of pages also use it.
 create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
   where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');

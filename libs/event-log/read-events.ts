@@ -68,18 +68,23 @@ export const isUpTo = ({ epoch, transactionId, position }: Checkpoint) =>
  * Returns the next events after a checkpoint. Only transactions older than every running one are read, in the order
  * (epoch, transaction id, position), so an event whose transaction commits late is never skipped. Returns at most
  * `limit` events, and stops once they have `bytesMax`.
+ *
+ * @testOnly
  */
 export async function readClosed(
   db: Kysely<Database>,
   after: Checkpoint,
   limit: number,
   bytesMax: number = pageBytesMax,
+  only?: { types: readonly string[]; until: Checkpoint },
 ): Promise<PositionedEvent[]> {
+  const isWanted =
+    only === undefined ? sql`true` : sql`not ${isAfter(only.until)} and type = any(${[...only.types]}::text[])`;
   const page = pageInBytes('epoch, transaction_id, position');
   const { rows } = await sql<EventRow>`
     select ${eventColumns} from (
       select ${eventColumns}, ${sql.raw(page.columns)}
-      from event where ${isClosed} and ${isAfter(after)}
+      from event where ${isClosed} and ${isAfter(after)} and ${isWanted}
       ${sql.raw(page.window)}
       order by epoch, transaction_id, position
       limit ${limit}
@@ -87,6 +92,36 @@ export async function readClosed(
     where ${sql.raw(page.fits(bytesMax))}
     order by epoch, transaction_id, position`.execute(db);
   return rows.map(toEvent);
+}
+
+/** How many events of other types are skipped together. */
+const skippedMax = 10_000;
+
+/**
+ * Like `readClosed`, for a reader that wants only some types, if it names them. Without events, `end` is the position up to
+ * which there are none of these types. No event can appear before it any more, so both statements agree.
+ */
+export async function readNextPage(
+  db: Kysely<Database>,
+  after: Checkpoint,
+  limit: number,
+  types: readonly string[] | undefined,
+): Promise<{ events: PositionedEvent[]; end: Checkpoint | null; isFull: boolean }> {
+  if (types === undefined) {
+    const events = await readClosed(db, after, limit);
+    return { events, end: events.at(-1) ?? null, isFull: events.length === limit };
+  }
+  const { rows } = await sql<Checkpoint & { scanned: number }>`
+    select epoch, transaction_id as "transactionId", position, count(*) over ()::int as scanned from (
+      select epoch, transaction_id, position from event where ${isClosed} and ${isAfter(after)}
+      order by epoch, transaction_id, position limit ${skippedMax}
+    ) as next
+    order by epoch desc, transaction_id desc, position desc limit 1`.execute(db);
+  const [end] = rows;
+  if (end === undefined) return { events: [], end: null, isFull: false };
+  const events = await readClosed(db, after, limit, pageBytesMax, { types, until: end });
+  const last = events.at(-1);
+  return { events, end, isFull: last === undefined ? end.scanned === skippedMax : last.position !== end.position };
 }
 
 /**

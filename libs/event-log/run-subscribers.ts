@@ -44,8 +44,7 @@ export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollM
       hasCheckpoint = true;
       if (!(await hasNextEvent(db, name))) return false;
       try {
-        const { events } = await applyNextPage(db, subscriber, upcasts, limit);
-        const isFull = events === limit;
+        const { events, isFull } = await applyNextPage(db, subscriber, upcasts, limit);
         if (events > 0) limit = Math.min(limit * 2, pageEventsMax);
         return isFull;
       } catch (error) {

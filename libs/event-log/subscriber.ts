@@ -2,7 +2,7 @@ import { sql, type Kysely, type Transaction } from 'kysely';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { isClosed, logStart, readClosed, type Checkpoint, type PositionedEvent } from './read-events.ts';
+import { isClosed, logStart, readNextPage, type Checkpoint, type PositionedEvent } from './read-events.ts';
 import { upcast, type Upcasts } from './upcast.ts';
 
 /** A read model of many streams, written from the events of the whole log in commit order. */
@@ -11,6 +11,8 @@ export type Subscriber = {
   name: string;
   /** The tables that only this subscriber writes. A rebuild empties them; without any, it cannot be rebuilt. */
   tables: readonly (keyof Database)[];
+  /** The types of the events that it gets. Its checkpoint moves past all others, which are not read. Absent: all types. */
+  types?: readonly string[];
   /**
    * Writes the effect of these events to its tables, in the transaction that also moves the checkpoint, so that each
    * event is applied exactly once even after a crash. It must have no effect outside the transaction. If it needs one,
@@ -22,8 +24,11 @@ export type Subscriber = {
 // Some milliseconds of work for one transaction. Larger pages are hardly faster.
 export const pageEventsMax = 500;
 
-/** Without events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`). */
-type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting' };
+/**
+ * Without events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`).
+ * `isFull`: more events could be waiting.
+ */
+type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting'; isFull: boolean };
 
 /**
  * Applies the next page of at most `limit` events, in one transaction with the checkpoint. The lease is the lock on the
@@ -42,11 +47,14 @@ export async function applyNextPage(
         coalesce(retry_at <= clock_timestamp(), true) as due
       from subscription_checkpoint where name = ${subscriber.name} for update skip locked`.execute(tx);
     const [checkpoint] = rows;
-    if (!checkpoint) return { events: 0, state: 'busy' };
-    if (!checkpoint.due) return { events: 0, state: 'waiting' };
-    const events = await readClosed(tx, checkpoint, limit);
+    if (!checkpoint) return { events: 0, state: 'busy', isFull: false };
+    if (!checkpoint.due) return { events: 0, state: 'waiting', isFull: false };
+    const { events, end, isFull } = await readNextPage(tx, checkpoint, limit, subscriber.types);
     const last = events.at(-1);
-    if (last === undefined) return { events: 0, state: 'applied' };
+    if (last === undefined) {
+      if (end !== null) await moveTo(tx, subscriber.name, end);
+      return { events: 0, state: 'applied', isFull };
+    }
     try {
       await subscriber.apply(
         tx,
@@ -58,7 +66,7 @@ export async function applyNextPage(
       throw new Error(`event ${last.eventId} (${last.type}): ${reason}`, { cause: error });
     }
     await moveTo(tx, subscriber.name, last);
-    return { events: events.length, state: 'applied' };
+    return { events: events.length, state: 'applied', isFull };
   });
 }
 

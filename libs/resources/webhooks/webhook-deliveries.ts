@@ -11,6 +11,20 @@ export const retryFor = sql.raw(`interval '3 days'`);
 /** How long deliveries are listed and can be resent. */
 const keepFor = sql.raw(`interval '30 days'`);
 
+const batchTypes: Readonly<Record<string, WebhookEventType>> = {
+  'batch.completed': 'batch.completed',
+  'batch.failed': 'batch.failed',
+  'batch.expired': 'batch.expired',
+  'batch.cancelled': 'batch.cancelled',
+};
+
+const tuningType = 'fine_tuning_job.status_changed';
+const tuningTypes: Readonly<Record<string, WebhookEventType>> = {
+  succeeded: 'fine_tuning.job.succeeded',
+  failed: 'fine_tuning.job.failed',
+  cancelled: 'fine_tuning.job.cancelled',
+};
+
 /**
  * Creates a delivery of each event for each endpoint that wants it, in the transaction that moves its checkpoint. Events that
  * are older than the endpoint, or than deliveries are kept, are not delivered. If a workspace has too many pending
@@ -20,6 +34,7 @@ export const deliverySubscriber: Subscriber = {
   name: 'webhooks',
   // The workers also write the deliveries.
   tables: [],
+  types: [...Object.keys(batchTypes), tuningType],
   async apply(tx, events) {
     const ended = events.flatMap((event) => {
       const type = webhookTypeOf(event);
@@ -52,22 +67,9 @@ export const deliverySubscriber: Subscriber = {
   },
 };
 
-const batchTypes: Readonly<Record<string, WebhookEventType>> = {
-  'batch.completed': 'batch.completed',
-  'batch.failed': 'batch.failed',
-  'batch.expired': 'batch.expired',
-  'batch.cancelled': 'batch.cancelled',
-};
-
-const tuningTypes: Readonly<Record<string, WebhookEventType>> = {
-  succeeded: 'fine_tuning.job.succeeded',
-  failed: 'fine_tuning.job.failed',
-  cancelled: 'fine_tuning.job.cancelled',
-};
-
 /** The type under which webhooks deliver an event; null if they do not. */
 function webhookTypeOf({ type, data }: RecordedEvent): WebhookEventType | null {
-  if (type !== 'fine_tuning_job.status_changed') return batchTypes[type] ?? null;
+  if (type !== tuningType) return batchTypes[type] ?? null;
   return tuningTypes[(data as { status: string }).status] ?? null;
 }
 

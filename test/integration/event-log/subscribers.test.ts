@@ -15,6 +15,7 @@ import {
   type Subscriber,
 } from '#libs/event-log/subscriber.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
+import { deliverySubscriber } from '#libs/resources/webhooks/webhook-deliveries.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
@@ -54,6 +55,9 @@ const expectedOf = (streams: Record<string, number>) =>
     sum: (events * (events + 1)) / 2,
     versions: Array.from({ length: events }, (_value, index) => index + 1),
   }));
+
+const byStream = (one: { stream_id: string }, other: { stream_id: string }): number =>
+  one.stream_id.localeCompare(other.stream_id);
 
 function startRunner(subscriber: Subscriber, pollMs = 5) {
   const runner = createSubscriberRunner({ db: database.db, subscribers: [subscriber], upcasts: {}, logger, pollMs });
@@ -98,9 +102,9 @@ describe('a subscriber', () => {
     );
     const first = applyNextPage(database.db, slow, {});
     await reached.promise;
-    expect(await applyNextPage(database.db, countingSubscriber, {})).toEqual({ events: 0, state: 'busy' });
+    expect(await applyNextPage(database.db, countingSubscriber, {})).toMatchObject({ events: 0, state: 'busy' });
     goOn.resolve();
-    expect(await first).toEqual({ events: 3, state: 'applied' });
+    expect(await first).toMatchObject({ events: 3, state: 'applied' });
     expect(await counted()).toEqual(expectedOf({ batch_1: 3 }));
   });
 
@@ -120,6 +124,34 @@ describe('a subscriber', () => {
     );
   });
 
+  test('of some types gets only these, in their order, and its checkpoint moves past the others', async () => {
+    const many = Array.from({ length: 10_500 }, (_value, index) => chunkRedelivered(index));
+    await eventLog.transact(commandOn('batch_before'), (unit) =>
+      unit.append(batchModel, 'batch_before', [batchCreated(), ...many]),
+    );
+    await fill('batch_1', 1);
+    await fill('batch_2', 30);
+    const given: string[] = [];
+    const subscriber: Subscriber = {
+      ...countingSubscriber,
+      types: ['batch.created'],
+      async apply(tx, events) {
+        given.push(...events.map(({ type, streamId }) => `${type} ${streamId}`));
+        await countingSubscriber.apply(tx, events);
+      },
+    };
+    const runner = startRunner(subscriber, 3_600_000);
+    await eventually(
+      async () => {
+        runner.wake();
+        return await stateOf('counting');
+      },
+      (state) => state?.eventsBehind === 0,
+    );
+    expect(given).toEqual(['batch_before', 'batch_1', 'batch_2'].map((id) => `batch.created ${id}`));
+    expect(await counted()).toEqual(expectedOf({ batch_before: 1, batch_1: 1, batch_2: 1 }).toSorted(byStream));
+  });
+
   test('reads no more in a page than the bound on bytes, and at least one event', async () => {
     await ensureCheckpoint(database.db, countingSubscriber);
     const big = batchCreated({ gateway_options: { text: 'x'.repeat(3_000_000) } });
@@ -137,6 +169,14 @@ describe('a subscriber', () => {
     );
     expect(Math.max(...pages)).toBeLessThanOrEqual(2);
   });
+});
+
+test('the index for the subscriber of webhooks has exactly its types', async () => {
+  const { rows } = await database.pool.query<{ predicate: string }>(
+    `select pg_get_expr(indpred, indrelid) as predicate from pg_index where indexrelid = 'event_of_webhooks'::regclass`,
+  );
+  const types = [...(rows[0]?.predicate ?? '').matchAll(/'([^']+)'/g)].map(([, type]) => type);
+  expect(new Set(types)).toEqual(new Set(deliverySubscriber.types));
 });
 
 describe('an event that cannot be applied', () => {
@@ -185,7 +225,7 @@ describe('an event that cannot be applied', () => {
     await sleep(20);
     await runner.stop?.();
     const before = tries;
-    expect(await applyNextPage(database.db, subscriber, {})).toEqual({ events: 0, state: 'waiting' });
+    expect(await applyNextPage(database.db, subscriber, {})).toMatchObject({ events: 0, state: 'waiting' });
     expect(tries).toBe(before);
   });
 });
