@@ -35,6 +35,14 @@ test('each role has all rights of the one below it', () => {
   expect(manager.size).toBeLessThan(scopes.length);
 });
 
+test('an auditor has every scope that reads, and no other', () => {
+  const auditor = getRoleScopes('auditor');
+  expect(auditor).toEqual(new Set(scopes.filter((scope) => scope.endsWith('.read'))));
+  expect([...(auditor as ReadonlySet<string>)]).toEqual(
+    expect.arrayContaining(['audit.read', 'bodies.read', 'logs.read']),
+  );
+});
+
 test("a user's key may do what both the key and the role allow", () => {
   expect(scopesWithin('admin', 'all')).toBe('all');
   expect(scopesWithin('admin', new Set(['logs.read']))).toEqual(new Set(['logs.read']));

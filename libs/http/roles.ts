@@ -39,6 +39,8 @@ const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Re
       feedback: 'write',
     },
   },
+  // Reads everything, also recorded prompts and answers, and changes nothing. It makes no calls either.
+  auditor: { others: 'read', areas: {} },
 };
 
 const computed = new Map<WorkspaceRole, { known: number; held: ReadonlySet<string> }>();

@@ -10,7 +10,7 @@ export const OrganisationRole = z.enum(['owner', 'admin', 'member']);
 export type OrganisationRole = z.output<typeof OrganisationRole>;
 
 /** A user's role in a workspace. The rights of each role: libs/http/roles.ts. */
-export const WorkspaceRole = z.enum(['admin', 'manager', 'member']);
+export const WorkspaceRole = z.enum(['admin', 'manager', 'member', 'auditor']);
 export type WorkspaceRole = z.output<typeof WorkspaceRole>;
 
 /**

@@ -44,6 +44,7 @@ const roleTexts: Record<Role, string> = {
   admin: 'admin: full access to the workspace',
   manager: 'manager: everything except people and enforced guardrails',
   member: 'member: calls, batches and prompts',
+  auditor: 'auditor: reads everything, changes nothing',
 };
 
 const RoleSelect = ({ value, label, onChange }: { value: Role; label: string; onChange: (role: Role) => void }) => (
