@@ -31,6 +31,9 @@ export type EventActor = {
   workspace_id?: string;
   /** The scopes of the key at that time; null for all of them. */
   scopes?: readonly string[] | null;
+  /** Of an operator's command: the user of the operating system, and the host. */
+  user?: string;
+  host?: string;
 };
 
 /** An event before it is written: `type` is `noun.verb_ed`, never renamed or reshaped once merged. */

@@ -18,6 +18,7 @@ import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import type { Secret } from '#libs/kernel/logging/secret.ts';
 import { assertAlone } from './running-processes.ts';
 import { readKeyFile } from '../../standalone/files/key-file.ts';
+import { operatorMetadata } from './operator-metadata.ts';
 import { CliConfig } from './config.ts';
 
 /** The master keys of SLUICE_MASTER_KEY, or of `master.key` in the data directory. Throws ConfigurationError without one. */
@@ -75,6 +76,6 @@ export async function makeAdminKey(
   { workspace, name }: { workspace: string | null; name: string },
 ): Promise<{ id: string; workspaceId: string; key: Secret }> {
   await raiseEpochAfterRestore(db); // this command can be the first to run after a restore
-  const metadata = { actor: { type: 'system' as const, id: 'cli' } };
+  const metadata = operatorMetadata();
   return await createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
 }

@@ -10,6 +10,7 @@ import { diffPriceTables, type PriceChange } from '#libs/prices/diff-price-table
 import { createPriceTable, PriceTableDocument, type ModelRow, type PriceTable } from '#libs/prices/price-table.ts';
 import { priceTableKind, priceTableModel, readCurrentPriceTable } from '#libs/resources/price-tables.ts';
 import { CliError } from '../server/cli-error.ts';
+import { operatorMetadata } from './operator-metadata.ts';
 import { unreadableFile } from '../terminal/file-problem.ts';
 
 /** Far larger than a table of all models of all providers. */
@@ -31,7 +32,7 @@ export async function refreshPrices(
   const stored = !isDryRun && table.version !== current.version;
   if (stored) {
     const id = newId(priceTableKind.idPrefix);
-    const metadata = { actor: { type: 'system' as const, id: 'cli' } };
+    const metadata = operatorMetadata();
     await createEventLog(db).transact({ workspaceId: organisationId, streams: [id], metadata }, async (unit) => {
       await unit.append(priceTableModel, id, [{ type: 'price_table.created', data: { table: table.document } }]);
       await announceAccessChange(unit);

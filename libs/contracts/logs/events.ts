@@ -53,6 +53,8 @@ export const EventObject = z.object({
         .readonly()
         .nullish()
         .describe('The scopes of the key at that time. Null for all scopes.'),
+      user: z.string().optional().describe("Of an operator's command: the user of the operating system."),
+      host: z.string().optional().describe("Of an operator's command: the host that it ran on."),
     }),
     request_id: z.string().optional(),
     trace_id: z.string().optional(),
