@@ -221,23 +221,22 @@ async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
 
 /**
  * Checks that the blob store belongs to this database. The first process records the store's ID; a process with another
- * store throws ConfigurationError, because files of one store would be missing in the other.
+ * store throws ConfigurationError, because files of one store would be missing in the other. Nothing is created in an
+ * unmounted volume.
  */
 async function requireOwnBlobStore(db: Kysely<Database>, blobs: BlobStore): Promise<void> {
-  const value = await blobs.storeId();
-  await db
-    .insertInto('installation')
-    .values({ name: 'blob_store_id', value })
-    .onConflict((on) => on.doNothing())
-    .execute();
-  const row = await db
-    .selectFrom('installation')
-    .select('value')
-    .where('name', '=', 'blob_store_id')
-    .executeTakeFirstOrThrow();
-  if (row.value === value) return;
+  const known = db.selectFrom('installation').select('value').where('name', '=', 'blob_store_id');
+  if ((await known.executeTakeFirst()) === undefined) {
+    await db
+      .insertInto('installation')
+      .values({ name: 'blob_store_id', value: await blobs.storeId() })
+      .onConflict((on) => on.doNothing())
+      .execute();
+  }
+  const [{ value }, found] = [await known.executeTakeFirstOrThrow(), await blobs.findId()];
+  if (found === value) return;
   throw new ConfigurationError(
-    `This blob store (${value}) does not belong to the database, which uses ${row.value}. Give every api and worker ` +
+    `This blob store (${found ?? 'an empty one'}) does not belong to the database, which uses ${value}. Give every api and worker ` +
       'process the same SLUICE_BLOBS, and give a copied database its own copy of the store.',
   );
 }

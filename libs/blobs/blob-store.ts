@@ -38,7 +38,12 @@ export type SweepResult = { readonly blobsRemoved: number; readonly partialsRemo
  * name, `read` and `readRange` throw not_found, and `remove` does nothing.
  */
 export interface BlobStore {
-  /** A random id that is created once per store. Processes compare it, so that two stores never share a database. */
+  /** The ID of the store; null if it has none yet, such as an empty folder. */
+  findId(): Promise<string | null>;
+  /**
+   * A random ID that is created once per store, by the first call or the first write. Processes compare it, so that two
+   * stores never share a database.
+   */
   storeId(): Promise<string>;
   openWriter(options?: { sizeBytesMax?: number }): Promise<BlobWriter>;
   /**

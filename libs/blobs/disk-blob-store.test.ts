@@ -21,6 +21,16 @@ test('processes that make a store at the same moment agree on its id', async () 
   expect(await readdir(folder)).toEqual(['store-id']);
 });
 
+test('a new store is created by the first request for its ID, not by opening it', async () => {
+  const parent = await makeFolder();
+  onTestFinished(() => rm(parent, { recursive: true }));
+  const folder = join(parent, 'blobs');
+  const [first, second] = [await createDiskBlobStore({ folder }), await createDiskBlobStore({ folder })];
+  expect(await readdir(parent)).toEqual([]);
+  const id = await first.storeId();
+  expect([await second.findId(), await second.storeId()]).toEqual([id, id]);
+});
+
 async function fileNames(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile() && entry.name !== 'store-id').map((entry) => entry.name);

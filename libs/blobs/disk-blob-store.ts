@@ -16,7 +16,7 @@ const readChunkBytes = 262_144;
 
 /**
  * Blobs as files below `folder`, in two levels of 256 folders (a million blobs make 16 files per folder). Several
- * processes can share the folder. Creates it if needed; throws if it is not writable. Its methods throw unavailable
+ * processes can share the folder. A missing folder is created with its ID. Its methods throw unavailable
  * (`storage_unavailable`) while the folder is not the one that was opened.
  */
 export async function createDiskBlobStore(options: {
@@ -25,8 +25,12 @@ export async function createDiskBlobStore(options: {
   reservedBytes?: number;
 }): Promise<BlobStore> {
   const { folder: root, reservedBytes = 0 } = options;
-  await guardSpace(() => makeFolder(root, 0o700));
-  const id = await guardSpace(() => loadStoreId(root));
+  let id = await readStoreId(root);
+  const findId = async (): Promise<string | null> => {
+    const found = await readStoreId(root);
+    id ??= found;
+    return found;
+  };
 
   const pathOf = (blob: string): string => {
     assertBlobName(blob);
@@ -35,8 +39,8 @@ export async function createDiskBlobStore(options: {
   // A volume can be unmounted or replaced while processes run. Its blobs are not lost then, and nothing must be written
   // into the folder below it.
   const requireStore = async (cause?: unknown): Promise<void> => {
-    const found = await readFile(join(root, idFile), 'utf8').catch(() => null);
-    if (found?.trim() !== id) throw storageUnavailable(cause);
+    const found = await findId().catch(() => null);
+    if (found === null || found !== id) throw storageUnavailable(cause);
   };
   const openBlob = async (blob: string): Promise<FileHandle> => {
     try {
@@ -49,12 +53,15 @@ export async function createDiskBlobStore(options: {
   };
 
   const store: BlobStore = {
-    storeId: () => Promise.resolve(id),
+    findId,
+
+    storeId: async () => (id ??= await guardSpace(() => createStoreId(root))),
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();
       const finalPath = pathOf(blob);
       const folder = dirname(finalPath);
+      await store.storeId();
       await requireStore();
       await guardSpace(() => makeFolders(root, folder));
       return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
@@ -191,14 +198,19 @@ async function describe(path: string): Promise<BlobEntry | null> {
   }
 }
 
-/** Reads the ID of the store or creates one. If several processes start together, one wins and all read the same ID. */
-async function loadStoreId(root: string): Promise<string> {
-  const path = join(root, idFile);
-  const known = await readFile(path, 'utf8').catch((error: unknown) => {
+async function readStoreId(root: string): Promise<string | null> {
+  try {
+    return (await readFile(join(root, idFile), 'utf8')).trim();
+  } catch (error) {
     ignoreMissing(error);
     return null;
-  });
-  if (known !== null) return known.trim();
+  }
+}
+
+/** Creates the folder with an ID. If several processes start together, one wins and all read the same ID. */
+async function createStoreId(root: string): Promise<string> {
+  await makeFolder(root, 0o700);
+  const path = join(root, idFile);
   const partialPath = `${path}.${randomBytes(8).toString('hex')}${partialSuffix}`;
   const handle = await open(partialPath, 'wx', 0o600);
   try {

@@ -29,14 +29,20 @@ const resumesMax = 3;
 
 /**
  * Blobs as objects below `prefix` in a bucket of S3 or a compatible server. Credentials come from the SDK's default chain.
- * Throws if the bucket cannot be read or written.
+ * Throws if the bucket cannot be read.
  */
 export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<BlobStore> {
   const s3 = await import('@aws-sdk/client-s3');
   const client = createClient(s3, options);
   const { bucket: Bucket, prefix: Prefix } = options;
   const serverOffsetMs = followServerClock(client);
-  const id = await toStoreError(loadStoreId(s3, client, { Bucket, Key: `${Prefix}store-id` }));
+  const idPlace = { Bucket, Key: `${Prefix}store-id` };
+  let id = await toStoreError(readStoreId(s3, client, idPlace));
+  const findId = async (): Promise<string | null> => {
+    const found = await toStoreError(readStoreId(s3, client, idPlace));
+    id ??= found;
+    return found;
+  };
   const place = (blob: string) => {
     assertBlobName(blob);
     return { Bucket, Key: Prefix + blob };
@@ -53,10 +59,13 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
   };
 
   const store: BlobStore = {
-    storeId: () => Promise.resolve(id),
+    findId,
+
+    storeId: async () => (id ??= await toStoreError(createStoreId(s3, client, idPlace))),
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();
+      await store.storeId();
       const limits = { sizeBytesMax: Math.min(sizeBytesMax, partBytes * partsMax), flushBytes: partBytes };
       return createBlobWriter(blob, createS3Target({ s3, client, place: place(blob) }), limits);
     },
@@ -229,26 +238,27 @@ async function copyJoined(
   }
 }
 
-/** Reads the ID of the store or creates one. If several processes start together, one wins and all read the same ID. */
-async function loadStoreId(s3: S3Module, client: Client, place: { Bucket: string; Key: string }): Promise<string> {
-  const load = async (): Promise<string | null> => {
-    try {
-      const { Body } = await client.send(new s3.GetObjectCommand(place));
-      return (await Body?.transformToString())?.trim() ?? null;
-    } catch (error) {
-      if (!isMissing(error)) throw error;
-      return null;
-    }
-  };
-  const known = await load();
-  if (known !== null) return known;
+type ObjectPlace = { Bucket: string; Key: string };
+
+async function readStoreId(s3: S3Module, client: Client, place: ObjectPlace): Promise<string | null> {
+  try {
+    const { Body } = await client.send(new s3.GetObjectCommand(place));
+    return (await Body?.transformToString())?.trim() ?? null;
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    return null;
+  }
+}
+
+/** If several processes start together, one wins and all read the same ID. */
+async function createStoreId(s3: S3Module, client: Client, place: ObjectPlace): Promise<string> {
   const Body = `store_${randomBytes(16).toString('hex')}\n`;
   try {
     await client.send(new s3.PutObjectCommand({ ...place, Body, IfNoneMatch: '*' }));
   } catch (error) {
     if (!isNamed(error, 'PreconditionFailed', 'ConditionalRequestConflict')) throw error;
   }
-  const stored = await load();
+  const stored = await readStoreId(s3, client, place);
   if (stored === null) throw new GatewayError('unavailable', 'storage_unavailable', 'The file storage has no ID.');
   return stored;
 }

@@ -50,20 +50,23 @@ export async function openBlobStore(
     );
   }
   const blobs = await openBlobs(config);
-  const value = await blobs.storeId();
+  const found = await blobs.findId();
   const known = await db
     .selectFrom('installation')
     .select('value')
     .where('name', '=', 'blob_store_id')
     .executeTakeFirst();
-  if (known === undefined || known.value === value) return blobs;
+  if (known === undefined || known.value === found) return blobs;
   if (!adoptBlobs) {
     throw new ConfigurationError(
-      `The blobs in ${blobLocation(config)} (${value}) do not belong to this database, which uses ${known.value}. Restore the blobs of ` +
+      `The blobs in ${blobLocation(config)} (${found ?? 'an empty store'}) do not belong to this database, which uses ${known.value}. Restore the blobs of ` +
         'the same backup. If those are lost, add --adopt-blobs, which makes these the blobs of the database.',
     );
   }
-  if (mayChange) await db.updateTable('installation').set({ value }).where('name', '=', 'blob_store_id').execute();
+  if (mayChange) {
+    const value = await blobs.storeId();
+    await db.updateTable('installation').set({ value }).where('name', '=', 'blob_store_id').execute();
+  }
   return blobs;
 }
 
