@@ -71,3 +71,23 @@ export interface BlobStore {
   /** Removes blobs that no row refers to, and remains of crashed writers. */
   sweep(options: SweepOptions): Promise<SweepResult>;
 }
+
+/** The ID of a store, which \`create\` makes if \`read\` finds none. \`known\`: the first that was found. */
+export async function openIdentity({
+  read,
+  create,
+}: {
+  read: () => Promise<string | null>;
+  create: () => Promise<string>;
+}): Promise<Pick<BlobStore, 'findId' | 'storeId'> & { known: () => string | null }> {
+  let id = await read();
+  return {
+    known: () => id,
+    async findId() {
+      const found = await read();
+      id ??= found;
+      return found;
+    },
+    storeId: async () => (id ??= await create()),
+  };
+}

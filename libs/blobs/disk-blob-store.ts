@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { blobNotFound, storageUnavailable } from './blob-errors.ts';
-import type { BlobEntry, BlobStore } from './blob-store.ts';
+import { openIdentity, type BlobEntry, type BlobStore } from './blob-store.ts';
 import { assertBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
 import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
@@ -25,12 +25,10 @@ export async function createDiskBlobStore(options: {
   reservedBytes?: number;
 }): Promise<BlobStore> {
   const { folder: root, reservedBytes = 0 } = options;
-  let id = await readStoreId(root);
-  const findId = async (): Promise<string | null> => {
-    const found = await readStoreId(root);
-    id ??= found;
-    return found;
-  };
+  const identity = await openIdentity({
+    read: () => readStoreId(root),
+    create: () => guardSpace(() => createStoreId(root)),
+  });
 
   const pathOf = (blob: string): string => {
     assertBlobName(blob);
@@ -39,8 +37,8 @@ export async function createDiskBlobStore(options: {
   // A volume can be unmounted or replaced while processes run. Its blobs are not lost then, and nothing must be written
   // into the folder below it.
   const requireStore = async (cause?: unknown): Promise<void> => {
-    const found = await findId().catch(() => null);
-    if (found === null || found !== id) throw storageUnavailable(cause);
+    const found = await identity.findId().catch(() => null);
+    if (found === null || found !== identity.known()) throw storageUnavailable(cause);
   };
   const openBlob = async (blob: string): Promise<FileHandle> => {
     try {
@@ -53,9 +51,8 @@ export async function createDiskBlobStore(options: {
   };
 
   const store: BlobStore = {
-    findId,
-
-    storeId: async () => (id ??= await guardSpace(() => createStoreId(root))),
+    findId: identity.findId,
+    storeId: identity.storeId,
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();
@@ -68,15 +65,7 @@ export async function createDiskBlobStore(options: {
     },
 
     put(source, options = {}) {
-      const reserve = options.leavesReserve === true ? reservedBytes : 0;
-      let unaskedBytes = askedEveryBytes;
-      return putBlob(store, source, options, async (chunk) => {
-        if (reserve > 0 && unaskedBytes >= askedEveryBytes) {
-          await assertFree(root, reserve);
-          unaskedBytes = 0;
-        }
-        unaskedBytes += chunk.length;
-      });
+      return putBlob(store, source, options, leaveFree(root, options.leavesReserve === true ? reservedBytes : 0));
     },
 
     join: (parts, { onBytes, ...options } = {}) => store.put(readJoined(store, parts, onBytes), options),
@@ -129,6 +118,18 @@ export async function createDiskBlobStore(options: {
 
 /** The maximum of written bytes before free space is checked again. */
 const askedEveryBytes = 16 * 1_048_576;
+
+/** Checks before chunks are written that some space stays free. */
+function leaveFree(folder: string, reservedBytes: number): (chunk: Uint8Array) => Promise<void> {
+  let unaskedBytes = askedEveryBytes;
+  return async (chunk) => {
+    if (reservedBytes > 0 && unaskedBytes >= askedEveryBytes) {
+      await assertFree(folder, reservedBytes);
+      unaskedBytes = 0;
+    }
+    unaskedBytes += chunk.length;
+  };
+}
 
 /** Throws storage_full while some space is left, because the rest is reserved for batches that are already running. */
 async function assertFree(folder: string, reservedBytes: number): Promise<void> {

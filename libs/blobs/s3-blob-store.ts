@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { blobNotFound } from './blob-errors.ts';
-import type { BlobStore, StoredBlob } from './blob-store.ts';
+import { openIdentity, type BlobStore, type StoredBlob } from './blob-store.ts';
 import { assertBlobName, createBlobWriter, isBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
 import { isMissing, isNamed, toStoreError } from './s3-errors.ts';
 import { canCopyParts, createS3Target, partBytes, partsMax, type S3Module } from './s3-target.ts';
@@ -37,12 +37,10 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
   const { bucket: Bucket, prefix: Prefix } = options;
   const serverOffsetMs = followServerClock(client);
   const idPlace = { Bucket, Key: `${Prefix}store-id` };
-  let id = await toStoreError(readStoreId(s3, client, idPlace));
-  const findId = async (): Promise<string | null> => {
-    const found = await toStoreError(readStoreId(s3, client, idPlace));
-    id ??= found;
-    return found;
-  };
+  const { findId, storeId } = await openIdentity({
+    read: () => toStoreError(readStoreId(s3, client, idPlace)),
+    create: () => toStoreError(createStoreId(s3, client, idPlace)),
+  });
   const place = (blob: string) => {
     assertBlobName(blob);
     return { Bucket, Key: Prefix + blob };
@@ -60,8 +58,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
 
   const store: BlobStore = {
     findId,
-
-    storeId: async () => (id ??= await toStoreError(createStoreId(s3, client, idPlace))),
+    storeId,
 
     async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
       const blob = newBlobName();
