@@ -458,7 +458,7 @@ create index batch_result_segment on batch_result (segment) where segment is not
 
 -- The running calls and the waits of the lines of batches, from each worker's last report. Unlogged, because workers
 -- report them again after a crash of the server.
-create unlogged table batch_line_wait (
+create unlogged table batch_line_report (
   batch_id text not null,
   process_id text not null,
   workspace_id text not null,
@@ -467,7 +467,7 @@ create unlogged table batch_line_wait (
   reported_at timestamptz not null,
   primary key (batch_id, process_id)
 );
-create index batch_line_wait_age on batch_line_wait (reported_at);
+create index batch_line_report_age on batch_line_report (reported_at);
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Fine-tuning jobs. Their events and checkpoints are read from the log itself.

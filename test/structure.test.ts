@@ -102,7 +102,7 @@ const owners: Readonly<Record<string, string | readonly string[]>> = {
   batch_turn: 'libs/batches',
   worker_process: 'libs/queue',
   batch_result: 'libs/batches',
-  batch_line_wait: 'libs/batches',
+  batch_line_report: 'libs/batches',
   fine_tuning_job: 'libs/fine-tuning',
   request_log: 'libs/request-log',
   request_log_row: 'libs/request-log',

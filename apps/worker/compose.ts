@@ -11,7 +11,7 @@ import { createLostJobRepair } from '#libs/queue/replace-lost-jobs.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createHousekeeping } from '#libs/batches/chunks/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/lines/line-waits.ts';
-import { createWaitReporter } from '#libs/batches/lines/report-waits.ts';
+import { createLineReporter } from '#libs/batches/lines/report-lines.ts';
 import { createPermitPool } from '#libs/batches/lines/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -202,7 +202,7 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
       { name: 'threads that check answers', stop: () => outputs.stop() },
       watch,
       waits,
-      createWaitReporter({ db, waits, calls: () => runner.calls(), clock, logger }),
+      createLineReporter({ db, waits, calls: () => runner.calls(), clock, logger }),
     ],
     workParts: [
       { name: 'connections of the process lease', stop: () => leasePool.end() },

@@ -230,7 +230,7 @@ export type LineWait = {
   until_ms: number | null;
 };
 
-export type BatchLineWaitTable = {
+export type BatchLineReportTable = {
   batch_id: string;
   process_id: string;
   workspace_id: string;
@@ -599,7 +599,7 @@ export type Database = {
   batch_turn: BatchTurnTable;
   worker_process: WorkerProcessTable;
   batch_result: BatchResultTable;
-  batch_line_wait: BatchLineWaitTable;
+  batch_line_report: BatchLineReportTable;
   fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable & { first_id: string; last_id: string };
   request_log_row: RequestLogTable;

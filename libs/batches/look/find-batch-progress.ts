@@ -44,7 +44,7 @@ function expectEnd({ total, completed, failed }: BatchRow, { linesPerSecond, now
 
 async function countCalls(db: Kysely<Database>, { id, workspace_id: workspaceId }: BatchRow): Promise<number> {
   const { rows } = await sql<{ calls: number }>`
-    select coalesce(sum(calls), 0)::int as calls from batch_line_wait
+    select coalesce(sum(calls), 0)::int as calls from batch_line_report
     where batch_id = ${id} and workspace_id = ${workspaceId} and reported_at > now() - ${reportAge}`.execute(db);
   return rows[0]?.calls ?? 0;
 }

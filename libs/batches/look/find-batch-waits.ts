@@ -44,7 +44,7 @@ export async function findBatchWaits(db: Kysely<Database>, batch: BatchRow): Pro
 
 async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
   const { rows } = await sql<{ waits: LineWait[] }>`
-    select waits from batch_line_wait
+    select waits from batch_line_report
     where batch_id = ${batch.id} and workspace_id = ${batch.workspace_id} and reported_at > now() - ${reportAge}`.execute(
     db,
   );

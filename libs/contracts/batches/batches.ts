@@ -346,8 +346,8 @@ export const BatchProgress = z.object({
   repeated_calls: z
     .int()
     .describe(
-      'Lines that were called again, or possibly, because their worker had died, hung or been stopped. Only a worker ' +
-        'knows which calls it has started, so if it was killed, all lines without a result that it held count.',
+      'An upper bound of the lines that were called again because their worker had died, hung or been stopped. Only a ' +
+        'worker knows which calls it has started, so if it was killed, all lines without a result that it held count.',
     ),
   repeated_cost_usd: z
     .string()

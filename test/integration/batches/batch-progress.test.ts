@@ -5,7 +5,7 @@ import { resumeChunk } from '#libs/batches/chunks/resume-chunk.ts';
 import { withRepeated } from '#libs/batches/chunks/settled-lines.ts';
 import { findBatchProgress } from '#libs/batches/look/find-batch-progress.ts';
 import { findBatchWaits } from '#libs/batches/look/find-batch-waits.ts';
-import { writeReport } from '#libs/batches/lines/report-waits.ts';
+import { writeReport } from '#libs/batches/lines/report-lines.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,

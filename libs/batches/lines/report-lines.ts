@@ -17,7 +17,7 @@ type BatchReport = ReturnType<LineWaits['byBatch']>[number] & { calls: number };
  * and explain why a batch makes no progress. Reports of processes that have ended become too old to be shown and are
  * deleted by the others.
  */
-export function createWaitReporter(deps: {
+export function createLineReporter(deps: {
   db: Kysely<Database>;
   waits: Pick<LineWaits, 'byBatch'>;
   /** The running calls of each batch that has some. */
@@ -37,7 +37,7 @@ export function createWaitReporter(deps: {
     return undefined;
   }
 
-  return createBackgroundLoop({ name: 'wait reporter', periodMs: intervalMs, run: report, logger: deps.logger });
+  return createBackgroundLoop({ name: 'line reporter', periodMs: intervalMs, run: report, logger: deps.logger });
 }
 
 function combine(waiting: ReturnType<LineWaits['byBatch']>, calls: ReadonlyMap<string, number>): BatchReport[] {
@@ -69,10 +69,10 @@ export async function writeReport(
   const ids = reports.map(({ batchId }) => batchId);
   await sql`
     with gone as (
-      delete from batch_line_wait where batch_id <> all(${ids}::text[])
+      delete from batch_line_report where batch_id <> all(${ids}::text[])
         and (process_id = ${processId} or reported_at < now() - interval '1 minute')
     )
-    insert into batch_line_wait (batch_id, process_id, workspace_id, calls, waits, reported_at)
+    insert into batch_line_report (batch_id, process_id, workspace_id, calls, waits, reported_at)
     select batch.id, ${processId}, batch.workspace_id, report.calls, report.waits, now()
     from unnest(${ids}::text[], ${reports.map(({ calls }) => calls)}::int[],
       ${reports.map(({ waits }) => JSON.stringify(waits))}::jsonb[]) as report (batch_id, calls, waits)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { snoozeChunk } from '#libs/batches/chunks/chunk.ts';
-import { writeReport } from '#libs/batches/lines/report-waits.ts';
+import { writeReport } from '#libs/batches/lines/report-lines.ts';
 import { findBatchWaits } from '#libs/batches/look/find-batch-waits.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
@@ -47,11 +47,11 @@ test('the waits of all workers are added up, each report replaces the one before
   expect(await shown()).toMatchObject([{ reason: 'rate_limited', lines: 2 }]);
   // A worker that was killed reports no more; the others delete what it said last.
   const age = (ms: number) => ({ reported_at: new Date(Date.now() - ms) });
-  await db.updateTable('batch_line_wait').set(age(20_000)).where('process_id', '=', 'process_1').execute();
+  await db.updateTable('batch_line_report').set(age(20_000)).where('process_id', '=', 'process_1').execute();
   expect(await shown()).toMatchObject([{ reason: 'queued' }]);
-  await db.updateTable('batch_line_wait').set(age(120_000)).where('process_id', '=', 'process_1').execute();
+  await db.updateTable('batch_line_report').set(age(120_000)).where('process_id', '=', 'process_1').execute();
   await writeReport(db, 'process_2', []);
-  expect(await db.selectFrom('batch_line_wait').selectAll().execute()).toEqual([]);
+  expect(await db.selectFrom('batch_line_report').selectAll().execute()).toEqual([]);
 });
 
 test.each([
