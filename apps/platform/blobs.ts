@@ -3,6 +3,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createS3BlobStore } from '#libs/blobs/s3-blob-store.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import type { PlatformConfig } from './platform.ts';
 
 type BlobConfig = Pick<
@@ -23,10 +24,25 @@ export const blobLocation = (config: BlobConfig): string => blobFolder(config) ?
 export const rowFolder = (config: BlobConfig): string =>
   path.join(blobFolder(config) ?? path.resolve(config.SLUICE_DATA_DIR), 'request-log');
 
-/** Opens the blob store of the configuration. Throws ConfigurationError if the bucket cannot be used. */
-export async function openBlobs(config: BlobConfig, reservedBytes = 0): Promise<BlobStore> {
+/** Room for both result files of a batch, next to lines and answers. */
+const memoryBytesMin = 67_108_864;
+
+/**
+ * Opens the blob store of the configuration. Writers of blobs in S3 are charged to `memory`. Throws ConfigurationError if
+ * the bucket cannot be used, or if writers would never get the memory that they need.
+ */
+export async function openBlobs(
+  config: BlobConfig,
+  { reservedBytes = 0, memory }: { reservedBytes?: number; memory?: MemoryBudget } = {},
+): Promise<BlobStore> {
   const folder = blobFolder(config);
   if (folder !== null) return await createDiskBlobStore({ folder, reservedBytes });
+  if (memory !== undefined && memory.stats().bytesMax < memoryBytesMin) {
+    throw new ConfigurationError(
+      'SLUICE_MEMORY_MAX must be at least 64MiB if SLUICE_BLOBS is a bucket, because each file that is being written ' +
+        'takes 24 MiB. Raise it, or the heap limit of the process.',
+    );
+  }
   const [, bucket = '', prefix = ''] = /^s3:\/\/([^/]+)\/*(.*?)\/*$/.exec(config.SLUICE_BLOBS ?? '') ?? [];
   try {
     return await createS3BlobStore({
@@ -35,6 +51,7 @@ export async function openBlobs(config: BlobConfig, reservedBytes = 0): Promise<
       endpoint: config.SLUICE_S3_ENDPOINT,
       region: config.SLUICE_S3_REGION,
       pathStyle: config.SLUICE_S3_PATH_STYLE,
+      memory,
     });
   } catch (error) {
     const { name, message } = ((error as Error).cause ?? error) as Error;

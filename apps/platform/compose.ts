@@ -57,7 +57,8 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     believedAfterMs: app.believedAfterMs,
   });
   const eventLog = createEventLog(db);
-  const blobs = await openBlobs(config, config.SLUICE_DISK_RESERVE);
+  const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
+  const blobs = await openBlobs(config, { reservedBytes: config.SLUICE_DISK_RESERVE, memory });
   const telemetry = await createTelemetry(config, { app: app.name, logger });
   const onJobEnded = telemetry === null ? undefined : createJobSpans({ db, telemetry, logger });
   const queue = createJobQueue({
@@ -70,7 +71,6 @@ export async function createPlatform(config: PlatformConfig, app: PlatformApp, l
     stopDeadlineMs: app.queueStopMs,
     onJobEnded,
   });
-  const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const { egress, traffic } = composeNetwork(config, app.role);
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: steadyClock, logger });
   const sharedLimits = createSharedLimits({ db, lanes: traffic.lanes, clock: steadyClock, logger });

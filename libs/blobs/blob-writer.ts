@@ -16,6 +16,8 @@ export function assertBlobName(name: string): void {
 
 /** The place that one blob is written to. */
 export type BlobTarget = {
+  /** Called before each write with the bytes so far. Waits until the process has memory for them. */
+  reserve?: (sizeBytes: number) => Promise<void>;
   /** Writes the next bytes, at least `flushBytes`. */
   append: (bytes: Uint8Array) => Promise<void>;
   /** Writes the last bytes, if any, and makes the blob visible and durable. */
@@ -71,6 +73,7 @@ export function createBlobWriter(
       attempt(async () => {
         sizeBytes += chunk.length;
         if (sizeBytes > sizeBytesMax) throw fileTooLarge(sizeBytesMax);
+        await target.reserve?.(sizeBytes);
         hash.update(chunk);
         pending.push(chunk);
         pendingBytes += chunk.length;

@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
+import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { missingS3, startS3, type S3Server } from '#test/s3-server.ts';
 import { createS3BlobStore } from './s3-blob-store.ts';
 
@@ -116,6 +117,26 @@ test('the server copies the parts of a joined blob, which are read once and not 
   const { blob } = await store.join(parts);
   expect({ isSmall: sentBytes < 10_000, reads }).toEqual({ isSmall: true, reads: 2 });
   expect(content.equals(await buffer(await store.read(blob)))).toBe(true);
+});
+
+test('writers of large blobs wait for the memory budget, and return what they held', async (context) => {
+  if (missing !== null) context.skip(missing);
+  const memory = createMemoryBudget(67_108_864, { graceMs: 60_000 });
+  const store = await createS3BlobStore({ ...server.options, memory });
+  const large = content.subarray(0, 5_000_000);
+  const [first, second, third] = await Promise.all([store.openWriter(), store.openWriter(), store.openWriter()]);
+  await store.put(Readable.from([content.subarray(0, 1_000_000)]));
+  expect(memory.stats()).toMatchObject({ heldBytes: 0 });
+  await first.write(large);
+  await second.write(large);
+  let isWritten = false;
+  const written = third.write(large).then(() => (isWritten = true));
+  await vi.waitFor(() => expect(memory.stats()).toMatchObject({ heldBytes: 2 * 25_165_824, waiting: 1 }));
+  expect(isWritten).toBe(false);
+  await first.commit();
+  await written;
+  await Promise.all([second.abort(), third.commit()]);
+  expect(memory.stats()).toMatchObject({ heldBytes: 0, waiting: 0 });
 });
 
 test('a wrong ETag of a part never becomes a blob', async (context) => {

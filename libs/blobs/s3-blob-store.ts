@@ -3,6 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { blobNotFound } from './blob-errors.ts';
 import { openIdentity, type BlobStore, type StoredBlob } from './blob-store.ts';
 import { assertBlobName, createBlobWriter, isBlobName, newBlobName, putBlob, readJoined } from './blob-writer.ts';
@@ -21,6 +22,8 @@ export type S3BlobStoreOptions = {
   pathStyle: boolean;
   /** How long a connection can be silent before the request is repeated. Default: a minute. Tests shorten it. */
   idleTimeoutMs?: number;
+  /** Writers of more than 4 MiB are charged to it, and wait for room. They then throw unavailable. */
+  memory?: MemoryBudget | undefined;
 };
 
 const readChunkBytes = 262_144;
@@ -64,7 +67,7 @@ export async function createS3BlobStore(options: S3BlobStoreOptions): Promise<Bl
       const blob = newBlobName();
       await store.storeId();
       const limits = { sizeBytesMax: Math.min(sizeBytesMax, partBytes * partsMax), flushBytes: partBytes };
-      return createBlobWriter(blob, createS3Target({ s3, client, place: place(blob) }), limits);
+      return createBlobWriter(blob, createS3Target({ s3, client, place: place(blob), memory: options.memory }), limits);
     },
 
     put: (source, putOptions = {}) => putBlob(store, source, putOptions),

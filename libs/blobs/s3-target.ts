@@ -1,4 +1,5 @@
 import type { CompletedPart, S3Client } from '@aws-sdk/client-s3';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/sharing/memory-budget.ts';
 import type { BlobTarget } from './blob-writer.ts';
 import { toStoreError } from './s3-errors.ts';
 
@@ -7,6 +8,10 @@ export type S3Module = typeof import('@aws-sdk/client-s3');
 
 /** A writer holds at most three of these: one that fills and two in flight. */
 export const partBytes = 8_388_608;
+/** The memory of such a writer. */
+const writerBytesMax = 3 * partBytes;
+/** Smaller blobs are not charged, because results that wait to be settled already are. */
+const unchargedBytesMax = partBytes / 2;
 /** The limit of S3. Blobs can have 78 GiB. */
 export const partsMax = 10_000;
 
@@ -25,11 +30,14 @@ export function createS3Target(options: {
   s3: S3Module;
   client: S3Client;
   place: { Bucket: string; Key: string };
+  /** Writers are charged to it. */
+  memory?: MemoryBudget | undefined;
 }): BlobTarget & {
   /** Like `append`, with the bytes of another object of the bucket, which the server copies. */
   appendCopy: (key: string, sizeBytes: number) => Promise<void>;
 } {
-  const { s3, client, place } = options;
+  const { s3, client, place, memory } = options;
+  let lease: MemoryLease | undefined;
   const abandoned = new AbortController();
   const sending: Promise<CompletedPart>[] = [];
   let upload: Promise<string | undefined> | null = null;
@@ -81,7 +89,15 @@ export function createS3Target(options: {
   return {
     appendCopy: (key, partBytes) => toStoreError(copyPart(key, partBytes)),
     append: (bytes) => toStoreError(sendPart(bytes)),
-    finish: (rest) => toStoreError(finish(rest)),
+    async reserve(bytes) {
+      if (bytes <= unchargedBytesMax || lease !== undefined) return;
+      lease = memory?.open(null);
+      await lease?.chargeWhenFree(writerBytesMax, abandoned.signal);
+    },
+    async finish(rest) {
+      await toStoreError(finish(rest));
+      lease?.release();
+    },
     async discard() {
       abandoned.abort();
       await Promise.allSettled(sending);
@@ -89,6 +105,7 @@ export function createS3Target(options: {
       if (UploadId !== undefined)
         await client.send(new s3.AbortMultipartUploadCommand({ ...place, UploadId })).catch(() => {});
       if (isFinishing) await client.send(new s3.DeleteObjectCommand(place)).catch(() => {});
+      lease?.release();
     },
   };
 }
