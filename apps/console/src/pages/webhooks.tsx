@@ -5,7 +5,7 @@ import { webhookEventTypes } from '../../generated/names.ts';
 import { allPages } from '../api/all-pages.ts';
 import { answerOf, api } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
-import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
+import { AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
 import { RecordTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
@@ -108,7 +108,6 @@ function Endpoints({
           head: 'State',
           cell: ({ status }) => <Badge tone={status === 'enabled' ? 'good' : 'plain'}>{status}</Badge>,
         },
-        { head: 'Created', cell: ({ created_at: at }) => <Ago at={at * 1_000} /> },
         {
           head: 'Actions',
           cell: (endpoint) =>
@@ -165,7 +164,7 @@ function NewEndpoint() {
         />
         <span className="hint">Everyone who can read the endpoint sees the URL, so do not put a secret into it.</span>
       </label>
-      <fieldset className="check-box stack">
+      <fieldset className="check-box">
         <legend>Events</legend>
         {webhookEventTypes.map((type) => (
           <label key={type} className="check">
