@@ -23,7 +23,10 @@ afterAll(() => server?.stop());
 
 /** A store behind a proxy that `choose` gives the fault of each request. */
 async function openFaulty(choose: (request: IncomingMessage) => Fault) {
-  const proxy = createServer((request, response) => void relay(request, response, choose(request)));
+  const proxy = createServer((request, response) => {
+    // A client that gives up cuts its request off.
+    relay(request, response, choose(request)).catch(() => response.destroy());
+  });
   proxy.listen(0, '127.0.0.1');
   await once(proxy, 'listening');
   onTestFinished(() => {
