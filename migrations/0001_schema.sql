@@ -54,11 +54,11 @@ begin
   new.position := nextval('event_position');
   new.epoch := (select max(epoch) from event_epoch);
   new.transaction_id := pg_current_xact_id();
-  if new.recorded_at < date_trunc('milliseconds', transaction_timestamp()) or new.recorded_at > clock_timestamp() then
+  if new.recorded_at < date_trunc('milliseconds', now()) or new.recorded_at > clock_timestamp() then
     -- After the clock was set back, the events of a stream keep the time of its last one.
     if not exists (select from event where stream_id = new.stream_id and stream_version = new.stream_version - 1
       and recorded_at = new.recorded_at) then
-      raise exception 'an event of % is outside of its transaction, which began at %', new.recorded_at, transaction_timestamp()
+      raise exception 'an event of % is outside of its transaction, which began at %', new.recorded_at, now()
         using errcode = 'serialization_failure';
     end if;
   end if;
