@@ -50,11 +50,13 @@ async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWa
   );
   const all = rows.flatMap(({ waits }) => waits);
   // All lines that wait for a budget wait for the same one, whatever their models.
-  const groups = Map.groupBy(all, ({ reason, label, model }) =>
-    JSON.stringify(reason === 'budget_used_up' ? [reason] : [reason, label, model]),
-  );
+  const groups = Map.groupBy(all, (wait) => {
+    const { reason, label, model } = wait;
+    return JSON.stringify(reason === 'budget_used_up' ? [reason] : [reason, label, model, isPaced(wait)]);
+  });
   const waits = [...groups.values()].map((group): BatchWait => {
-    const [{ reason, budget }] = group as [LineWait];
+    const [first] = group as [LineWait];
+    const { reason, budget } = first;
     const untils = group.flatMap(({ until_ms: until }) => (until === null ? [] : [until]));
     const lines = group.reduce((sum, wait) => sum + wait.lines, 0);
     const target = onlyOne(group.map(({ label }) => label));
@@ -62,7 +64,7 @@ async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWa
     const known = reason in causes ? (reason as keyof typeof causes) : 'gateway';
     return {
       reason: known === 'budget_used_up' ? 'usage_limit_exceeded' : known,
-      message: `${whoWaits({ reason, lines, target, model })}: ${budget ?? causes[known]}`,
+      message: `${whoWaits({ reason, lines, target, model })}: ${budget ?? (isPaced(first) ? paced : causes[known])}`,
       lines,
       target,
       model,
@@ -85,8 +87,12 @@ function whoWaits({ reason, lines, target, model }: Waiting): string {
   return `${lines} ${lines === 1 ? 'line' : 'lines'}${ofModel}${through} ${lines === 1 ? 'is' : 'are'} waiting`;
 }
 
+/** Whether a rate limit of this gateway spreads the lines. A provider that answers 429 says until when. */
+const isPaced = ({ reason, until_ms: until }: LineWait): boolean => reason === 'rate_limited' && until === null;
+const paced = 'a rate limit of this gateway spreads them over time.';
+
 const causes = {
-  rate_limited: 'the provider (429) or a rate limit of the gateway limits the rate of these calls.',
+  rate_limited: 'the provider limits the rate of these calls (429).',
   budget_used_up: 'the remaining budget does not cover another call.',
   circuit_open: 'the circuit breaker is open because the previous calls failed.',
   provider_busy: 'the maximum number of calls with this credential is already running.',

@@ -55,11 +55,10 @@ test('the waits of all workers are added up, each report replaces the one before
 });
 
 test.each([
+  [[limited], ['2 lines of model gpt through openai are waiting: the provider limits the rate of these calls (429).']],
   [
-    [limited],
-    [
-      '2 lines of model gpt through openai are waiting: the provider (429) or a rate limit of the gateway limits the rate of these calls.',
-    ],
+    [{ ...limited, until_ms: null }],
+    ['2 lines of model gpt through openai are waiting: a rate limit of this gateway spreads them over time.'],
   ],
   [
     [
