@@ -20,8 +20,11 @@ export async function moveClockOf({ db, connectionString }: TestDatabase): Promi
   await sql`create function public.clock_timestamp() returns timestamptz language sql volatile
     as 'select pg_catalog.clock_timestamp() + total from public.passed_time'`.execute(db);
   await sql`alter database ${sql.ref(name)} set search_path = public, pg_catalog`.execute(db);
-  // The trigger of the event log has its own path.
-  await sql`alter function place_event() set search_path = public, pg_catalog`.execute(db);
+  // The trigger of the event log has its own path. It compares times with `now()` too.
+  await sql`create schema moved_clock`.execute(db);
+  await sql`create function moved_clock.now() returns timestamptz language sql volatile
+    as 'select pg_catalog.now() + total from public.passed_time'`.execute(db);
+  await sql`alter function place_event() set search_path = moved_clock, public, pg_catalog`.execute(db);
   return {
     async pass(ms) {
       const interval = `${ms} milliseconds`;
