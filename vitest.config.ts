@@ -10,7 +10,11 @@ process.env['NODE_COMPILE_CACHE'] ??= path.join(import.meta.dirname, 'node_modul
 const retry = 1;
 
 /** Those that replace a module, which the other files of the process would get too. */
-const replacing = ['test/api/new-provider.test.ts', 'test/integration/request-log/made-up-column.test.ts'];
+const replacing = [
+  'apps/cli/batches/follow-results.test.ts',
+  'test/api/new-provider.test.ts',
+  'test/integration/request-log/made-up-column.test.ts',
+];
 
 /** What the tests have in common that need a Postgres: DATABASE_URL, embedded, or Testcontainers (test/postgres.ts). */
 const withPostgres = { globalSetup: ['test/postgres-server.ts'], retry, testTimeout: 60_000, hookTimeout: 120_000 };
@@ -29,6 +33,7 @@ export default defineConfig({
           retry,
           testTimeout: 60_000,
           include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse,fuzz}/*.test.ts'],
+          exclude: replacing,
         },
       },
       // In two projects, because what a file leaves in memory stays until the last file of its project.

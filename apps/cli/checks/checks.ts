@@ -29,7 +29,7 @@ const records: Check = {
 
 const digests: Check = {
   name: 'digests',
-  summary: 'every event is as it was recorded, and no event of a stream is missing',
+  summary: 'every event is as it was recorded, and none is missing',
   canRepair: false,
   async run({ db }) {
     const { checkDigests } = await import('#libs/event-log/check-digests.ts');

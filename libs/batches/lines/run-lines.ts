@@ -178,7 +178,8 @@ class BusyLines {
   #fewer = Promise.withResolvers<void>();
 
   onWait({ reason, untilMs }: Wait): () => void {
-    if (reason === 'retry' || untilMs !== null) return () => {};
+    const isHeldBack = reason === 'provider_busy' || (reason === 'rate_limited' && untilMs === null);
+    if (!isHeldBack) return () => {};
     this.#count += 1;
     return () => {
       this.#count -= 1;

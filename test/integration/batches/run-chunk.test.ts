@@ -283,7 +283,7 @@ test('a database that is away between two steps does not make one lost claim cou
   expect((await readChunks(database, id))[0]).toMatchObject({ claims_without_progress: 1 });
 });
 
-const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
+const until: Wait = { reason: 'budget_used_up', label: 'p', model: 'm', untilMs: null };
 const untilEnded = (signal: AbortSignal): Promise<void> => untilAborted(signal).catch(() => {});
 
 /** A runner whose first line is answered, and whose other lines wait until they are stopped. */
