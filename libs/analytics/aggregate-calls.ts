@@ -267,7 +267,7 @@ export function rollUpMinutes(cube: Cube, grain: Grain, wide: WideMinutes): RawB
   return bound(cube, grain, cube === 'value' ? toValues(grain, wide.call, wide.metadata) : wide[cube]);
 }
 
-/** Converts rows of the wide cubes to rows of \`value_rollup\` of the same grain, without a limit on their number. */
+/** Converts rows of the wide cubes to rows of `value_rollup` of the same grain, without a limit on their number. */
 function toValues(grain: Grain, calls: RawBuilder<unknown>, ofMetadata: RawBuilder<unknown>): RawBuilder<unknown> {
   const values = sql.join([
     sql`(${sql.lit(allCallsKey)}, '', false)`,

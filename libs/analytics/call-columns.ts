@@ -51,7 +51,7 @@ const packColumns = sql`
   split_part(pair.text, ':', 1)::int as bin, split_part(pair.text, ':', 2)::int as binned`;
 
 /**
- * Which records: a condition on \`request_log\`, or on its rows and its packs. Whole packs are read from their sums, so
+ * Which records: a condition on `request_log`, or on its rows and its packs. Whole packs are read from their sums, so
  * the conditions must be the same for all of their lines.
  */
 export type Records = { where: RawBuilder<unknown> } | RowsAndPacks;

@@ -100,8 +100,8 @@ export async function listEvents<Item>(
 }
 
 /**
- * The part of the log that has all events of a range of time. It is a little longer, because events of concurrent
- * transactions are not in the order of their times. `until` is null if there is no later event.
+ * The part of the log that contains all events of a time range. It is slightly longer than the range, because concurrent
+ * transactions can record events out of time order. `until` is null if no later event exists.
  */
 async function findRange(
   db: Kysely<Database>,

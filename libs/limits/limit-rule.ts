@@ -115,7 +115,7 @@ export function budgetRule(
 export function rateRule(record: LimitedRecord, limitId: string, limit: RateLimit & PolicyTerms): LimitRule {
   const rate = { kind: 'rate', measure: limit.type } as const;
   const terms: LimitTerms = { max: new Big(limit.value), reset: { every: limit.unit }, alertAt: null };
-  const pace = limit.unit === 'rpm' && limit.value > 0 ? paceOf(limit) : null;
+  const pace = limit.unit === 'rpm' && limit.value > 0 ? toPace(limit) : null;
   return {
     ...rule(record, limitId, limit, { ...rate, terms }),
     pace: pace && rule(record, `${limitId}/pace`, limit, { ...rate, terms: pace }),
@@ -127,7 +127,7 @@ const paceBurstMs = 1_000;
 /** The part of a rate that batches use. The rest is left to live calls, which are refused when the minute is used up. */
 const pacedPart = 0.98;
 
-function paceOf({ type, value }: RateLimit): LimitTerms {
+function toPace({ type, value }: RateLimit): LimitTerms {
   const perMs = (value * pacedPart) / 60_000;
   const burst = new Big((perMs * paceBurstMs).toFixed(9));
   const max = type === 'requests' && burst.lt(1) ? new Big(1) : burst;

@@ -20,7 +20,7 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
   /** What calls use of their estimates, by limit. Without this, a `max_tokens` that is never used would slow a batch. */
   const parts = new WeakMap<LimitRule, number>();
 
-  const pacesOf = (request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Paced[] =>
+  const findPaces = (request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Paced[] =>
     rules.flatMap((rule) => {
       const { pace, measure, terms } = rule;
       const estimate = pace === null ? null : amounts.estimate(measure, request);
@@ -81,7 +81,7 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
     waitForTurn(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): Promise<void> | null {
       const { waitForTurn } = request;
       if (waitForTurn === undefined || rules.every(({ pace }) => pace === null)) return null;
-      const paces = pacesOf(request, facts, rules);
+      const paces = findPaces(request, facts, rules);
       for (const [index, paced] of paces.entries()) {
         const turn = begin(paced, waitForTurn);
         if (turn !== null) return beginAll(turn, paces.slice(index + 1), waitForTurn);
@@ -92,7 +92,7 @@ export function createCallPaces(limits: Limits, amounts: Pick<UsedAmounts, 'esti
     /** A live call has been admitted, and batches leave its part to it. */
     countLive(request: AdmissionRequest, facts: CallFacts, rules: readonly LimitRule[]): void {
       if (rules.every(({ pace }) => pace === null)) return;
-      for (const { counter, amount } of pacesOf(request, facts, rules)) limits.use(counter, amount);
+      for (const { counter, amount } of findPaces(request, facts, rules)) limits.use(counter, amount);
     },
 
     /** A call has used `used` of its estimate. */

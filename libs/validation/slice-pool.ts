@@ -26,11 +26,11 @@ export type SharedSlicePool = { forFile(): SlicePool; stop(): Promise<void> };
  */
 export function createSlicePool(options: SlicePoolOptions): SharedSlicePool {
   const module = new URL('./validate-slice-worker.ts', import.meta.url);
-  const laneOf = (threads: number, idleTimeoutMs: number): ThreadLane<SliceTask, SliceResult> =>
+  const createLane = (threads: number, idleTimeoutMs: number): ThreadLane<SliceTask, SliceResult> =>
     createThreadLane({ ...options, module, threads, idleTimeoutMs, isGroupAlone: true });
   // A thread takes 35 MB.
-  const firstSlices = laneOf(1, Math.min(options.idleTimeoutMs, 500));
-  const otherSlices = laneOf(options.threads, options.idleTimeoutMs);
+  const firstSlices = createLane(1, Math.min(options.idleTimeoutMs, 500));
+  const otherSlices = createLane(options.threads, options.idleTimeoutMs);
   let files = 0;
   return {
     forFile() {

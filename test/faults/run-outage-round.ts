@@ -27,7 +27,7 @@ const longOutages: readonly Fault[] = [
   { kind: 'move_clock', byMs: 60_000 },
 ];
 
-/** 400 calls of 30 s through each outage, on a platform of their own. Yields what was violated in each round. */
+/** Runs 400 calls of 30 s through each outage, on a separate platform. Yields the violations of each round. */
 export async function* runOutageRounds(s3: S3Server | null): AsyncGenerator<{ fault: Fault; violations: string[] }> {
   const rig = await startRig(outageEnvironment, s3);
   let keepFolder = true;

@@ -79,7 +79,7 @@ const objectText = fc
 /** Parses bytes that are JSON in UTF-8. Throws for others. */
 type ParseJson = (bytes: Buffer) => unknown;
 
-const parserOf =
+const toParser =
   (parse: (text: string) => unknown): ParseJson =>
   (bytes) =>
     parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
@@ -92,7 +92,7 @@ const judged =
   <Input>(judge: (input: Input, parseJson: ParseJson) => void) =>
   (input: Input): void => {
     try {
-      judge(input, parserOf(JSON.parse));
+      judge(input, toParser(JSON.parse));
     } catch {
       const parse = runInNewContext('JSON.parse') as typeof JSON.parse;
       const parseAnew = (text: string): unknown => {
@@ -101,7 +101,7 @@ const judged =
         if (Object.prototype.toString.call(value) === '[object Error]') throw new SyntaxError(String(value));
         return value;
       };
-      judge(input, parserOf(parseAnew));
+      judge(input, toParser(parseAnew));
     }
   };
 

@@ -83,19 +83,19 @@ function findPacks(
 ) {
   let packs = db.selectFrom('request_log_pack').select('last_id').where('workspace_id', '=', workspaceId);
   for (const condition of sharedConditions(query, workspaceId)) packs = packs.where(condition);
-  const { from, to } = boundsOf(query);
+  const { from, to } = toBounds(query);
   if (from !== undefined) packs = packs.where('recorded_on', '>=', from.day).where('last_id', '>=', from.id);
   if (to !== undefined) packs = packs.where('recorded_on', '<=', to.day).where('first_id', '<', to.id);
   if (newerThan !== undefined)
-    packs = packs.where('recorded_on', '>=', dayOf(newerThan)).where('last_id', '>', newerThan);
+    packs = packs.where('recorded_on', '>=', toDay(newerThan)).where('last_id', '>', newerThan);
   if (olderThan !== undefined)
-    packs = packs.where('recorded_on', '<=', dayOf(olderThan)).where('last_id', '<', olderThan);
+    packs = packs.where('recorded_on', '<=', toDay(olderThan)).where('last_id', '<', olderThan);
   return packs.orderBy('recorded_on', 'desc').orderBy('last_id', 'desc');
 }
 
 /** The lines of a page that are in these packs, newest first. */
 function selectLines(db: Kysely<Database>, workspaceId: string, query: PageQuery, lastIds: readonly string[]) {
-  const days = lastIds.map(dayOf);
+  const days = lastIds.map(toDay);
   let lines = db
     .selectFrom('request_log')
     .select(allColumns)
@@ -103,7 +103,7 @@ function selectLines(db: Kysely<Database>, workspaceId: string, query: PageQuery
     .where('recorded_on', 'in', [...new Set(days)])
     .where('last_id', 'in', lastIds);
   for (const condition of rangesOf(query)) lines = lines.where(sql<boolean>`${condition}`);
-  const { from, to } = boundsOf(query);
+  const { from, to } = toBounds(query);
   if (from !== undefined) lines = lines.where('id', '>=', from.id);
   if (to !== undefined) lines = lines.where('id', '<', to.id);
   return lines.orderBy('id', 'desc');
@@ -116,7 +116,7 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
   return await db
     .selectFrom('request_log')
     .select(allColumns)
-    .where('recorded_on', '=', dayOf(uuid))
+    .where('recorded_on', '=', toDay(uuid))
     .where('id', '=', uuid)
     .where('workspace_id', '=', workspaceId)
     // Which packs to read: a pack has lines of one minute.
@@ -154,7 +154,7 @@ export async function findLineLog(
         .where('workspace_id', '=', workspaceId)
         .where('batch_id', '=', batchId)
         .where('batch_line', '=', line);
-      return await within(rows, timesOf(span)).limit(1).executeTakeFirst();
+      return await within(rows, toTimeBounds(span)).limit(1).executeTakeFirst();
     });
   } catch (error) {
     if (error instanceof GatewayError && error.code === 'search_too_broad') return undefined;
@@ -179,10 +179,10 @@ export function rowStatements(db: Kysely<Database>, workspaceId: string, query: 
   let page = db.selectFrom('request_log_row').selectAll().where('workspace_id', '=', workspaceId);
   for (const condition of [...sharedConditions(query, workspaceId), ...rangesOf(query)])
     page = page.where(sql<boolean>`${condition}`);
-  page = within(page, timesOf(query)).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
+  page = within(page, toTimeBounds(query)).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
   if (query.after === undefined) return [page];
   const uuid = uuidOfCursor(query.after);
-  const day = dayOf(uuid);
+  const day = toDay(uuid);
   return [page.where('recorded_on', '=', day).where('id', '<', uuid), page.where('recorded_on', '<', day)];
 }
 
@@ -191,7 +191,7 @@ export function selectIds(db: Kysely<Database>, workspaceId: string, query: Page
   let ids = db.selectFrom('request_log').select('id').where('workspace_id', '=', workspaceId);
   for (const condition of [...sharedConditions(query, workspaceId), ...rangesOf(query)])
     ids = ids.where(sql<boolean>`${condition}`);
-  const { from, to } = boundsOf(query);
+  const { from, to } = toBounds(query);
   if (from !== undefined)
     ids = ids.where('recorded_on', '>=', from.day).where('id', '>=', from.id).where('last_id', '>=', from.id);
   if (to !== undefined)
@@ -214,10 +214,10 @@ function sharedConditions(query: PageQuery, workspaceId: string): RawBuilder<boo
 type Bound = { day: string; id: string };
 type Bounds = { from: Bound | undefined; to: Bound | undefined };
 
-const dayOf = (uuid: string): string => utcDay(getLogUuidTime(uuid));
+const toDay = (uuid: string): string => utcDay(getLogUuidTime(uuid));
 
 /** The times of a page as bounds on the IDs of its records; `to` is exclusive. */
-function timesOf(query: PageQuery): Bounds {
+function toTimeBounds(query: PageQuery): Bounds {
   const { fromMs = 0, toMs = Infinity, created_after: after = 0, created_before: before = Infinity } = query;
   const { time_of_generation_min: min, time_of_generation_max: max } = query;
   const from = Math.max(fromMs, after * 1_000, min?.getTime() ?? 0);
@@ -227,11 +227,11 @@ function timesOf(query: PageQuery): Bounds {
 }
 
 /** The same with the cursor. */
-function boundsOf(query: PageQuery): Bounds {
-  const { from, to } = timesOf(query);
+function toBounds(query: PageQuery): Bounds {
+  const { from, to } = toTimeBounds(query);
   if (query.after === undefined) return { from, to };
   const id = uuidOfCursor(query.after);
-  return { from, to: to !== undefined && to.id < id ? to : { day: dayOf(id), id } };
+  return { from, to: to !== undefined && to.id < id ? to : { day: toDay(id), id } };
 }
 
 /** The bounds on the ID imply those on the day, but only the day allows Postgres to skip partitions. */
@@ -335,12 +335,12 @@ export async function newestLogs(
   workspaceIds: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
   const { rows } = await sql<{ workspace_id: string; id: string | null }>`
-    select workspace_id, greatest(${newestOf('request_log_row', 'id')}, ${newestOf('request_log_pack', 'last_id')}) as id
+    select workspace_id, greatest(${newestId('request_log_row', 'id')}, ${newestId('request_log_pack', 'last_id')}) as id
     from unnest(${workspaceIds}::text[]) as watched (workspace_id)`.execute(db);
   return new Map(rows.flatMap(({ workspace_id: workspace, id }) => (id === null ? [] : [[workspace, toLogId(id)]])));
 }
 
-const newestOf = (table: string, id: string): RawBuilder<unknown> => sql`(
+const newestId = (table: string, id: string): RawBuilder<unknown> => sql`(
   select ${sql.ref(id)} from ${sql.table(table)} where workspace_id = watched.workspace_id
     and recorded_on >= (clock_timestamp() at time zone 'utc')::date - 1
   order by recorded_on desc, ${sql.ref(id)} desc limit 1)`;

@@ -11,7 +11,7 @@ export const binMax = 460;
 const shortestMs = 0.01;
 
 /** The bin of a duration in milliseconds. */
-export function latencyBinOf(durationMs: number): number {
+export function toLatencyBin(durationMs: number): number {
   const bin = Math.ceil(Math.log(Math.max(durationMs, shortestMs)) / Math.log(growth));
   // Not -0, which would be another text.
   return Math.min(Math.max(bin, binMin), binMax) + 0;

@@ -1,12 +1,13 @@
 import { expect, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
+import { batchLineId } from '#libs/kernel/ids.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createCopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
 import type { LogRow } from '../row/log-entry.ts';
 import { newLogUuid } from '../row/log-id.ts';
-import { allRowsOf, sealRows, type SealedRows } from './sealed-rows.ts';
+import { readAllRows, sealRows, type SealedRows } from './sealed-rows.ts';
 
 const databaseError = (code: string, fields: object = {}): Error =>
   Object.assign(new Error(`SQLSTATE ${code}`), { code, severity: 'ERROR', ...fields });
@@ -43,7 +44,7 @@ function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: s
       ensure(day);
       days.push(day);
     },
-    copyRows: (group) => by('copy')(group.flatMap(allRowsOf)),
+    copyRows: (group) => by('copy')(group.flatMap(readAllRows)),
     insertRows: ({ rows }) => by('insert')(rows),
   });
   return { writer, lines, table, days, ways };
@@ -66,8 +67,32 @@ test('a row that Postgres refuses for ever does not keep the other 63 out', asyn
     sequence: 40,
   });
   expect(JSON.stringify(lines)).not.toContain('gpt-5-mini');
-  // Halving: 6 steps down from 64, two inserts each, and the cleaned row.
-  expect(ways).toEqual(['copy', ...Array.from({ length: 13 }, () => 'insert')]);
+  // Each of 7 seals, 3 steps down from 10 rows with two inserts each, and the cleaned row.
+  expect(ways).toEqual(['copy', ...Array.from({ length: 14 }, () => 'insert')]);
+});
+
+test('only the seal with a refused row is written without packs, so that a second process writes the same', async () => {
+  const lines = rowsOf(20).map((row, line) => ({
+    ...row,
+    kind: 'batch' as const,
+    batch_id: 'batch_1',
+    batch_line: line,
+    request_id: batchLineId('batch_1', line),
+  }));
+  const written: string[] = [];
+  const writer = createGroupWriter({
+    logger: createTestLogger().logger,
+    retryDelayMs: 1,
+    ensurePartition: async () => {},
+    copyRows: () => Promise.reject(databaseError('22P05')),
+    insertRows: async ({ rows, packs }) => {
+      if (rows.some(({ sequence }) => sequence === 15) || packs.some(({ sequence }) => sequence?.includes(15)))
+        throw databaseError('22P05');
+      written.push(...packs.map((pack) => `pack of ${pack.lines}`), ...rows.map(({ sequence }) => String(sequence)));
+    },
+  });
+  expect(await writer.write(sealed(lines), false, never)).toBe(1);
+  expect(written).toEqual(['pack of 10', '11', '12', '13', '14', '16', '17', '18', '19', '20']);
 });
 
 test('a row with text that Postgres cannot hold is written cleaned', async () => {

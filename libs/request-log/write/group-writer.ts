@@ -5,7 +5,7 @@ import type { CopyRows } from './copy-rows.ts';
 import { classifyInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from '../row/log-entry.ts';
 import type { RowsAndPacks } from './pack-rows.ts';
-import { allRowsOf, type SealedRows } from './sealed-rows.ts';
+import { readAllRows, type SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {
   /**
@@ -26,6 +26,8 @@ type Work = {
   /** All rows, without packs. */
   rows: () => readonly LogRow[];
   first: () => Promise<void>;
+  /** The seals that it consists of. */
+  seals: readonly SealedRows[];
 };
 
 // The delays between attempts double up to this multiple of the first.
@@ -57,14 +59,15 @@ export function createGroupWriter(deps: {
 
   const write = (group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number> =>
     finish(
-      workOf(group, () => copyRows(group, isBehind)),
+      toWork(group, () => copyRows(group, isBehind)),
       givenUp,
     );
 
   function insert(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
     const content = { rows, packs: [] };
     const days = new Set(rows.map((row) => row.recorded_on));
-    return finish({ days, content: () => content, rows: () => rows, first: () => insertRows(content) }, givenUp);
+    const first = (): Promise<void> => insertRows(content);
+    return finish({ days, content: () => content, rows: () => rows, first, seals: [] }, givenUp);
   }
 
   async function writeOnce({ days, content, first }: Work, isFirst: boolean): Promise<void> {
@@ -82,7 +85,7 @@ export function createGroupWriter(deps: {
         return 0;
       } catch (error) {
         const failure = classifyInsertFailure(error);
-        if (failure === 'bad_row') return await writeApart(work.rows(), error, givenUp);
+        if (failure === 'bad_row') return await writeApart(work, error, givenUp);
         // The partition was deleted after this process had seen it. Retry immediately, unless that is not the cause.
         if (failure === 'no_partition' && preparedDays.size > 0) {
           preparedDays.clear();
@@ -100,10 +103,21 @@ export function createGroupWriter(deps: {
   }
 
   /**
-   * A group with a row that Postgres will never accept: it is split in half, without packs, until that row is alone. No
-   * part of the group can have been written before, because Postgres would have refused it then.
+   * Writes a group with a row that Postgres will never accept. It is divided into its seals, and the seal with that row
+   * in half, without packs, until the row is alone. A seal is written either with its packs or without, even if another
+   * process writes it again from disk: a seal without such a row never loses its packs.
    */
-  async function writeApart(rows: readonly LogRow[], error: unknown, givenUp: AbortSignal): Promise<number> {
+  async function writeApart({ seals, rows: read }: Work, error: unknown, givenUp: AbortSignal): Promise<number> {
+    if (seals.length > 1) {
+      let lost = 0;
+      for (const seal of seals)
+        lost += await finish(
+          toWork([seal], () => insertRows(seal.content())),
+          givenUp,
+        );
+      return lost;
+    }
+    const rows = read();
     const [first] = rows;
     if (first === undefined) return 0;
     if (rows.length > 1) {
@@ -127,7 +141,7 @@ export function createGroupWriter(deps: {
   return { write, prepareDay, isDatabaseDown: () => isDatabaseDown };
 }
 
-function workOf(group: readonly SealedRows[], first: () => Promise<void>): Work {
+function toWork(group: readonly SealedRows[], first: () => Promise<void>): Work {
   let contents: readonly RowsAndPacks[] | undefined;
   const read = (): readonly RowsAndPacks[] => (contents ??= group.map((sealed) => sealed.content()));
   let rows: LogRow[] | undefined;
@@ -138,8 +152,9 @@ function workOf(group: readonly SealedRows[], first: () => Promise<void>): Work 
       packs: read().flatMap(({ packs }) => packs),
     }),
     // The same objects each time: rows that were cleaned are remembered.
-    rows: () => (rows ??= group.flatMap(allRowsOf)),
+    rows: () => (rows ??= group.flatMap(readAllRows)),
     first,
+    seals: group,
   };
 }
 

@@ -1,7 +1,7 @@
 import { Big } from 'big.js';
 import { batchLineId } from '#libs/kernel/ids.ts';
 import { columnList, columns, type Column, type PerLine, type RequestLogPackTable } from '../columns.ts';
-import { latencyBinOf } from '../row/latency-bin.ts';
+import { toLatencyBin } from '../row/latency-bin.ts';
 import { rowColumns, type LogRow } from '../row/log-entry.ts';
 import { getLogUuidTime } from '../row/log-id.ts';
 import { getIdRange } from './log-change.ts';
@@ -55,7 +55,7 @@ export function packRows(rows: readonly LogRow[]): RowsAndPacks {
   const groups: { first: LogRow; minute: number; rows: LogRow[] }[] = [];
   for (const row of rows) {
     if (!isPackable(row)) continue;
-    const minute = minuteOf(row);
+    const minute = toMinute(row);
     const group = groups.findLast(({ first, minute: other }) => minute === other && isAlike(first, row));
     if (group === undefined) groups.push({ first: row, minute, rows: [row] });
     else group.rows.push(row);
@@ -71,19 +71,19 @@ export function unpackRows(pack: LogPack): LogRow[] {
   return Array.from({ length: pack.lines }, (_, index) => {
     const values = packed.map(([name, column]) => [
       name,
-      isPerLine(column) ? valueOf(pack, name as PerLine, index) : pack[name],
+      isPerLine(column) ? readValue(pack, name as PerLine, index) : pack[name],
     ]);
     const row = Object.fromEntries(values) as Omit<LogRow, 'request_id'>;
     return { ...row, request_id: batchLineId(pack.batch_id, row.batch_line as number) };
   });
 }
 
-function valueOf(pack: LogPack, name: PerLine, index: number): unknown {
+function readValue(pack: LogPack, name: PerLine, index: number): unknown {
   const value = pack[name]?.[index] ?? null;
   return value !== null && columns[name].type === 'json' ? JSON.parse(value as string) : value;
 }
 
-const minuteOf = ({ id }: LogRow): number => Math.floor(getLogUuidTime(id) / minuteMs);
+const toMinute = ({ id }: LogRow): number => Math.floor(getLogUuidTime(id) / minuteMs);
 
 const numbersPerLine = perLine.flatMap(([name, { type }]) => (type === 'integer' || type === 'float' ? [name] : []));
 
@@ -98,11 +98,15 @@ const isPackable = (row: LogRow): boolean =>
 const sameJson = (a: object | null, b: object | null): boolean =>
   a === b || (a !== null && b !== null && JSON.stringify(a) === JSON.stringify(b));
 
-/** Whether two rows agree in all columns that a pack has once. Compiled, like the code that fills rows. */
+/**
+ * Whether two rows agree in all columns that a pack has once. Compiled, like the code that fills rows. JSON comes last,
+ * because a caller's metadata can be large, and lines of other batches must not be compared by it.
+ */
 // oxlint-disable-next-line typescript/no-implied-eval -- the names come from the list of columns
 const isAlike = new Function(
   'sameJson',
   `return (a, b) => ${shared
+    .toSorted(([, a], [, b]) => Number(a.type === 'json') - Number(b.type === 'json'))
     .map(([name, { type }]) => (type === 'json' ? `sameJson(a.${name}, b.${name})` : `a.${name} === b.${name}`))
     .join(' && ')}`,
 )(sameJson) as (a: LogRow, b: LogRow) => boolean;
@@ -112,7 +116,7 @@ function toPack(rows: readonly LogRow[]): LogPack {
   const arrays = Object.fromEntries(perLine.map(([name]) => [name, toArray(rows, name)])) as Pick<LogPack, PerLine>;
   const bins = new Map<number, number>();
   for (const { duration_ms: durationMs } of rows) {
-    const bin = latencyBinOf(durationMs);
+    const bin = toLatencyBin(durationMs);
     bins.set(bin, (bins.get(bin) ?? 0) + 1);
   }
   const ids = getIdRange(rows);
@@ -123,10 +127,10 @@ function toPack(rows: readonly LogRow[]): LogPack {
     first_id: ids.first,
     last_id: ids.last,
     lines: rows.length,
-    sum_input_tokens: sumOf(rows, 'input_tokens'),
-    sum_output_tokens: sumOf(rows, 'output_tokens'),
-    sum_cost: sumOfCents(rows, 'cost'),
-    sum_saved_cost: sumOfCents(rows, 'saved_cost'),
+    sum_input_tokens: addUp(rows, 'input_tokens'),
+    sum_output_tokens: addUp(rows, 'output_tokens'),
+    sum_cost: addCents(rows, 'cost'),
+    sum_saved_cost: addCents(rows, 'saved_cost'),
     sum_duration_us: rows.reduce((sum, row) => sum + Math.round(row.duration_ms * 1_000), 0),
     unpriced: rows.filter((row) => row.cost === null).length,
     latency: [...bins]
@@ -142,10 +146,10 @@ function toArray(rows: readonly LogRow[], name: PerLine): unknown[] | null {
   return rows.map((row) => (row[name] === null ? null : JSON.stringify(row[name])));
 }
 
-const sumOf = (rows: readonly LogRow[], name: 'input_tokens' | 'output_tokens'): number =>
+const addUp = (rows: readonly LogRow[], name: 'input_tokens' | 'output_tokens'): number =>
   rows.reduce((sum, row) => sum + (row[name] ?? 0), 0);
 
-function sumOfCents(rows: readonly LogRow[], name: 'cost' | 'saved_cost'): string {
+function addCents(rows: readonly LogRow[], name: 'cost' | 'saved_cost'): string {
   let sum = new Big(0);
   for (const row of rows) if (row[name] !== null) sum = sum.plus(row[name]);
   return sum.toFixed();

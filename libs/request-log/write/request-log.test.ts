@@ -6,7 +6,7 @@ import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { logEntry } from '#test/log-entry.ts';
 import type { LogRow } from '../row/log-entry.ts';
 import { createRequestLog, type RequestLogDeps } from './request-log.ts';
-import { allRowsOf } from './sealed-rows.ts';
+import { readAllRows } from './sealed-rows.ts';
 
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
@@ -29,7 +29,7 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
     clock: { now: () => noonMs },
     ensurePartition: async () => {},
     retryDelayMs: 1,
-    copyRows: (group) => writeRows(group.flatMap(allRowsOf)),
+    copyRows: (group) => writeRows(group.flatMap(readAllRows)),
     insertRows: ({ rows }) => writeRows(rows),
     writeProcess: async () => {},
     ...deps,

@@ -24,7 +24,7 @@ export type SealedRows = {
 };
 
 /** All rows of a seal, those of its packs included. */
-export function allRowsOf({ content }: SealedRows): LogRow[] {
+export function readAllRows({ content }: SealedRows): LogRow[] {
   const { rows, packs } = content();
   return [...rows, ...packs.flatMap(unpackRows)].toSorted((a, b) => a.sequence - b.sequence);
 }
@@ -64,7 +64,7 @@ export const messageHeadBytes = 5;
 export const messageBytes = (head: Buffer): number => 1 + head.readUInt32BE(1);
 
 /** The two messages of a seal: rows and packs. */
-function messagesOf(copyData: Buffer): [rows: Buffer, packs: Buffer] {
+function splitMessages(copyData: Buffer): [rows: Buffer, packs: Buffer] {
   const packsAt = messageBytes(copyData);
   return [copyData.subarray(0, packsAt), copyData.subarray(packsAt)];
 }
@@ -141,7 +141,7 @@ const unescapeText = (text: string): string => text.replace(/\\[\\tnr]/g, (pair)
 
 /** What `toCopyData` wrote. Half a character in a text has become U+FFFD. */
 function decode(copyData: Buffer): RowsAndPacks {
-  const [rows, packs] = messagesOf(copyData).map((message) => message.toString('utf8', messageHeadBytes));
+  const [rows, packs] = splitMessages(copyData).map((message) => message.toString('utf8', messageHeadBytes));
   return {
     rows: decodeLines(rows ?? '', rowFields) as LogRow[],
     packs: decodeLines(packs ?? '', packColumns) as LogPack[],
@@ -184,7 +184,7 @@ export function toCopies(
 ): { table: 'request_log_row' | 'request_log_pack'; pieces: Buffer[] }[] {
   const messages = group.map(({ copyData }) => {
     if (copyData === null) throw new NotEncodableError('a request-log row cannot be serialised');
-    return messagesOf(copyData);
+    return splitMessages(copyData);
   });
   const copies = [
     { table: 'request_log_row' as const, pieces: messages.map(([rows]) => rows) },

@@ -1,6 +1,6 @@
 import type { LogRow } from '../row/log-entry.ts';
 import type { RowFile } from './row-file.ts';
-import { allRowsOf, sealRows, type SealedRows } from './sealed-rows.ts';
+import { readAllRows, sealRows, type SealedRows } from './sealed-rows.ts';
 
 /** The group that is being written to the database. */
 type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
@@ -161,7 +161,7 @@ export function createWaitingRows(options: {
     /** Their memory, in bytes. */
     memoryBytes: () => memory.bytes + (group?.bytes ?? 0),
     /** The rows that are only in memory and in no group. */
-    inMemory: () => memory.seals().flatMap(allRowsOf),
+    inMemory: () => memory.seals().flatMap(readAllRows),
   };
 }
 

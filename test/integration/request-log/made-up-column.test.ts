@@ -13,7 +13,7 @@ import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import { logTextMax, type LogRow } from '#libs/request-log/row/log-entry.ts';
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import {
-  allRowsOf,
+  readAllRows,
   messageBytes,
   messageHeadBytes,
   sealRows,
@@ -158,5 +158,5 @@ test('rows that a version without it left on disk have no value for it', () => {
     return Buffer.concat([head, text]);
   });
   const expected = [row, ...lines].map((written) => ({ ...written, region: null }) as LogRow);
-  expect(allRowsOf(unsealRows(Buffer.concat(older)))).toEqual(expected.toSorted((a, b) => a.sequence - b.sequence));
+  expect(readAllRows(unsealRows(Buffer.concat(older)))).toEqual(expected.toSorted((a, b) => a.sequence - b.sequence));
 });

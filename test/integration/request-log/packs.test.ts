@@ -13,9 +13,10 @@ import { createCopyRows } from '#libs/request-log/write/copy-rows.ts';
 import { createInsertRows } from '#libs/request-log/write/insert-rows.ts';
 import { ensureLogPartition } from '#libs/request-log/write/log-partitions.ts';
 import { packRows } from '#libs/request-log/write/pack-rows.ts';
-import { allRowsOf, sealRows, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
+import { readAllRows, sealRows, unsealRows } from '#libs/request-log/write/sealed-rows.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { insertBatch } from './insert-batch.ts';
 import { rollUpAll } from '../analytics/log-kit.ts';
 
 // Whether a call is stored as a row or in a pack must not show anywhere. The same calls are written for one workspace as
@@ -161,29 +162,7 @@ test('every call is found by its ID, with everything that was recorded', async (
 });
 
 test('a line is found by its batch', async () => {
-  await database.db
-    .insertInto('batch')
-    .values({
-      id: 'batch_0',
-      workspace_id: 'ws_packs',
-      version: 1,
-      updated_at: new Date(startMs),
-      endpoint: '/v1/chat/completions',
-      completion_window: '24h',
-      input_file_id: 'file-1',
-      target: '{"type":"none"}',
-      gateway_options: '{}',
-      headers: '{}',
-      status: 'in_progress',
-      chunk_count: 1,
-      total: 1,
-      completed: 1,
-      failed: 0,
-      usage: '{}',
-      created_at: new Date(startMs),
-      expires_at: new Date(startMs),
-    })
-    .execute();
+  await insertBatch(database.db, { id: 'batch_0', workspaceId: 'ws_packs', createdMs: startMs });
   const lines = calls.filter(({ batch_id: id }) => id === 'batch_0');
   for (const call of lines.filter((_, index) => index % 17 === 0)) {
     const found = await findLineLog(database.db, 'ws_packs', { batchId: 'batch_0', line: call.batch_line ?? -1 });
@@ -243,8 +222,8 @@ test('a missing pack shows as a gap', async () => {
 test('rows are packed and unpacked without a change, through the disk too', () => {
   const seal = sealRows(calls.slice(0, 64), packer, 0);
   expect(packRows(calls.slice(0, 64)).packs.length).toBeGreaterThan(0);
-  expect(allRowsOf(seal)).toEqual(calls.slice(0, 64));
+  expect(readAllRows(seal)).toEqual(calls.slice(0, 64));
   const read = unsealRows(seal.copyData as Buffer);
-  expect(allRowsOf(read)).toEqual(calls.slice(0, 64));
+  expect(readAllRows(read)).toEqual(calls.slice(0, 64));
   expect(read).toMatchObject({ count: 64, days: seal.days, ids: seal.ids });
 });

@@ -9,6 +9,7 @@ import { findLog, selectLogs, rowStatements, type LogListRow } from '#libs/reque
 import { createRequestLog } from '#libs/request-log/write/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { insertBatch } from './insert-batch.ts';
 
 const database = useTestDatabase();
 const dayMs = 86_400_000;
@@ -109,30 +110,12 @@ describe('filters', () => {
         atMs: startMs,
       },
     ]);
-    await database.db
-      .insertInto('batch')
-      .values({
-        id: 'batch_there',
-        workspace_id: ws,
-        version: 1,
-        updated_at: new Date(startMs),
-        endpoint: '/v1/chat/completions',
-        completion_window: '24h',
-        input_file_id: 'file-1',
-        target: '{"type":"none"}',
-        gateway_options: '{}',
-        headers: '{}',
-        status: 'completed',
-        chunk_count: 1,
-        total: 1,
-        completed: 1,
-        failed: 0,
-        usage: '{}',
-        created_at: new Date(startMs),
-        completed_at: new Date(startMs + 10_000),
-        expires_at: new Date(startMs + dayMs),
-      })
-      .execute();
+    await insertBatch(database.db, {
+      id: 'batch_there',
+      workspaceId: ws,
+      createdMs: startMs,
+      completedMs: startMs + 10_000,
+    });
   });
 
   test.each([
