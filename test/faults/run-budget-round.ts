@@ -8,6 +8,7 @@ import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
 import { createRandom } from './random.ts';
 import type { Rig } from './rig/start-rig.ts';
+import { setExpiry } from './run-round.ts';
 import { callsMax } from './settings.ts';
 import { killWorker } from './strike.ts';
 import { writeInput } from './write-input.ts';
@@ -77,6 +78,7 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
   const policyId = await createBudget(rig, plan, name, limit);
   // Processes learn of a policy within a second; those that start afterwards know it from the first call on.
   rig.workers[1].wake();
+  await setExpiry(rig, null);
   await Promise.all([rig.api, ...rig.workers].map((process) => process.terminate(0)));
   await rig.untilReady();
   await rig.resetCalls();

@@ -53,13 +53,17 @@ async function prepare(rig: Rig, plan: RoundPlan): Promise<void> {
   else rig.workers[1].wake();
   // Nothing expires for two minutes after the clock was set forward, except in a process that did not see that.
   if (plan.expiryMs !== null) for (const worker of rig.workers) await worker.terminate(0);
-  if ((expiryByRig.get(rig) ?? null) !== plan.expiryMs) {
-    rig.api.setEnvironment({ SLUICE_BATCH_EXPIRY: plan.expiryMs === null ? '24h' : `${plan.expiryMs}ms` });
-    await rig.api.terminate(0);
-    expiryByRig.set(rig, plan.expiryMs);
-  }
+  await setExpiry(rig, plan.expiryMs);
   await rig.untilReady();
   await rig.resetCalls();
+}
+
+/** Sets the time in which batches expire, for this round and later ones. null: a day. */
+export async function setExpiry(rig: Rig, expiryMs: number | null): Promise<void> {
+  if ((expiryByRig.get(rig) ?? null) === expiryMs) return;
+  rig.api.setEnvironment({ SLUICE_BATCH_EXPIRY: expiryMs === null ? '24h' : `${expiryMs}ms` });
+  await rig.api.terminate(0);
+  expiryByRig.set(rig, expiryMs);
 }
 
 async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (text: string) => void): Promise<void> {
