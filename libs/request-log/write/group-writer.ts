@@ -48,7 +48,7 @@ export function createGroupWriter(deps: {
 }): GroupWriter {
   const { copyRows, insertRows, ensurePartition, isKept, onDatabaseDown, logger, retryDelayMs } = deps;
   const preparedDays = new Set<string>();
-  const cleaned = new WeakSet<LogRow>();
+  const cleanBadRow = createRowCleaner(logger);
   let isDatabaseDown = false;
 
   async function prepareDay(day: string): Promise<void> {
@@ -125,17 +125,8 @@ export function createGroupWriter(deps: {
       const firstHalf = await insert(rows.slice(0, middle), givenUp);
       return firstHalf + (await insert(rows.slice(middle), givenUp));
     }
-    if (cleaned.has(first)) {
-      logger.error({ err: error, ...identityOf(first) }, 'the database rejected a request-log row; the row is lost');
-      return 1;
-    }
-    const clean = cleanRow(first);
-    cleaned.add(clean);
-    logger.warn(
-      { err: error, ...identityOf(first) },
-      'the database rejected a request-log row; writing it without invalid characters',
-    );
-    return await insert([clean], givenUp);
+    const clean = cleanBadRow(first, error);
+    return clean === undefined ? 1 : await insert([clean], givenUp);
   }
 
   return { write, prepareDay, isDatabaseDown: () => isDatabaseDown };
@@ -155,6 +146,22 @@ function toWork(group: readonly SealedRows[], first: () => Promise<void>): Work 
     rows: () => (rows ??= group.flatMap(readAllRows)),
     first,
     seals: group,
+  };
+}
+
+/** Returns a rejected row without invalid characters, or undefined if the row already is such a row. Logs both. */
+function createRowCleaner(logger: Logger): (row: LogRow, error: unknown) => LogRow | undefined {
+  const cleaned = new WeakSet<LogRow>();
+  return (row, error) => {
+    const fields = { err: error, ...identityOf(row) };
+    if (cleaned.has(row)) {
+      logger.error(fields, 'the database rejected a request-log row; the row is lost');
+      return undefined;
+    }
+    logger.warn(fields, 'the database rejected a request-log row; writing it without invalid characters');
+    const clean = cleanRow(row);
+    cleaned.add(clean);
+    return clean;
   };
 }
 
