@@ -20,12 +20,16 @@ create table event (
   stream_version integer not null check (stream_version > 0),
   type text not null,
   schema_version smallint not null check (schema_version > 0),
-  data jsonb not null,
-  metadata jsonb not null,
+  -- Canonical JSON (RFC 8785), which the type json keeps byte for byte.
+  data json not null,
+  metadata json not null,
   recorded_at timestamptz not null,
-  -- Canonical JSON (RFC 8785), from which a trigger makes the other columns, and its SHA-256.
-  canonical text not null,
+  data_salt bytea not null,
+  metadata_salt bytea not null,
+  -- Of event_envelope().
   sha256 bytea not null,
+  -- The size of data and metadata.
+  bytes integer not null,
   unique (stream_id, stream_version)
 );
 create sequence event_position owned by event.position;
@@ -41,16 +45,30 @@ create index event_of_webhooks on event (epoch, transaction_id, position)
 create unique index event_fine_tuning_record on event (stream_id, type, (data ->> 'id'))
   where type in ('fine_tuning_job.event_recorded', 'fine_tuning_job.checkpoint_recorded');
 
--- An insert provides the canonical text only. It can choose neither its position, transaction and epoch, nor a time before
--- its transaction, and its columns are those of the text that is hashed.
+create function salted_sha256(salt bytea, value json) returns bytea language sql immutable as $$
+  select sha256(salt || convert_to(value::text, 'UTF8'))
+$$;
+
+-- The text that the SHA-256 of an event covers: canonical JSON (RFC 8785) of exactly these members. `form` is the number
+-- of this set of members. The position is left out, because it changes when the log is restored.
+create function event_envelope(of event) returns text language sql stable as $$
+  select format(
+    '{"data_sha256":"%s","event_id":"%s","form":2,"metadata_sha256":"%s","recorded_at":"%s","schema_version":%s,'
+      '"stream_id":%s,"stream_version":%s,"type":%s,"workspace_id":%s}',
+    encode(salted_sha256(of.data_salt, of.data), 'hex'), of.event_id,
+    encode(salted_sha256(of.metadata_salt, of.metadata), 'hex'),
+    to_char(of.recorded_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), of.schema_version,
+    to_json(of.stream_id), of.stream_version, to_json(of.type), to_json(of.workspace_id))
+$$;
+
+-- An insert can choose neither its position, transaction and epoch, nor a time before its transaction, nor its hash.
 create function place_event() returns trigger language plpgsql security definer as $$
-declare
-  hashed text := new.canonical;
 begin
-  -- Its members have the names of columns.
-  new := jsonb_populate_record(new, hashed::jsonb);
-  new.canonical := hashed;
-  new.sha256 := sha256(convert_to(hashed, 'UTF8'));
+  -- 122 random bits.
+  new.data_salt := uuid_send(gen_random_uuid());
+  new.metadata_salt := uuid_send(gen_random_uuid());
+  new.bytes := octet_length(new.data::text) + octet_length(new.metadata::text);
+  new.sha256 := sha256(convert_to(event_envelope(new), 'UTF8'));
   new.position := nextval('event_position');
   new.epoch := (select max(epoch) from event_epoch);
   new.transaction_id := pg_current_xact_id();

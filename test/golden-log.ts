@@ -2,10 +2,18 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { EventMetadata, RecordedEvent } from '#libs/event-log/event.ts';
 
-/** An event of the golden log, with its canonical form and its hash at the time when it was added. */
-export type GoldenEvent = { event: RecordedEvent; metadata: EventMetadata; canonical: string; sha256: string };
+/** An event of the golden log, with its salts and its hash at the time when it was added. */
+export type GoldenEvent = {
+  event: RecordedEvent;
+  metadata: EventMetadata;
+  dataSalt: string;
+  metadataSalt: string;
+  sha256: string;
+};
 
-type GoldenLine = Omit<GoldenEvent, 'event'> & {
+type GoldenLine = Pick<GoldenEvent, 'metadata' | 'sha256'> & {
+  data_salt: string;
+  metadata_salt: string;
   type: string;
   data: object;
   event_id: string;
@@ -33,7 +41,8 @@ export function readGoldenLog(): GoldenEvent[] {
       recordedAt: new Date(line.recorded_at),
     },
     metadata: line.metadata,
-    canonical: line.canonical,
+    dataSalt: line.data_salt,
+    metadataSalt: line.metadata_salt,
     sha256: line.sha256,
   }));
 }

@@ -6,24 +6,26 @@ import type { RequestLogPackTable, RequestLogTable } from '#libs/request-log/col
 type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
 type NullableJson<Value extends object> = ColumnType<Value | null, string | null, string | null>;
 
-/** Inserts provide `canonical` only. A trigger sets the other columns. */
+/** `GeneratedAlways`: set by a trigger. */
 export type EventTable = {
   position: GeneratedAlways<number>;
   transaction_id: GeneratedAlways<string>;
   /** See libs/event-log/epoch.ts. */
   epoch: GeneratedAlways<number>;
-  event_id: GeneratedAlways<string>;
-  workspace_id: GeneratedAlways<string>;
-  stream_id: GeneratedAlways<string>;
-  stream_version: GeneratedAlways<number>;
-  type: GeneratedAlways<string>;
-  schema_version: GeneratedAlways<number>;
-  data: GeneratedAlways<Record<string, unknown>>;
-  metadata: GeneratedAlways<Record<string, unknown>>;
-  recorded_at: GeneratedAlways<Date>;
-  /** RFC 8785 (libs/event-log/canonical-form.ts) and its SHA-256. */
-  canonical: string;
+  event_id: string;
+  workspace_id: string;
+  stream_id: string;
+  stream_version: number;
+  type: string;
+  schema_version: number;
+  data: Json<Record<string, unknown>>;
+  metadata: Json<Record<string, unknown>>;
+  recorded_at: Date;
+  data_salt: GeneratedAlways<Buffer>;
+  metadata_salt: GeneratedAlways<Buffer>;
+  /** Of the text of event_envelope(), in migrations/0001_schema.sql. */
   sha256: GeneratedAlways<Buffer>;
+  bytes: GeneratedAlways<number>;
 };
 
 /** The columns of every inline read model: one row folds exactly one stream, and `version` is the stream's. */

@@ -3,7 +3,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { canonicalForm } from './canonical-form.ts';
+import { canonicalJson } from './canonical-json.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
 import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
 import { currentVersion } from './upcast.ts';
@@ -147,17 +147,14 @@ function createUnit(
         return next;
       });
       if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
-      if (recorded.length > 0) await write(tx, model, row, recorded, command.metadata);
+      await write(tx, model, row, recorded, command.metadata);
       rows.set(id, row);
       return row;
     },
   };
 }
 
-/**
- * Writes the events and the folded row in one statement: one round trip, however many events there are. A trigger makes
- * the columns of an event from its canonical text.
- */
+/** Writes the events and the folded row in one statement: one round trip, however many events there are. */
 async function write<Row extends StreamRow, Event extends NewEvent>(
   tx: Transaction<Database>,
   model: InlineModel<Row, Event>,
@@ -165,15 +162,24 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
   events: readonly RecordedEvent<Event>[],
   metadata: EventMetadata,
 ): Promise<void> {
+  const [first] = events;
+  if (first === undefined) return;
   const columns = Object.keys(row);
   const assignments = columns
     .filter((column) => column !== 'id')
     .map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`);
   await sql`
     with appended as (
-      insert into event (canonical)
-      select canonical from unnest(${events.map((event) => canonicalForm(event, metadata))}::text[])
-        with ordinality as new_event (canonical, place) order by place
+      insert into event
+        (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
+      select id, ${first.workspaceId}, ${first.streamId}, ${first.streamVersion - 1}::int + place, type, schema_version, data::json,
+        ${canonicalJson(metadata)}::json, ${first.recordedAt}::timestamptz
+      from unnest(
+        ${events.map(({ eventId }) => eventId)}::uuid[],
+        ${events.map(({ type }) => type)}::text[],
+        ${events.map(({ schemaVersion }) => schemaVersion)}::smallint[],
+        ${events.map(({ data }) => canonicalJson(data))}::text[]
+      ) with ordinality as new_event (id, type, schema_version, data, place) order by place
     )
     insert into ${sql.table(model.name)} (${sql.join(columns.map((column) => sql.ref(column)))})
     values (${sql.join(rowValues(model, row, columns))})

@@ -4,7 +4,6 @@ import { asSystem } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 import {
-  eventBytes,
   isAfter,
   isUpTo,
   isClosed,
@@ -34,7 +33,16 @@ type EventQuery = {
   spend?: (bytes: number) => Promise<void>;
 };
 
-export type ListedEvent = PositionedEvent & { sha256: string };
+/** `text`: the recorded data. The hashes and salts are hexadecimal. */
+export type ListedEvent = PositionedEvent & EventHashes & { text: string };
+
+type EventHashes = {
+  sha256: string;
+  data_sha256: string;
+  data_salt: string;
+  metadata_sha256: string;
+  metadata_salt: string;
+};
 
 export type EventPage<Item> = {
   items: Item[];
@@ -54,7 +62,7 @@ const typeScannedMax = 20_000;
 
 type PageRow = Omit<EventRow, 'data'> & {
   data: string;
-  sha256: string;
+  hashes: EventHashes;
   place: number;
   matches: boolean;
   bytes_through: number;
@@ -164,7 +172,7 @@ async function readSlice<Item>(
       ) as next
     ), page as (
       select event.*, place, matches,
-        coalesce(sum(${sql.raw(eventBytes)}) filter (where matches) over (order by place rows unbounded preceding), 0)
+        coalesce(sum(bytes) filter (where matches) over (order by place rows unbounded preceding), 0)
           as bytes_through,
         count(*) over () as found, row_number() over (order by place) as number
       from (
@@ -173,7 +181,7 @@ async function readSlice<Item>(
     )
     select epoch, position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version,
       case when matches and number <= ${limit} then data::text end as data, metadata, recorded_at,
-      encode(sha256, 'hex') as sha256, place, matches, bytes_through, found
+      case when matches and number <= ${limit} then ${hashes} end as hashes, place, matches, bytes_through, found
     from page where number = 1 or bytes_through <= ${bytesMax}
     order by place`.execute(db);
   const shown = rows.filter((row) => row.matches).slice(0, limit);
@@ -186,7 +194,8 @@ async function readSlice<Item>(
     items: shown.map((row) =>
       toItem({
         ...upcast(upcasts, toEvent({ ...row, data: JSON.parse(row.data) as object })),
-        sha256: row.sha256,
+        ...row.hashes,
+        text: row.data,
       }),
     ),
     hasMore,
@@ -196,6 +205,11 @@ async function readSlice<Item>(
     isCut: wasCut,
   };
 }
+
+const hashes = sql`json_build_object(
+  'sha256', encode(sha256, 'hex'),
+  'data_sha256', encode(salted_sha256(data_salt, data), 'hex'), 'data_salt', encode(data_salt, 'hex'),
+  'metadata_sha256', encode(salted_sha256(metadata_salt, metadata), 'hex'), 'metadata_salt', encode(metadata_salt, 'hex'))`;
 
 const toPosition = ({ epoch, transaction_id, position, stream_id, stream_version }: PageRow): EventPosition => ({
   epoch,

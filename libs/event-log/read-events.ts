@@ -39,14 +39,11 @@ export const pageBytesMax = 4 * 1_048_576;
 /** Events are read in slices of about this size. Reading and parsing one takes about 4 ms, in which no other request continues. */
 export const sliceBytesMax = 262_144;
 
-/** SQL for the size of an event. */
-export const eventBytes = 'octet_length(canonical)';
-
 /**
  * SQL for a page that is limited in bytes: `columns` are added to the rows, in that order, and rows where `fits` is true are
  * the page. Its first row is always part of it. `size`: SQL for the bytes of a row.
  */
-export const pageInBytes = (order: string, size: string = eventBytes) => ({
+export const pageInBytes = (order: string, size: string = 'bytes') => ({
   columns: `sum(${size}) over page_order as bytes_through, row_number() over page_order as page_row`,
   window: `window page_order as (order by ${order} rows unbounded preceding)`,
   fits: (bytesMax: string | number): string => `(page_row = 1 or bytes_through <= ${bytesMax})`,
@@ -159,7 +156,7 @@ export async function readNewest(
 ): Promise<{ events: { type: string; recordedAt: Date; data: Record<string, unknown> }[]; now: Date }> {
   const { rows } = await sql<{ type: string; recordedAt: Date; data: Record<string, unknown> | null; now: Date }>`
     select type, recorded_at as "recordedAt", clock_timestamp() as now, (
-      select jsonb_object_agg(key, value) from jsonb_each(data) where key = any(${members}::text[])) as data
+      select json_object_agg(key, value) from json_each(data) where key = any(${members}::text[])) as data
     from event where stream_id = ${streamId} order by stream_version desc limit ${limit}`.execute(db);
   const events = rows.map(({ data, ...row }) => ({ ...row, data: data ?? {} }));
   return { events, now: rows[0]?.now ?? new Date(Number.NaN) };

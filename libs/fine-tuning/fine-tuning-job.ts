@@ -1,5 +1,5 @@
 import type { BatchTarget, FineTuningError, FineTuningRequest, FineTuningStatus } from '#libs/database/schema.ts';
-import { canonicalJson } from '#libs/event-log/canonical-form.ts';
+import { canonicalJson } from '#libs/event-log/canonical-json.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** The requests that a user can make for a job. */

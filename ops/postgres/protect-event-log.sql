@@ -15,6 +15,8 @@ begin
   execute format('grant usage, create on schema %I to %I', current_schema(), application);
   alter table event owner to sluice_log;
   alter function place_event() owner to sluice_log;
+  alter function event_envelope(event) owner to sluice_log;
+  alter function salted_sha256(bytea, json) owner to sluice_log;
   alter function refuse_event_change() owner to sluice_log;
   execute format('grant select, insert on event to %I', application);
   grant select on event_epoch to sluice_log;

@@ -30,6 +30,7 @@ export const EventObject = z.object({
   id: z.string(),
   object: z.literal('event'),
   type: z.string(),
+  workspace_id: z.string(),
   stream: z.string().describe('The ID of the record that the event belongs to.'),
   stream_version: z.int().describe('The number of the event in its stream, starting at 1.'),
   schema_version: z.int().describe('The schema version of `data`.'),
@@ -61,7 +62,23 @@ export const EventObject = z.object({
     address: z.string().optional(),
   }),
   recorded_at: z.string().describe('ISO 8601 with milliseconds'),
-  sha256: z.string().describe('The SHA-256 of the canonical JSON of the event as it was written.'),
+  sha256: z
+    .string()
+    .describe(
+      'The SHA-256 of the canonical JSON (RFC 8785) of `data_sha256`, `event_id`, `form` (2), `metadata_sha256`, ' +
+        '`recorded_at`, `schema_version`, `stream_id`, `stream_version`, `type` and `workspace_id`.',
+    ),
+  data_sha256: z
+    .string()
+    .describe('The SHA-256 of `data_salt` (16 bytes) and the canonical JSON of the recorded data.'),
+  data_salt: z
+    .string()
+    .nullable()
+    .describe(
+      'Hexadecimal. Null if `data` is not exactly what was recorded, because it is without secrets, for example.',
+    ),
+  metadata_sha256: z.string().describe('The SHA-256 of `metadata_salt` and the canonical JSON of `metadata`.'),
+  metadata_salt: z.string(),
 });
 export type EventObject = z.output<typeof EventObject>;
 

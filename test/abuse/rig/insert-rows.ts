@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 
 /**
  * Inserts batches of the first workspace that are being validated, an hour old, each with its turn. The turns are due
@@ -52,15 +52,16 @@ export async function insertPrompt(
   { versions, bytes }: { versions: number; bytes: number },
 ): Promise<void> {
   await pool.query(
-    `insert into event (canonical)
-     select ${eventTextSql({
-       workspace_id: "(select id from resource where kind = 'workspace' order by created_at limit 1)",
-       stream_id: '$1::text',
-       stream_version: 'number',
-       type: "case number when 1 then 'prompt.created' else 'prompt.updated' end",
-       data: "jsonb_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number)",
-     })}
-     from generate_series(1, $2::int) as number`,
+    insertEventSql(
+      {
+        workspace_id: "(select id from resource where kind = 'workspace' order by created_at limit 1)",
+        stream_id: '$1::text',
+        stream_version: 'number',
+        type: "case number when 1 then 'prompt.created' else 'prompt.updated' end",
+        data: "json_build_object('string', repeat(md5(number::text), $3::int / 32), 'prompt_version', number)",
+      },
+      'from generate_series(1, $2::int) as number',
+    ),
     [streamId, versions, bytes],
   );
 }

@@ -4,6 +4,8 @@ import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
+import { canonicalJson } from '#libs/event-log/canonical-json.ts';
+import { checkDigests } from '#libs/event-log/check-digests.ts';
 import { migrate, missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import { rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
@@ -202,12 +204,18 @@ test('a database of 0.1.0 with every type of event is migrated, and its log fold
   await run();
   // The trigger refuses events of another time.
   await sql`alter table event disable trigger event_is_placed`.execute(database.db);
-  for (const { canonical } of readGoldenLog()) {
+  for (const { event, metadata, dataSalt, metadataSalt, sha256 } of readGoldenLog()) {
     await sql`
-      insert into event select (jsonb_populate_record(null::event, ${canonical}::jsonb || jsonb_build_object(
-        'position', nextval('event_position'), 'epoch', 0, 'transaction_id', pg_current_xact_id(), 'canonical', ${canonical}::text,
-        'sha256', sha256(convert_to(${canonical}, 'UTF8'))))).*`.execute(database.db);
+      insert into event (position, epoch, transaction_id, event_id, workspace_id, stream_id, stream_version, type,
+        schema_version, data, metadata, recorded_at, data_salt, metadata_salt, sha256, bytes)
+      values (nextval('event_position'), 0, pg_current_xact_id(), ${event.eventId}, ${event.workspaceId}, ${event.streamId},
+        ${event.streamVersion}, ${event.type}, ${event.schemaVersion}, ${canonicalJson(event.data)},
+        ${canonicalJson(metadata)}, ${event.recordedAt}, decode(${dataSalt}, 'hex'), decode(${metadataSalt}, 'hex'),
+        decode(${sha256}, 'hex'), octet_length(${canonicalJson(event.data) + canonicalJson(metadata)}))`.execute(
+      database.db,
+    );
   }
+  expect(await checkDigests(database.db, [])).toMatchObject({ changed: 0, missing: 0 });
   await sql`alter table event enable trigger event_is_placed`.execute(database.db);
   await migrate({ connectionString: database.connectionString, logger });
   expect(await pendingMigrations(database.db)).toEqual([]);

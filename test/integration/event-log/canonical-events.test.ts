@@ -1,41 +1,43 @@
 import { hash } from 'node:crypto';
+import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch/batch-model.ts';
-import { canonicalForm } from '#libs/event-log/canonical-form.ts';
+import { canonicalJson } from '#libs/event-log/canonical-json.ts';
+import { saltedSha256, toEnvelope } from '#test/event-envelope.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import type { EventMetadata } from '#libs/event-log/event.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, commandOn } from './streams.ts';
 
 const database = useTestDatabase();
 
-async function storedOf(streamId: string) {
-  return await database.db
-    .selectFrom('event')
-    .select(['canonical', 'sha256', 'metadata'])
-    .where('stream_id', '=', streamId)
-    .orderBy('stream_version')
-    .execute();
-}
-
-test('every event is appended with its canonical form and the hash of that', async () => {
+test('every event is appended as canonical JSON, with salted digests and a hash that the event can be checked with', async () => {
   const eventLog = createEventLog(database.db);
   const odd = { 'b\u20ac': '😀 "quoted" \\ \t', a: [1e21, 1e-7, -0, 2 ** 53], z: { 10: null, 9: true } };
-  await eventLog.transact(commandOn('batch_canonical'), (unit) =>
+  await eventLog.transact({ ...commandOn('batch_canonical'), workspaceId: 'ws_"\u001f\b\u007f€' }, (unit) =>
     unit.append(batchModel, 'batch_canonical', [batchCreated({ gateway_options: odd }), batchValidated(3)]),
   );
-  const stored = await storedOf('batch_canonical');
+  const { rows } = await sql<{
+    data: string;
+    metadata: string;
+    dataSalt: string;
+    metadataSalt: string;
+    sha256: string;
+  }>`
+    select data::text, metadata::text, encode(data_salt, 'hex') as "dataSalt",
+      encode(metadata_salt, 'hex') as "metadataSalt", encode(sha256, 'hex') as sha256
+    from event where stream_id = 'batch_canonical' order by stream_version`.execute(database.db);
   const events = await readStream(database.db, 'batch_canonical');
   expect(events).toHaveLength(2);
   for (const [index, event] of events.entries()) {
-    const { canonical, sha256, metadata } = stored[index] ?? {};
-    // Read back through jsonb, an event still has the form that it was appended with.
-    expect(canonicalForm(event, metadata as EventMetadata)).toBe(canonical);
-    expect(sha256?.toString('hex')).toBe(hash('sha256', canonical ?? ''));
+    const stored = rows[index];
+    if (!stored) throw new Error('the event is missing');
+    expect([canonicalJson(event.data), canonicalJson(event.metadata)]).toEqual([stored.data, stored.metadata]);
+    const dataSha256 = saltedSha256(stored.dataSalt, event.data);
+    const metadataSha256 = saltedSha256(stored.metadataSalt, event.metadata);
+    expect(hash('sha256', toEnvelope(event, { dataSha256, metadataSha256 }))).toBe(stored.sha256);
   }
-  expect(JSON.parse(stored[0]?.canonical ?? '')).toMatchObject({
-    form: 1,
-    data: { gateway_options: { a: [1e21, 1e-7, 0, 2 ** 53] } },
-  });
+  expect(events[0]?.data).toMatchObject({ gateway_options: { a: [1e21, 1e-7, 0, 2 ** 53] } });
+  const salts = rows.flatMap(({ dataSalt, metadataSalt }) => [dataSalt, metadataSalt]);
+  expect(new Set(salts).size).toBe(4);
 });

@@ -9,7 +9,7 @@ import { createEventLog } from '#libs/event-log/event-log.ts';
 import { closedLagSeconds, logStart, readClosed } from '#libs/event-log/read-events.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { makeDatabaseFolder } from '#test/database-folder.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { batchCreated, chunkRedelivered, commandOn, createBatches } from './streams.ts';
@@ -109,7 +109,7 @@ test('a log that is where it was written keeps its epoch', async () => {
 });
 
 test('an append under way when the epoch is raised is not skipped by readers of the new one', async () => {
-  await database.pool.query(`insert into event (canonical) values (${eventTextSql({ stream_id: "'batch_ahead'" })})`);
+  await database.pool.query(insertEventSql({ stream_id: "'batch_ahead'" }));
   await database.tamper(`update event set transaction_id = '9000000000' where stream_id = 'batch_ahead'`);
   const eventLog = createEventLog(database.db);
   let raising: Promise<number | null> | undefined;

@@ -10,31 +10,30 @@ import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import { listVersions } from '#libs/records/lists/list-resources.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
 const database = useTestDatabase();
 
-const promptText = eventTextSql({
-  workspace_id: 'workspace',
-  stream_id: 'stream',
+const members = {
+  stream_id: '$1::text',
   stream_version: 'number',
   type: "case number when 1 then 'prompt.created' else 'prompt.updated' end",
-  data: "jsonb_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large')",
-});
+  workspace_id: '$2::text',
+  data: "json_build_object('string', repeat('x', size), 'prompt_version', number, 'name', 'Large')",
+};
+const insertPromptSql = insertEventSql(
+  members,
+  'from unnest($3::int[]) with ordinality as wanted (size, number) order by number',
+);
 
 /**
  * Inserts the events of one prompt, each with about this many bytes. Waits until readers see them, which transactions of other
  * tests on the same server delay.
  */
 async function insertPrompt(streamId: string, sizes: readonly number[], workspaceId = 'ws_1'): Promise<void> {
-  await sql`
-    insert into event (canonical)
-    select ${sql.raw(promptText)}
-    from unnest(${sizes}::int[]) with ordinality as wanted (size, number)
-    cross join (select ${workspaceId}::text as workspace, ${streamId}::text as stream) as given
-    order by number`.execute(database.db);
+  await database.pool.query(insertPromptSql, [streamId, workspaceId, sizes]);
   const unseen = sql<{ count: number }>`
     select count(*)::int as count from event where stream_id = ${streamId} and not ${isClosed}`;
   await eventually(
@@ -110,17 +109,18 @@ describe('pages of events', () => {
   });
 });
 
-const longText = eventTextSql({
-  workspace_id: "'ws_long'",
-  stream_id: "'prompt_long_' || (number % 50)",
-  stream_version: 'number / 50 + 1',
-  type: "'prompt.updated'",
-});
+const longLog = insertEventSql(
+  {
+    workspace_id: "'ws_long'",
+    stream_id: "'prompt_long_' || (number % 50)",
+    stream_version: 'number / 50 + 1',
+    type: "'prompt.updated'",
+  },
+  'from generate_series(0, 29999) as number',
+);
 
 test('the events of one record are found by its stream, wherever the page begins and however long the log is', async () => {
-  await sql`
-    insert into event (canonical)
-    select ${sql.raw(longText)} from generate_series(0, 29999) as number`.execute(database.db);
+  await database.pool.query(longLog);
   await sql`analyze event`.execute(database.db);
   const { rows } = await sql<{ id: string; stream: string }>`
     select event_id as id, stream_id as stream from event where workspace_id = 'ws_long' and stream_version = 590`.execute(

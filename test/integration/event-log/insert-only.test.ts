@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch/batch-model.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { batchCreated, commandOn } from './streams.ts';
 
@@ -49,57 +49,46 @@ test('a version that is there cannot be written twice', async () => {
   await createEventLog(database.db).transact(commandOn('batch_twice'), (unit) =>
     unit.append(batchModel, 'batch_twice', [batchCreated()]),
   );
-  await expect(
-    database.pool.query(`insert into event (canonical) values (${eventTextSql({ stream_id: "'batch_twice'" })})`),
-  ).rejects.toMatchObject({ code: '23505' });
+  await expect(database.pool.query(insertEventSql({ stream_id: "'batch_twice'" }))).rejects.toMatchObject({
+    code: '23505',
+  });
 });
 
 describe('an insert', () => {
-  test('chooses neither its place in the log nor another hash or content than its text', async () => {
+  test('chooses neither its place in the log nor its hashes', async () => {
     const { rows } = await database.pool.query(
       `insert into event (position, epoch, transaction_id, event_id, workspace_id, stream_id, stream_version, type,
-         schema_version, data, metadata, recorded_at, sha256, canonical)
-       values (-5, 7, '3', gen_random_uuid(), 'ws_2', 'batch_other', 9, 'batch.failed', 2, '{"a":1}', '{"a":1}',
-         '2020-01-01', '\\x00', ${eventTextSql({ stream_id: "'batch_placed'" })})
-       returning *, transaction_id = pg_current_xact_id() as "isOwnTransaction", sha256 = sha256(convert_to(canonical, 'UTF8')) as "isHashed"`,
+         schema_version, data, metadata, recorded_at, data_salt, metadata_salt, sha256, bytes)
+       values (-5, 7, '3', gen_random_uuid(), 'ws_1', 'batch_placed', 1, 'batch.failed', 1, '{"a":1}', '{}',
+         date_trunc('milliseconds', clock_timestamp()), '', '', '\\x00', 0)
+       returning *, transaction_id = pg_current_xact_id() as "isOwnTransaction",
+         sha256 = sha256(convert_to(event_envelope(event), 'UTF8')) as "isHashed"`,
     );
-    expect(rows[0]).toMatchObject({
-      epoch: 0,
-      isOwnTransaction: true,
-      isHashed: true,
-      workspace_id: 'ws_1',
-      stream_id: 'batch_placed',
-      stream_version: 1,
-      type: 'test.happened',
-      schema_version: 1,
-      data: {},
-      metadata: {},
-    });
+    expect(rows[0]).toMatchObject({ epoch: 0, isOwnTransaction: true, isHashed: true, bytes: 9 });
     expect(rows[0].position).toBeGreaterThan(0);
-    expect(Date.now() - rows[0].recorded_at).toBeLessThan(60_000);
+    for (const salt of [rows[0].data_salt, rows[0].metadata_salt]) expect(salt).toHaveLength(16);
+    expect(rows[0].data_salt).not.toEqual(rows[0].metadata_salt);
   });
 
   test.each(["clock_timestamp() - interval '1 minute'", "clock_timestamp() + interval '1 minute'"])(
     'is refused at %s',
     async (recorded_at) => {
       await expect(
-        database.pool.query(
-          `insert into event (canonical) values (${eventTextSql({ stream_id: "'batch_past'", recorded_at })})`,
-        ),
+        database.pool.query(insertEventSql({ stream_id: "'batch_past'", recorded_at })),
       ).rejects.toMatchObject({ code: '40001' });
     },
   );
 
   test('continues a stream whose last event is later than the clock, at the same time', async () => {
     const later = "clock_timestamp() + interval '1 hour'";
-    const first = eventTextSql({ stream_id: "'batch_later'" });
-    await database.pool.query(`insert into event (canonical) values (${first})`);
+    const first = insertEventSql({ stream_id: "'batch_later'" });
+    await database.pool.query(first);
     await database.tamper(`update event set recorded_at = ${later} where stream_id = 'batch_later'`);
     const recorded_at = "(select recorded_at from event where stream_id = 'batch_later')";
-    const second = eventTextSql({ stream_id: "'batch_later'", stream_version: '2', recorded_at });
-    await database.pool.query(`insert into event (canonical) values (${second})`);
-    const third = eventTextSql({ stream_id: "'batch_later'", stream_version: '3', recorded_at: later });
-    await expect(database.pool.query(`insert into event (canonical) values (${third})`)).rejects.toMatchObject({
+    const second = insertEventSql({ stream_id: "'batch_later'", stream_version: '2', recorded_at });
+    await database.pool.query(second);
+    const third = insertEventSql({ stream_id: "'batch_later'", stream_version: '3', recorded_at: later });
+    await expect(database.pool.query(third)).rejects.toMatchObject({
       code: '40001',
     });
   });

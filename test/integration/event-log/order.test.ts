@@ -10,7 +10,7 @@ import {
   type PositionedEvent,
 } from '#libs/event-log/read-events.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { chunkRedelivered, commandOn, createBatches } from './streams.ts';
 
@@ -104,8 +104,7 @@ describe.each([
 });
 
 describe('a transaction that commits late', () => {
-  const rawInsert = `
-    insert into event (canonical) values (${eventTextSql({ stream_id: '$1::text' })}) returning position`;
+  const rawInsert = `${insertEventSql({ stream_id: '$1::text' })} returning position`;
   const idsOf = (events: readonly PositionedEvent[]): string[] => events.map((event) => event.streamId);
 
   /** Everything that is there now and closed. */

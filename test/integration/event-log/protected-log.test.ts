@@ -28,6 +28,8 @@ test.each([
   'alter table event disable trigger event_is_insert_only',
   'drop trigger event_is_placed on event',
   'create or replace function place_event() returns trigger language plpgsql as $$ begin return new; end $$',
+  'create or replace function event_envelope(of event) returns text language sql as $$ select null $$',
+  'create or replace function salted_sha256(salt bytea, value json) returns bytea language sql as $$ select null $$',
   'alter table event rename to other_event',
   'drop table event',
   'drop schema public cascade',

@@ -9,7 +9,7 @@ import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.
 import { createPool } from '#libs/database/pool.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { fileModel } from '#libs/files/file-model.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, chunkRedelivered, commandOn, fileUploaded } from './streams.ts';
@@ -361,7 +361,7 @@ test('while a rebuild runs, a writer waits and then goes on; nothing it wrote is
 
 describe('a log that cannot be folded', () => {
   const members = { stream_id: '$1::text', stream_version: '$2::int', type: '$3::text' };
-  const insert = `insert into event (canonical) values (${eventTextSql(members)})`;
+  const insert = insertEventSql(members);
 
   test('because a version is missing is refused, not papered over', async () => {
     await writeHistory(1);

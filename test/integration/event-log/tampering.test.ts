@@ -37,23 +37,24 @@ test('an untouched log has no findings', async () => {
 });
 
 test.each([
-  ['data', `set data = data || '{"line_count":4}'`, 'data'],
-  ['a type', "set type = 'batch.failed'", 'type'],
-  ['a time', "set recorded_at = recorded_at - interval '1 day'", 'recorded_at'],
-  ['a microsecond', "set recorded_at = recorded_at + interval '1 microsecond'", 'recorded_at'],
-  ['an actor', `set metadata = '{"actor":{"type":"system","id":"another"}}'`, 'metadata'],
-  ['a workspace', "set workspace_id = 'ws_2'", 'workspace_id'],
-  ['an ID', 'set event_id = gen_random_uuid()', 'event_id'],
-  ['a schema version', 'set schema_version = 2', 'schema_version'],
-  ['a text', "set canonical = replace(canonical, 'batch_b', 'batch_d')", 'sha256'],
-  ['a text and its hash', "set canonical = '{}', sha256 = sha256('{}')", 'event_id'],
-])('a changed event is found: %s', async (_what, change, column) => {
+  ['data', `set data = '{"line_count":4}'`],
+  ['the text of data', `set data = (data::text || ' ')::json`],
+  ['a type', "set type = 'batch.failed'"],
+  ['a time', "set recorded_at = recorded_at - interval '1 day'"],
+  ['a microsecond', "set recorded_at = recorded_at + interval '1 microsecond'"],
+  ['an actor', `set metadata = '{"actor":{"type":"system","id":"another"}}'`],
+  ['a workspace', "set workspace_id = 'ws_2'"],
+  ['an ID', 'set event_id = gen_random_uuid()'],
+  ['a schema version', 'set schema_version = 2'],
+  ['a salt', 'set data_salt = metadata_salt'],
+  ['the other salt', 'set metadata_salt = data_salt'],
+  ['a hash', "set sha256 = sha256('{}')"],
+  ['a size', 'set bytes = 1'],
+])('a changed event is found: %s', async (_what, change) => {
   await database.tamper(`update event ${change} ${b2}`);
   const { changed, findings } = await check();
   expect(changed).toBe(1);
-  expect(findings[0]?.message).toMatch(
-    new RegExp(`^the event was changed after it was recorded: ${column}.* \\(batch_b version 2, position 6\\)$`),
-  );
+  expect(findings[0]?.message).toBe('the event was changed after it was recorded (batch_b version 2, position 6)');
 });
 
 test.each([
@@ -72,14 +73,14 @@ test('the first of several changed events is named first', async () => {
   await database.tamper(`update event set data = '{}' where stream_version = 3`);
   const { changed, findings } = await check();
   expect(changed).toBe(3);
-  expect(findings[0]?.message).toContain('data (batch_a version 3, position 3)');
+  expect(findings[0]?.message).toContain('changed after it was recorded (batch_a version 3, position 3)');
 });
 
 test('hashes that were removed are found', async () => {
   await database.tamper(`
-    alter table event alter canonical drop not null, alter sha256 drop not null;
-    update event set data = '{}', canonical = null, sha256 = null ${b2}`);
-  expect((await check()).findings[0]?.message).toContain('sha256 (batch_b version 2');
+    alter table event alter data_salt drop not null, alter sha256 drop not null;
+    update event set data = '{}', data_salt = null, sha256 = null ${b2}`);
+  expect((await check()).findings[0]?.message).toContain('changed after it was recorded (batch_b version 2');
 });
 
 test('an event that was removed from the middle of a stream is found', async () => {

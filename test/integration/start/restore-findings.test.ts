@@ -9,7 +9,7 @@ import { migrate } from '#libs/database/migrate.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logging/logger.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
-import { eventTextSql } from '#test/event-text.ts';
+import { insertEventSql } from '#test/insert-event.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase } from '#test/postgres.ts';
 import { batchCreated, commandOn } from '../event-log/streams.ts';
@@ -62,7 +62,7 @@ test('keys that do not fit, events that were changed and rows without their even
   await checkMasterKeys(db, parseMasterKeys(newKey()));
   await pool.query(`insert into installation values ('blob_store_id', 'store_that_is_lost')`);
   await pool.query('alter table event disable trigger user; grant update on event to current_user');
-  const { rows } = await pool.query(`update event set canonical = canonical || ' ' returning event_id as id`);
+  const { rows } = await pool.query(`update event set data = (data::text || ' ')::json returning event_id as id`);
   await pool.query(`update batch set endpoint = '/v1/embeddings'`);
   await mkdir(path.join(folder, 'blobs'));
   const adopted = await restore('--adopt-blobs', '--json');
@@ -83,8 +83,8 @@ test('keys that do not fit, events that were changed and rows without their even
     expect.stringContaining(rows[0].id),
   ]);
   await pool.query('alter table event enable trigger user');
-  const unknown = eventTextSql({ stream_id: "'x_1'", type: "'x.happened'" });
-  await pool.query(`insert into event (canonical) values (${unknown})`);
+  const unknown = insertEventSql({ stream_id: "'x_1'", type: "'x.happened'" });
+  await pool.query(unknown);
   const unfolded = JSON.parse((await restore('--json')).stdout);
   expect(unfolded.epoch).toEqual({ epoch: 2, is_new: true });
   expect(unfolded.problems[1]).toMatch(

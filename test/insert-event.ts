@@ -7,21 +7,18 @@ type Members = {
   data?: string;
 };
 
-/** SQL for the text of an event, of which `insert into event (canonical)` makes a row. Each member is SQL, too. */
-export function eventTextSql(members: Members): string {
+/** An INSERT of events, one for each row of `from`. Each member is SQL. */
+export function insertEventSql(members: Members, from = ''): string {
   const all = {
-    form: '1',
     event_id: 'gen_random_uuid()',
     workspace_id: "'ws_1'",
     stream_version: '1',
     type: "'test.happened'",
     schema_version: '1',
-    data: "'{}'::jsonb",
-    metadata: "'{}'::jsonb",
+    data: "'{}'",
+    metadata: "'{}'",
     recorded_at: "date_trunc('milliseconds', clock_timestamp())",
     ...members,
   };
-  return `jsonb_build_object(${Object.entries(all)
-    .map(([name, value]) => `'${name}', ${value}`)
-    .join(', ')})::text`;
+  return `insert into event (${Object.keys(all).join(', ')}) select ${Object.values(all).join(', ')} ${from}`;
 }

@@ -1,33 +1,8 @@
-import type { EventMetadata, RecordedEvent } from './event.ts';
-
-/**
- * The text of an event that is hashed, and that a future seal of the log covers: the canonical JSON (RFC 8785) of
- * exactly these members. `form` is the number of this set of members. Another set gets another number, and both stay
- * readable. The event's position in the log is left out, because it changes when the log is restored.
- *
- * An event has the same text when it is appended and when it is read: jsonb changes the order of members, white space
- * and the notation of numbers, and canonical JSON depends on none of them. Throws TypeError for data that is not JSON.
- */
-export function canonicalForm(event: RecordedEvent, metadata: EventMetadata): string {
-  return canonicalJson({
-    form: 1,
-    event_id: event.eventId,
-    workspace_id: event.workspaceId,
-    stream_id: event.streamId,
-    stream_version: event.streamVersion,
-    type: event.type,
-    schema_version: event.schemaVersion,
-    data: event.data,
-    metadata,
-    recorded_at: event.recordedAt.toISOString(),
-  });
-}
-
 /**
  * Returns a value in the JSON Canonicalization Scheme (RFC 8785): members sorted by UTF-16 code units, no white space,
  * numbers and strings as ECMAScript writes them. As in JSON.stringify, members that are undefined are left out, and a
  * value with `toJSON` is replaced by the result of that method. Throws TypeError for values that JSON cannot represent
- * exactly: a number that is not finite, half a surrogate pair, a bigint, a function.
+ * exactly, or that Postgres cannot store: a number that is not finite, half a surrogate pair, U+0000, a bigint, a function.
  */
 export function canonicalJson(value: unknown): string {
   if (typeof value === 'string') return canonicalText(value);
@@ -53,6 +28,7 @@ function canonicalObject(value: object): string {
 function canonicalText(text: string): string {
   // Most texts need no escape, and JSON.stringify would be the most expensive step here.
   if (/^[ !#-[\]-~]*$/.test(text)) return `"${text}"`;
+  if (text.includes('\0')) throw new TypeError('a text with U+0000 cannot be stored');
   if (!text.isWellFormed()) throw new TypeError('a text with half a surrogate pair has no canonical form');
   return JSON.stringify(text);
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { canonicalJson } from './canonical-form.ts';
+import { canonicalJson } from './canonical-json.ts';
 
 describe('canonical JSON', () => {
   test('matches the examples of RFC 8785', () => {
