@@ -24,13 +24,18 @@ create table event (
   data json not null,
   metadata json not null,
   recorded_at timestamptz not null,
-  data_salt bytea not null,
-  metadata_salt bytea not null,
+  -- An erasure replaces a salt by the digest that it belonged to.
+  data_salt bytea,
+  data_sha256 bytea,
+  metadata_salt bytea,
+  metadata_sha256 bytea,
   -- Of event_envelope().
   sha256 bytea not null,
   -- The size of data and metadata.
   bytes integer not null,
-  unique (stream_id, stream_version)
+  unique (stream_id, stream_version),
+  check ((data_salt is null) = (data_sha256 is not null)),
+  check ((metadata_salt is null) = (metadata_sha256 is not null))
 );
 create sequence event_position owned by event.position;
 -- Subscribers read in this order and miss no event.
@@ -55,8 +60,8 @@ create function event_envelope(of event) returns text language sql stable as $$
   select format(
     '{"data_sha256":"%s","event_id":"%s","form":2,"metadata_sha256":"%s","recorded_at":"%s","schema_version":%s,'
       '"stream_id":%s,"stream_version":%s,"type":%s,"workspace_id":%s}',
-    encode(salted_sha256(of.data_salt, of.data), 'hex'), of.event_id,
-    encode(salted_sha256(of.metadata_salt, of.metadata), 'hex'),
+    encode(coalesce(of.data_sha256, salted_sha256(of.data_salt, of.data)), 'hex'), of.event_id,
+    encode(coalesce(of.metadata_sha256, salted_sha256(of.metadata_salt, of.metadata)), 'hex'),
     to_char(of.recorded_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), of.schema_version,
     to_json(of.stream_id), of.stream_version, to_json(of.type), to_json(of.workspace_id))
 $$;
@@ -66,7 +71,9 @@ create function place_event() returns trigger language plpgsql security definer 
 begin
   -- 122 random bits.
   new.data_salt := uuid_send(gen_random_uuid());
+  new.data_sha256 := null;
   new.metadata_salt := uuid_send(gen_random_uuid());
+  new.metadata_sha256 := null;
   new.bytes := octet_length(new.data::text) + octet_length(new.metadata::text);
   new.sha256 := sha256(convert_to(event_envelope(new), 'UTF8'));
   new.position := nextval('event_position');
@@ -82,21 +89,65 @@ begin
   end if;
   return new;
 end $$;
-do $$
-begin
-  execute format('alter function place_event() set search_path = %I, pg_temp', current_schema());
-end $$;
 create trigger event_is_placed before insert on event for each row execute function place_event();
 
 create function refuse_event_change() returns trigger language plpgsql as $$
 begin
   raise exception 'the event log is insert-only: % refused', tg_op using errcode = 'insufficient_privilege';
 end $$;
-create trigger event_is_insert_only before update or delete or truncate on event
+create trigger event_is_insert_only before delete or truncate on event
   for each statement execute function refuse_event_change();
+
+-- Whether a value differs from an older one only by texts that became "[erased]".
+create function only_erases(older jsonb, newer jsonb) returns boolean language plpgsql immutable as $$
+begin
+  return case
+    when newer = older then true
+    when jsonb_typeof(older) = 'string' then newer = '"[erased]"'
+    when jsonb_typeof(older) <> jsonb_typeof(newer) then false
+    when jsonb_typeof(older) = 'object' then
+      (select count(*) from jsonb_object_keys(older)) = (select count(*) from jsonb_object_keys(newer))
+      and (select bool_and(newer ? key and only_erases(value, newer -> key)) from jsonb_each(older))
+    when jsonb_typeof(older) = 'array' then
+      jsonb_array_length(older) = jsonb_array_length(newer)
+      and (select bool_and(only_erases(value, newer -> (place - 1)::int))
+        from jsonb_array_elements(older) with ordinality as item (value, place))
+    else false end;
+end $$;
+
+-- The only change of an event is an erasure: texts of its data or metadata become "[erased]", and this replaces the salt
+-- by the digest. So the hash of the event stays valid, and does not help to guess what was erased.
+create function check_erasure() returns trigger language plpgsql as $$
+declare
+  erased event := old;
+begin
+  erased.data := new.data;
+  erased.metadata := new.metadata;
+  if new::text <> erased::text or new::text = old::text
+    or not only_erases(old.data::jsonb, new.data::jsonb) or not only_erases(old.metadata::jsonb, new.metadata::jsonb) then
+    raise exception 'the event log is insert-only: % refused', tg_op using errcode = 'insufficient_privilege';
+  end if;
+  if new.data::text <> old.data::text then
+    erased.data_sha256 := coalesce(old.data_sha256, salted_sha256(old.data_salt, old.data));
+    erased.data_salt := null;
+  end if;
+  if new.metadata::text <> old.metadata::text then
+    erased.metadata_sha256 := coalesce(old.metadata_sha256, salted_sha256(old.metadata_salt, old.metadata));
+    erased.metadata_salt := null;
+  end if;
+  erased.bytes := octet_length(erased.data::text) + octet_length(erased.metadata::text);
+  return erased;
+end $$;
+do $$
+begin
+  execute format('alter function place_event() set search_path = %I, pg_temp', current_schema());
+  execute format('alter function check_erasure() set search_path = %I, pg_temp', current_schema());
+end $$;
+create trigger event_is_only_erased before update on event for each row execute function check_erasure();
 -- The owner loses these rights too, but can grant them to itself. ops/postgres/protect-event-log.sql gives the log to
 -- another owner.
 revoke update, delete, truncate on event from public, current_user;
+grant update (data, metadata) on event to current_user;
 
 create table subscription_checkpoint (
   name text primary key,

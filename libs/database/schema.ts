@@ -21,8 +21,10 @@ export type EventTable = {
   data: Json<Record<string, unknown>>;
   metadata: Json<Record<string, unknown>>;
   recorded_at: Date;
-  data_salt: GeneratedAlways<Buffer>;
-  metadata_salt: GeneratedAlways<Buffer>;
+  data_salt: GeneratedAlways<Buffer | null>;
+  data_sha256: GeneratedAlways<Buffer | null>;
+  metadata_salt: GeneratedAlways<Buffer | null>;
+  metadata_sha256: GeneratedAlways<Buffer | null>;
   /** Of the text of event_envelope(), in migrations/0001_schema.sql. */
   sha256: GeneratedAlways<Buffer>;
   bytes: GeneratedAlways<number>;

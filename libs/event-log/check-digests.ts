@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { currentEpoch } from './epoch.ts';
+import { erasureType } from './erase-events.ts';
 
 /** `subject`: the ID of an event, or of the stream that lacks one. */
 type LogFinding = { subject: string; message: string };
@@ -15,12 +16,27 @@ const isChanged = sql`(
   or recorded_at <> date_trunc('milliseconds', recorded_at)
   or bytes is distinct from octet_length(data::text) + octet_length(metadata::text))`;
 
+/** What remains of erased events, according to the newest event that records their erasure. */
+const erasures = sql`
+  select distinct on (erased.event_id) erased.* from event as record, json_to_recordset(record.data -> 'events')
+    as erased (event_id uuid, data_sha256 text, metadata_sha256 text)
+  where type = ${erasureType} order by erased.event_id, position desc`;
+
+/** An erasure that is not recorded, or that erased more than it recorded. */
+const isWronglyErased = sql`(
+  data_salt is null
+    and erasure.data_sha256 is distinct from encode(sha256(convert_to(data::text, 'UTF8')), 'hex')
+  or metadata_salt is null
+    and erasure.metadata_sha256 is distinct from encode(sha256(convert_to(metadata::text, 'UTF8')), 'hex'))`;
+
+const log = sql`event left join (${erasures}) as erasure using (event_id)`;
+
 /**
  * The hash does not cover the position of an event in the log. In the current epoch, a row still has the
- * transaction that inserted it in xmin. Restoring a dump changes xmin and starts an epoch.
+ * transaction that inserted it in xmin, unless it was erased. Restoring a dump changes xmin and starts an epoch.
  */
 const isMoved = sql`
-  case when epoch = ${currentEpoch} then transaction_id::xid <> xmin
+  case when epoch = ${currentEpoch} then transaction_id::xid <> event.xmin and data_salt is not null and metadata_salt is not null
     else recorded_at > coalesce((select min(raised_at) from event_epoch where event_epoch.epoch > event.epoch), '-infinity') end`;
 
 /**
@@ -30,8 +46,8 @@ const isMoved = sql`
  */
 export async function checkDigests(db: Kysely<Database>, tables: readonly (keyof Database)[]): Promise<LogCheck> {
   const { rows } = await sql<{ checked: number; changed: number }>`
-    select count(*)::float8 as checked, count(*) filter (where ${isChanged} or ${isMoved})::float8 as changed
-    from event`.execute(db);
+    select count(*)::float8 as checked, count(*) filter (where ${isChanged} or ${isWronglyErased} or ${isMoved})::float8 as changed
+    from ${log}`.execute(db);
   const { checked = 0, changed = 0 } = rows[0] ?? {};
   const changes = changed === 0 ? [] : await findChanged(db);
   const gaps = [await findInStreams(db)];
@@ -41,15 +57,15 @@ export async function checkDigests(db: Kysely<Database>, tables: readonly (keyof
 }
 
 async function findChanged(db: Kysely<Database>): Promise<LogFinding[]> {
-  const { rows } = await sql<{ id: string; place: string; isChanged: boolean }>`
-    select event_id as id, ${place} as place, ${isChanged} as "isChanged" from event
-    where ${isChanged} or ${isMoved} order by position limit ${shownMax}`.execute(db);
-  return rows.map(({ id, place, isChanged }) => ({
-    subject: id,
-    message: isChanged
-      ? `the event was changed after it was recorded (${place})`
-      : `the event was moved in the log, or the log was restored without \`sluice restore\` (${place})`,
-  }));
+  const { rows } = await sql<{ id: string; place: string; isChanged: boolean; isErased: boolean }>`
+    select event_id as id, ${place} as place, ${isChanged} as "isChanged", ${isWronglyErased} as "isErased" from ${log}
+    where ${isChanged} or ${isWronglyErased} or ${isMoved} order by position limit ${shownMax}`.execute(db);
+  return rows.map(({ id, place, isChanged, isErased }) => {
+    const moved = 'the event was moved in the log, or the log was restored without `sluice restore`';
+    const erased = isErased ? 'more of the event was erased than recorded' : moved;
+    const message = isChanged ? 'the event was changed after it was recorded' : erased;
+    return { subject: id, message: `${message} (${place})` };
+  });
 }
 
 const place = sql<string>`format('%s version %s, position %s', stream_id, stream_version, position)`;

@@ -1,11 +1,11 @@
-import { sql, type Kysely, type Transaction } from 'kysely';
+import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalJson } from './canonical-json.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
-import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
+import { foldEvent, rowValues, type AnyInlineModel, type InlineModel, type StreamRow } from './inline-model.ts';
 import { currentVersion } from './upcast.ts';
 
 /** One transaction over locked streams: load state, decide, append, project, enqueue. */
@@ -164,10 +164,6 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
 ): Promise<void> {
   const [first] = events;
   if (first === undefined) return;
-  const columns = Object.keys(row);
-  const assignments = columns
-    .filter((column) => column !== 'id')
-    .map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`);
   await sql`
     with appended as (
       insert into event
@@ -181,7 +177,17 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
         ${events.map(({ data }) => canonicalJson(data))}::text[]
       ) with ordinality as new_event (id, type, schema_version, data, place) order by place
     )
+    ${upsertRow(model, row)}`.execute(tx);
+}
+
+/** Inserts or replaces a folded row. */
+export function upsertRow(model: Pick<AnyInlineModel, 'name' | 'jsonColumns'>, row: object): RawBuilder<unknown> {
+  const columns = Object.keys(row);
+  const assignments = columns
+    .filter((column) => column !== 'id')
+    .map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`);
+  return sql`
     insert into ${sql.table(model.name)} (${sql.join(columns.map((column) => sql.ref(column)))})
     values (${sql.join(rowValues(model, row, columns))})
-    on conflict (id) do update set ${sql.join(assignments)}`.execute(tx);
+    on conflict (id) do update set ${sql.join(assignments)}`;
 }

@@ -1,3 +1,5 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
 import { createHash } from 'node:crypto';
 import { isLockTimeout } from '#libs/database/database-error.ts';
 import { runForWorkspace } from '#libs/database/workspace-binding.ts';
@@ -138,4 +140,11 @@ async function recall(
       .execute();
   }
   return row;
+}
+
+/** Deletes the remembered results of commands that contain one of these texts, which are in lower case. */
+export async function forgetResultsWith(db: Kysely<Database>, texts: readonly string[]): Promise<void> {
+  await sql`
+    delete from command_result where exists (
+      select from unnest(${texts}::text[]) as text where position(text in lower(body::text)) > 0)`.execute(db);
 }

@@ -39,9 +39,9 @@ export type ListedEvent = PositionedEvent & EventHashes & { text: string };
 type EventHashes = {
   sha256: string;
   data_sha256: string;
-  data_salt: string;
+  data_salt: string | null;
   metadata_sha256: string;
-  metadata_salt: string;
+  metadata_salt: string | null;
 };
 
 export type EventPage<Item> = {
@@ -208,8 +208,10 @@ async function readSlice<Item>(
 
 const hashes = sql`json_build_object(
   'sha256', encode(sha256, 'hex'),
-  'data_sha256', encode(salted_sha256(data_salt, data), 'hex'), 'data_salt', encode(data_salt, 'hex'),
-  'metadata_sha256', encode(salted_sha256(metadata_salt, metadata), 'hex'), 'metadata_salt', encode(metadata_salt, 'hex'))`;
+  'data_sha256', encode(coalesce(data_sha256, salted_sha256(data_salt, data)), 'hex'),
+  'data_salt', encode(data_salt, 'hex'),
+  'metadata_sha256', encode(coalesce(metadata_sha256, salted_sha256(metadata_salt, metadata)), 'hex'),
+  'metadata_salt', encode(metadata_salt, 'hex'))`;
 
 const toPosition = ({ epoch, transaction_id, position, stream_id, stream_version }: PageRow): EventPosition => ({
   epoch,

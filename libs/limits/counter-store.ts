@@ -327,3 +327,10 @@ export async function claimAlert(db: Kysely<Database>, id: string): Promise<bool
     update limit_counter set is_alerted = true where id = ${id} and not is_alerted returning id`.execute(db);
   return rows.length > 0;
 }
+
+/** Deletes the counters of values that contain one of these texts, which are in lower case. */
+export async function forgetCountersWith(db: Kysely<Database>, texts: readonly string[]): Promise<void> {
+  await sql`
+    delete from limit_counter where exists (
+      select from unnest(${texts}::text[]) as text where position(text in lower(value_key)) > 0)`.execute(db);
+}

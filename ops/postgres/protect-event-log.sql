@@ -17,8 +17,11 @@ begin
   alter function place_event() owner to sluice_log;
   alter function event_envelope(event) owner to sluice_log;
   alter function salted_sha256(bytea, json) owner to sluice_log;
+  alter function only_erases(jsonb, jsonb) owner to sluice_log;
+  alter function check_erasure() owner to sluice_log;
   alter function refuse_event_change() owner to sluice_log;
   execute format('grant select, insert on event to %I', application);
+  execute format('grant update (data, metadata) on event to %I', application);
   grant select on event_epoch to sluice_log;
   -- Policies never applied to the owner of the tables. They must not apply to it here either, also for pg_dump.
   execute format('alter role %I bypassrls', application);

@@ -336,6 +336,7 @@ test('maintenance of a server', async () => {
     ['subscribers', 'restart', 'activity'],
     ['keys', 'rewrap'],
     ['keys', 'create-admin', '--workspace', 'nowhere'],
+    ['audit', 'erase', 'user_of_nobody', '--reason', 'asked on a form'],
     ['prices', 'list'],
     ['prices', 'show', 'no-such-model'],
     ['prices', 'refresh', '--file', 'none.json'],

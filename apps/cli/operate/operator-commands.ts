@@ -49,6 +49,7 @@ export function addOperatorCommands(program: Command): void {
 
   addSubscriberCommands(program);
   addKeyCommands(program);
+  addAuditCommands(program);
   addPriceCommands(program);
   addProviderCommand(program);
 }
@@ -142,6 +143,28 @@ function addKeyCommands(program: Command): void {
       return { text: describeUnreadable(unreadable), json: [{ unreadable }] };
     },
   );
+}
+
+function addAuditCommands(program: Command): void {
+  const audit = addGroup(program, 'audit', 'erase a person from the log');
+  audit.commandsGroup(maintenance);
+  databaseCommand<{ reason: string }>(
+    audit,
+    'erase <user>',
+    {
+      description:
+        'erase e-mail addresses, names and network addresses of a deleted user from the log, the records and the request ' +
+        'log. Hashes of events stay valid. Works while Sluice runs. Can be repeated',
+      json: 'print {"events", "calls"}, the numbers of changed events and calls, instead',
+    },
+    async ({ args: [userId = ''], options: { reason }, db, onProgress }) => {
+      const { erasePerson } = await import('../../platform/erase-person.ts');
+      const { operatorMetadata } = await import('./operator-metadata.ts');
+      const wanted = { userId, reason, metadata: operatorMetadata() };
+      const counts = await erasePerson(db, wanted, (position) => onProgress(`event ${position}`));
+      return { text: [`erased from ${counts.events} events and ${counts.calls} calls`], json: [counts] };
+    },
+  ).requiredOption('--reason <text>', 'why, without naming the person; the log keeps it');
 }
 
 function addPriceCommands(program: Command): void {

@@ -17,6 +17,7 @@ import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { sweepLateUsage } from '#libs/policies/late-usage.ts';
 import type { WorkerConfig } from '../config.ts';
+import { eraseRequested } from '../../platform/erase-person.ts';
 import type { Platform } from '../../platform/platform.ts';
 import type { MaintenanceTask } from './maintenance.ts';
 
@@ -34,6 +35,7 @@ export const maintenanceTasks = (
   },
   { name: 'expire files', everySeconds: 60, run: () => files.expire() },
   { name: 'record due key rotations', everySeconds: 60, run: () => recordDueRotations({ db, eventLog }) },
+  { name: 'erase people', everySeconds: 60, run: () => eraseRequested(db) },
   { name: 'forget command results', everySeconds: 3_600, run: () => forgetCommandResults(db) },
   {
     name: 'drop old results',

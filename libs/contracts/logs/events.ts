@@ -74,11 +74,9 @@ export const EventObject = z.object({
   data_salt: z
     .string()
     .nullable()
-    .describe(
-      'Hexadecimal. Null if `data` is not exactly what was recorded, because it is without secrets, for example.',
-    ),
+    .describe('Hexadecimal. Null if `data` is not exactly what was recorded: it is without secrets, or was erased.'),
   metadata_sha256: z.string().describe('The SHA-256 of `metadata_salt` and the canonical JSON of `metadata`.'),
-  metadata_salt: z.string(),
+  metadata_salt: z.string().nullable().describe('Null if a part of `metadata` was erased.'),
 });
 export type EventObject = z.output<typeof EventObject>;
 

@@ -9,6 +9,7 @@ import {
 } from '#libs/contracts/people/people.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { erasureQuery, readErasure } from '../erase/erasure-query.ts';
 import { refuseHigherOrganisationRole } from '#libs/http/rights.ts';
 import type { LiveUser } from '#libs/http/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -31,6 +32,8 @@ export type UserData = {
   workspaces: Record<string, Membership>;
   /** The identity provider's identifier for a user who was created by signing in. */
   subject?: string;
+  /** Why a deleted user is to be erased, until that is done. */
+  erasure?: { reason: string; event_id: string };
 };
 
 /**
@@ -56,11 +59,12 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
       },
     },
     delete: {
-      description: `Ends the memberships and revokes the keys of the user; the log keeps a record of all changes. ${serviceKeysText}`,
+      description: `Ends the memberships and revokes the keys of the user. The log keeps a record of all changes; with \`erase=true\` it no longer says who the person was. ${serviceKeysText}`,
       errors: {
         ...createdKeyErrors,
         last_owner: 'the organisation needs at least one owner',
         higher_role: 'the user has more rights than the key of the request',
+        missing_required_parameter: '`erase` without `reason`',
       },
     },
   },
@@ -85,7 +89,7 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
   },
 
   removal: {
-    query: createdKeysQuery,
+    query: { ...createdKeysQuery, ...erasureQuery },
     also: {
       streams: async ({ id: userId }, { db }, _workspaceId, query) => [
         ...(await findUserKeys(db, userId, null)),
@@ -96,6 +100,9 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
         await refuseLastOwner(unit, user);
         await revokeCreatedKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
         await revokeKeys(unit, locked);
+        const reason = readErasure(query);
+        if (reason === null) return;
+        await unit.append(userModel, user.id, [{ type: 'user.erasure_requested', data: { reason } }]);
       },
     },
   },
@@ -106,6 +113,13 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
       request_refused: (data) => data,
       /** note-bodies-read.ts */
       bodies_read: (data) => data,
+      erasure_requested: (data, { data: { reason }, eventId }: { data: { reason: string }; eventId: string }) => ({
+        ...data,
+        erasure: { reason, event_id: eventId },
+      }),
+      /** Events of any stream, by ID (libs/event-log/erase-events.ts). */
+      events_erased: (data) => data,
+      erased: ({ erasure: _done, ...data }) => data,
       workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
         const time = recordedAt.toISOString();
         return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };

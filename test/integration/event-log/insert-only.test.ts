@@ -10,7 +10,8 @@ const database = useTestDatabase();
 
 const changes = [
   "update event set type = 'batch.failed'",
-  "update event set data = data where stream_id = 'nothing'",
+  'update event set data = data',
+  "update event set data = '{}'",
   'delete from event',
   'truncate event',
   'truncate event restart identity cascade',
@@ -34,9 +35,8 @@ describe.each([
     try {
       await client.query('begin');
       if (before) await client.query(before);
-      await expect(client.query(change)).rejects.toMatchObject({
-        code: '42501',
-      });
+      // 40001: the event that the insert would repeat is not of this time.
+      await expect(client.query(change)).rejects.toMatchObject({ code: expect.stringMatching('42501|40001') });
     } finally {
       await client.query('rollback');
       client.release();

@@ -1,0 +1,71 @@
+import type { Kysely } from 'kysely';
+import { eraseFromActivity } from '#libs/activity/erase-from-activity.ts';
+import { renameUser } from '#libs/analytics/rollups/rename-user.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
+import { eraseEvents, erasureType, findEvents, refoldStream } from '#libs/event-log/erase-events.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { forgetResultsWith } from '#libs/event-log/idempotency.ts';
+import { forgetCountersWith } from '#libs/limits/counter-store.ts';
+import { findErasures, findPerson } from '#libs/people/erase/find-person.ts';
+import { erasePersonalTexts } from '#libs/people/erase/personal-texts.ts';
+import { userModel } from '#libs/people/users/users.ts';
+import { eraseCallsOfUser } from '#libs/request-log/write/erase-calls.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { inlineModels } from './models.ts';
+
+/** How many events and rows of calls were changed. */
+export type ErasureCounts = { events: number; calls: number };
+
+/**
+ * Erases what identifies a deleted user: e-mail addresses, names, the subject at the identity provider and network
+ * addresses, from events, records, the audit log, and from the request log with its recorded bodies. Hashes stay valid.
+ * Events of the user say what was erased, by whom and why. Can be repeated after an interruption. `onProgress` gets the
+ * position in the log. Throws not_found for an unknown user, and conflict for one who was not deleted.
+ */
+export async function erasePerson(
+  db: Kysely<Database>,
+  { userId, reason, metadata }: { userId: string; reason: string; metadata: EventMetadata },
+  onProgress: (position: number) => void = () => {},
+): Promise<ErasureCounts> {
+  return await asSystem(async () => {
+    const eventLog = createEventLog(db);
+    const person = await findPerson(db, userId);
+    let events = 0;
+    for (let after = 0; ;) {
+      const { found, end } = await findEvents(db, person, after);
+      if (end === null) break;
+      const changed = found.map((event) => erasePersonalTexts(event, person)).filter((event) => event !== null);
+      const streams = [...new Set([userId, ...changed.map(({ streamId }) => streamId)])];
+      if (changed.length > 0) {
+        await eventLog.transact({ workspaceId: organisationId, streams, metadata }, async (unit) => {
+          const erased = await eraseEvents(unit.tx, changed);
+          await eraseFromActivity(unit.tx, changed);
+          await unit.append(userModel, userId, [{ type: erasureType, data: { reason, events: erased } }]);
+          for (const stream of streams) await refoldStream(unit.tx, inlineModels, stream);
+        });
+      }
+      events += changed.length;
+      onProgress((after = end));
+    }
+    const calls = await eraseCallsOfUser(db, person);
+    await renameUser(db, person);
+    await forgetCountersWith(db, person.emails);
+    await forgetResultsWith(db, person.emails);
+    await eventLog.transact({ workspaceId: organisationId, streams: [userId], metadata }, (unit) =>
+      unit.append(userModel, userId, [{ type: 'user.erased', data: { reason, events, calls } }]),
+    );
+    return { events, calls };
+  });
+}
+
+/** Erases the deleted users whose erasure was requested. Returns how many there were. */
+export async function eraseRequested(db: Kysely<Database>): Promise<number> {
+  const wanted = await findErasures(db);
+  for (const { userId, reason, eventId } of wanted) {
+    const metadata: EventMetadata = { actor: { type: 'system', id: 'erasure' }, causation_id: eventId };
+    await erasePerson(db, { userId, reason, metadata });
+  }
+  return wanted.length;
+}

@@ -1,0 +1,108 @@
+import { sql, type Kysely, type Transaction } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { canonicalJson } from './canonical-json.ts';
+import { upsertRow } from './event-log.ts';
+import { foldEvent, getEventNouns, type AnyInlineModel } from './inline-model.ts';
+import { eventColumnNames, readStream, toEvent, type EventRow, type PositionedEvent } from './read-events.ts';
+import { upcast } from './upcast.ts';
+
+/** What replaces an erased text. The database accepts no other change of an event. */
+export const erasedText = '[erased]';
+
+/** The event that records which events were erased, in the transaction that erased them. */
+export const erasureType = 'user.events_erased';
+
+/** The SHA-256 of the JSON that an erasure left, in hexadecimal; null for a part of the event that was never erased. */
+export type ErasedEvent = { event_id: string; data_sha256: string | null; metadata_sha256: string | null };
+
+/**
+ * Returns a value in which the texts that `isPersonal` selects are erased. `member` is the name of the member that a text
+ * is the value of, or part of the list of; '' for none.
+ */
+export function eraseTexts(
+  value: unknown,
+  isPersonal: (text: string, member: string) => boolean,
+  member = '',
+): unknown {
+  if (typeof value === 'string') return value !== '' && isPersonal(value, member) ? erasedText : value;
+  if (Array.isArray(value)) return value.map((item: unknown) => eraseTexts(item, isPersonal, member));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, eraseTexts(item, isPersonal, name)]));
+}
+
+/** Events are looked at in slices of this many, and erased in transactions of at most `erasedAtOnce`. */
+const slice = 20_000;
+const erasedAtOnce = 200;
+
+/**
+ * Returns the next events after a position that are in these streams, were caused by the user, or contain one of the
+ * texts, which are in lower case; and the position up to which there are no others, null at the end of the log.
+ */
+export async function findEvents(
+  db: Kysely<Database>,
+  wanted: { userId: string; emails: readonly string[]; subjects: readonly string[]; streams: ReadonlySet<string> },
+  after: number,
+): Promise<{ found: PositionedEvent[]; end: number | null }> {
+  const { rows: ends } = await sql<{ end: number | null }>`
+    select max(position) as end from (
+      select position from event where position > ${after} order by position limit ${slice}) as next`.execute(db);
+  const end = ends[0]?.end ?? null;
+  if (end === null) return { found: [], end };
+  const texts = [...wanted.emails, ...wanted.subjects].map((text) => JSON.stringify(text).slice(1, -1));
+  const { rows } = await sql<EventRow>`
+    select ${sql.raw(eventColumnNames)} from event
+    where position > ${after} and position <= ${end} and (
+      stream_id = any(${[...wanted.streams]}::text[])
+      or ${wanted.userId} in (metadata -> 'actor' ->> 'id', metadata -> 'actor' -> 'principal' ->> 'id')
+      or exists (select from unnest(${texts}::text[]) as text where position(text in lower(data::text || metadata::text)) > 0))
+    order by position limit ${erasedAtOnce}`.execute(db);
+  const found = rows.map(toEvent);
+  return { found, end: found.length < erasedAtOnce ? end : (found.at(-1)?.position ?? end) };
+}
+
+/**
+ * Replaces data and metadata of these events, which must differ from the recorded ones only by erased texts. Returns what
+ * the caller has to append as an event of `erasureType`, in the same transaction.
+ */
+export async function eraseEvents(
+  tx: Transaction<Database>,
+  events: readonly Pick<PositionedEvent, 'position' | 'data' | 'metadata'>[],
+): Promise<ErasedEvent[]> {
+  const { rows } = await sql<ErasedEvent>`
+    update event set data = erased.data::json, metadata = erased.metadata::json
+    from unnest(
+      ${events.map(({ position }) => position)}::bigint[],
+      ${events.map(({ data }) => canonicalJson(data))}::text[],
+      ${events.map(({ metadata }) => canonicalJson(metadata))}::text[]
+    ) as erased (position, data, metadata)
+    where event.position = erased.position
+    returning event_id,
+      case when data_salt is null then encode(sha256(convert_to(event.data::text, 'UTF8')), 'hex') end as data_sha256,
+      case when metadata_salt is null then encode(sha256(convert_to(event.metadata::text, 'UTF8')), 'hex') end
+        as metadata_sha256`.execute(tx);
+  return rows;
+}
+
+/** Folds a stream again, after events of it were erased. The stream must be locked. */
+export async function refoldStream(
+  tx: Transaction<Database>,
+  models: readonly AnyInlineModel[],
+  streamId: string,
+): Promise<void> {
+  const rows = new Map<AnyInlineModel, Parameters<typeof upsertRow>[1]>();
+  for (let version = 0; ;) {
+    const events = await readStream(tx, streamId, version);
+    for (const event of events) {
+      const noun = event.type.slice(0, event.type.indexOf('.'));
+      for (const model of models.filter((each) => getEventNouns(each).includes(noun))) {
+        if (!model.perEvent) rows.set(model, foldEvent(model, rows.get(model) as never, event as never));
+        else if (model.perEvent.rowId(upcast(model.upcasts, event) as never) !== null)
+          await upsertRow(model, foldEvent(model, undefined, event as never)).execute(tx);
+      }
+    }
+    const last = events.at(-1);
+    if (last === undefined) break;
+    version = last.streamVersion;
+  }
+  for (const [model, row] of rows) await upsertRow(model, row).execute(tx);
+}
