@@ -154,6 +154,8 @@ const knownReaders: Readonly<Record<string, string>> = {
   'libs/request-log: feedback': 'calls are filtered by the feedback on their trace',
   'libs/request-log: resource': 'an export is a record, whose state its worker reads',
   'libs/request-log: batch': 'when a batch ran, to read few partitions',
+  'libs/replays: resource': 'a traffic replay is a record, whose state its worker reads',
+  'libs/replays: batch': 'the batches of a traffic replay, and that of its originals',
   'libs/records: secret': 'reads the secrets of many records in one query',
 };
 

@@ -16,6 +16,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import type { MemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
 import { createTurns } from '#libs/kernel/sharing/turns.ts';
 import type { createBodyRecorder } from '#libs/request-log/bodies/body-recorder.ts';
+import { continueReplay } from '#libs/replays/replay-jobs.ts';
 import { newestLogs } from '#libs/request-log/read/read-log.ts';
 import { listActiveCredentials } from '#libs/resources/virtual-keys/virtual-keys.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -70,7 +71,10 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
       queue,
       expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
       limits: { openBatchesMax: config.SLUICE_OPEN_BATCHES_MAX, queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX },
-      releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
+      async releaseTarget(unit, batch) {
+        await access.batchTargets.release(unit, batch.target);
+        await continueReplay(queue, unit, batch);
+      },
     }),
     dryRuns: {
       validator,
@@ -121,8 +125,8 @@ export function createRouteDeps(config: ApiConfig, platform: Platform, parts: Ro
     searches: heavyReads,
     resultStreams: createTurns({ runningMax: 64, waitingMax: 64, isLong: true }, 'streams of results'),
     memory,
-    // Each reads a whole input file, for 20 s at most; the validation thread is one.
-    fileReads: createTurns({ runningMax: 3, waitingMax: 2 }, 'dry runs and retries of batches'),
+    // Each reads a whole input file or recorded calls; the validation thread is one.
+    fileReads: createTurns({ runningMax: 3, waitingMax: 2 }, 'dry runs, retries and traffic replays'),
     eventStreams: createEventStreams({
       db: platform.db,
       logger,

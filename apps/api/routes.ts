@@ -43,6 +43,7 @@ import { eventRoutes, eventTags } from './events/routes.ts';
 import { fileRoutes, fileTags } from './files/routes.ts';
 import { fineTuningRoutes, fineTuningTags } from './fine-tuning/routes.ts';
 import { logRoutes, logTags } from './logs/routes.ts';
+import { createReplay } from './replays/create-replay.ts';
 import { organisationRoutes, organisationTags } from './organisation/routes.ts';
 import { sessionRoutes, type SessionDeps } from './organisation/session-routes.ts';
 import { pageRoutes, serverRoutes, serverTags } from './server/routes.ts';
@@ -123,6 +124,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...modelRoutes(shared),
     ...fileRoutes(shared),
     ...batchRoutes(shared),
+    createReplay(shared),
     ...fineTuningRoutes(shared),
     ...organisationRoutes(shared),
     ...logRoutes(shared),

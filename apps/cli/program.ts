@@ -8,6 +8,7 @@ import { addEventCommands } from './logs/event-commands.ts';
 import { addFileCommands } from './batches/file-commands.ts';
 import { addLogCommands } from './logs/log-commands.ts';
 import { addLoginCommands } from './server/login-commands.ts';
+import { addReplayCommand } from './batches/replay-traffic.ts';
 import { addRecordCommands } from './records/record-commands.ts';
 import { addUsageCommand } from './logs/usage-command.ts';
 import { addConnectionOptions } from './server/client-command.ts';
@@ -33,6 +34,7 @@ function addClientCommands(program: Command): void {
   program.commandsGroup('Batches and files:');
   addBatchCommands(program);
   addFileCommands(program);
+  addReplayCommand(program);
   program.commandsGroup('History and costs:');
   addLogCommands(program);
   addEventCommands(program);

@@ -3,6 +3,7 @@ import { filesTickets, linesTickets } from '#libs/batches/chunks/tickets.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { alertQueue } from '#libs/policies/deliver-alert.ts';
 import { logExportQueue } from '#libs/request-log/read/run-log-export.ts';
+import { trafficReplayQueue } from '#libs/replays/replay-jobs.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 // A schedule sends no payload.
@@ -52,6 +53,7 @@ export const allQueues = [
   startQueue,
   followQueue,
   logExportQueue,
+  trafficReplayQueue,
   alertQueue,
   maintenanceQueue,
   modelCheckQueue,

@@ -26,6 +26,7 @@ import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
 import { steadyClock } from '#libs/kernel/clock.ts';
 import { createMemoryBudget } from '#libs/kernel/sharing/memory-budget.ts';
+import { continueReplay, replaysToContinue } from '#libs/replays/replay-jobs.ts';
 import { logExportQueue, runLogExport, exportsInProgress } from '#libs/request-log/read/run-log-export.ts';
 import { createOutputChecker, type OutputChecker } from '#libs/validation/outputs/output-checker.ts';
 import { createDeliverySender } from '#libs/resources/webhooks/send-deliveries.ts';
@@ -40,6 +41,7 @@ import type { WorkerConfig } from './config.ts';
 import { BatchFiles } from './jobs/batch-files.ts';
 import { composeLanes } from './lanes.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
+import { workOnReplays } from './jobs/replays.ts';
 import { checkReadModels } from './jobs/check-read-models.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
 import { maintenanceTasks } from './jobs/maintenance-tasks.ts';
@@ -58,13 +60,17 @@ export async function composeWorker(
   const platform = await composePlatform(config, options, logger);
   const { db, queue, databaseClock: clock } = platform;
   const stopping = new AbortController();
-  const engine = composeBatchEngine(config, platform, stopping.signal, logger);
+  const outputs = createOutputChecker({ threads: config.SLUICE_VALIDATION_THREADS });
+  const releaseTarget = createTargetRelease(platform);
+  const shared = { config, platform, outputs, releaseTarget, stopping: stopping.signal, logger };
+  const engine = composeBatchEngine(shared);
   const maintenance = createMaintenance(maintenanceTasks(config, platform, logger), { db, queue, clock, logger });
   const jobs: Part = {
     name: 'jobs',
     async start() {
       await engine.workOnTickets();
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
+      await workOnReplays(shared);
       await workOnReports(config, platform, { stopping: stopping.signal, logger });
       await maintenance.work(stopping.signal);
     },
@@ -83,6 +89,7 @@ export async function composeWorker(
       createLostJobRepair({ db, queue, logger }, jobsToStart),
       createLostJobRepair({ db, queue, logger }, jobsToFollow),
       createLostJobRepair({ db, queue, logger }, exportsInProgress),
+      createLostJobRepair({ db, queue, logger }, replaysToContinue),
       ...engine.workParts,
       ...projectionParts(config, platform, logger),
       createDeliverySender({
@@ -123,9 +130,18 @@ async function composePlatform(
   return platform;
 }
 
+type EngineParts = {
+  config: WorkerConfig;
+  platform: Platform;
+  outputs: OutputChecker;
+  releaseTarget: ReturnType<typeof createTargetRelease>;
+  stopping: AbortSignal;
+  logger: Logger;
+};
+
 /** Composes what validates batches, runs their chunks and ends them. `stopping` ends validations and finalises. */
-function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: AbortSignal, logger: Logger) {
-  const { db, databaseClock: clock, eventLog, queue, blobs, access, requestLog, memory } = platform;
+function composeBatchEngine({ config, platform, outputs, releaseTarget, stopping, logger }: EngineParts) {
+  const { db, databaseClock: clock, eventLog, queue, blobs, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
@@ -134,8 +150,6 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
-  const outputs = createOutputChecker({ threads: config.SLUICE_VALIDATION_THREADS });
-  const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = createInputBlob(platform.files);
   const leaseSession = { connectionString: sessionUrl(config), applicationName: 'sluice-lease', max: 2 };
   const leasePool = createPool(leaseSession, logger);
@@ -223,6 +237,14 @@ function composeBatchEngine(config: WorkerConfig, platform: Platform, stopping: 
     workOnTickets: () => lanes.workOnTickets(queue),
   };
 }
+
+/** What the transaction that ends a batch does in addition. */
+const createTargetRelease =
+  ({ access, queue }: Pick<Platform, 'access' | 'queue'>) =>
+  async (unit: UnitOfWork, batch: BatchRow): Promise<void> => {
+    await access.batchTargets.release(unit, batch.target);
+    await continueReplay(queue, unit, batch);
+  };
 
 /** The blob of a batch's input file, even if the file was deleted. */
 const createInputBlob =

@@ -5,8 +5,8 @@ import { actorType, toEventMetadata } from '#libs/identity/call-identity.ts';
 import { apiKeyModel } from '#libs/resources/api-keys/api-keys.ts';
 import { userModel } from './users/users.ts';
 
-/** Which recorded prompts and answers were read: those of one log record, or those of an export file. */
-export type BodiesRead = { log_id: string } | { export_id: string };
+/** Which recorded prompts and answers were read: those of one log record, of an export file, or of a traffic replay. */
+export type BodiesRead = { log_id: string } | { export_id: string } | { replay_id: string };
 
 /**
  * Appends an event to the stream of the key (or of the user, if there is no key) that reads recorded bodies. Call it before

@@ -1,6 +1,7 @@
 import { apiKeyKind } from '#libs/resources/api-keys/api-keys.ts';
 import { configKind } from './configs.ts';
 import { logExportKind } from './log-exports.ts';
+import { trafficReplayKind } from './traffic-replays.ts';
 import { inviteKind } from '#libs/people/invites/invites.ts';
 import { userKind } from '#libs/people/users/users.ts';
 import { rateLimitPolicyKind } from '#libs/resources/limits/rate-limit-policies.ts';
@@ -41,5 +42,6 @@ export const resourceKinds: readonly AnyResource[] = [
   rateLimitPolicyKind,
   priceTableKind,
   logExportKind,
+  trafficReplayKind,
   webhookEndpointKind,
 ];

@@ -391,3 +391,18 @@ test.skipIf(!hasTerminal)('terminals of many widths and habits', async () => {
   for (const env of [{ TERM: 'dumb' }, { TERM: 'xterm', NO_COLOR: '1' }])
     expect((await at.cli.run(['whoami'], { terminal: 80, env })).stdout).not.toContain('\u001b');
 });
+
+test('a traffic replay', async () => {
+  const lines = [chatLine('one'), chatLine('two'), chatLine('three', { model: '@simulator/sim-fault-400' })];
+  await at.write('source.jsonl', toJsonl(lines));
+  const source = idIn((await at.cli.run(['batch', 'run', 'source.jsonl', '--detach'])).stdout, 'batch');
+  await at.cli.run(['batch', 'watch', source]);
+  const transcript = await transcriptOf(at, [
+    ['replay-traffic', '--batch', source, '--model', '@simulator/sim-text', '--dry-run', '--table'],
+    ['replay-traffic', '--batch', source, '--model', '@simulator/sim-text', '--table'],
+    ['replay-traffic', '--batch', source, '--model', '@unknown/any'],
+    ['replay-traffic', '--batch', source, '--from', '24h'],
+    ['replay-traffic', '--where', 'trace_id=none', '--from', '2026-11-21'],
+  ]);
+  await expect(transcript.replaceAll(/ *\d+ ms/g, ' N ms')).toMatchFileSnapshot(golden('traffic-replays'));
+});

@@ -181,6 +181,11 @@ export function createRecordMaker(
       await eventually(download, ({ text }) => text.includes('signed_url'));
       return id;
     },
+    '/v1/replays': async () => {
+      const batch_id = records.get('/v1/batches') ?? '';
+      const replay = () => send(platform, 'POST', '/v1/replays', key, { batch_id });
+      return (JSON.parse((await eventually(replay, ({ status }) => status === 200)).text) as { id: string }).id;
+    },
     '/v1/logs': async () => {
       const messages = [{ role: 'user', content: canary }];
       await make('/v1/chat/completions', { model: '@simulator/sim-small', messages });

@@ -111,6 +111,41 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('a traffic replay shows both sides as soon as it has ended, and both answers of a difference', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    const headers = { authorization: `Bearer ${platform.adminKey}` };
+    const send = async (path: string, body: object): Promise<Response> => {
+      const isForm = body instanceof FormData;
+      const type = isForm ? {} : { 'content-type': 'application/json' };
+      const sent = isForm ? body : JSON.stringify(body);
+      return await fetch(platform.baseUrl + path, { method: 'POST', headers: { ...headers, ...type }, body: sent });
+    };
+    const form = new FormData();
+    form.set('purpose', 'batch');
+    form.set('file', new File([toJsonl([chatLine('first'), chatLine('second')])], 'source.jsonl'));
+    const { id: input_file_id } = (await (await send('/files', form)).json()) as { id: string };
+    const batch = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' };
+    const { id: batch_id } = (await (await send('/batches', batch)).json()) as { id: string };
+    await page.goto(`${new URL(platform.baseUrl).origin}/console/replays`);
+    await page.getByText('No traffic replays yet').waitFor();
+    const replay = () => send('/replays', { batch_id, model: '@simulator/sim-text' });
+    await expect.poll(async () => (await replay()).status, patience).toBe(200);
+
+    await page.getByRole('heading', { name: '0 equal, 2 different answers' }).waitFor();
+    const sides = page.getByRole('region', { name: 'Original and replay' });
+    await sides.getByRole('row', { name: 'Answered 2 2' }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page
+      .getByRole('row', { name: /second/ })
+      .getByRole('button', { name: 'Compare' })
+      .click();
+    await page.getByRole('region', { name: 'Original', exact: true }).getByText('"second"').waitFor();
+    await page.getByRole('region', { name: 'Replay', exact: true }).getByText('"second"').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
   test('a batch is paused, says so, and goes on', async () => {
     const { page, problems } = await openConsole(browser, platform);
     const slow = { model: '@simulator/sim-small+200ms' };

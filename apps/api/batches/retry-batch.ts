@@ -104,7 +104,7 @@ export function retryBatch(deps: RetryDeps): Route {
         const { batch, replayed } = await batches.create(identity, toEventMetadata(request), {
           inputFileId: fileId,
           inputBytes: blob.sizeBytes,
-          recordInput: async (unit) => void (await files.record(unit, fileId, file)),
+          also: { streams: [fileId], run: async (unit) => void (await files.record(unit, fileId, file)) },
           endpoint: first.endpoint,
           completionWindow: body.completion_window ?? first.completion_window,
           metadata: first.metadata,
@@ -128,7 +128,7 @@ export function retryBatch(deps: RetryDeps): Route {
 }
 
 /** Refuses `validate_outputs` on endpoints whose requests have no schemas, like the contract of a new batch. */
-function refuseOutputChecks(options: GatewayOptions, endpoint: string): void {
+export function refuseOutputChecks(options: GatewayOptions, endpoint: string): void {
   if (options.validate_outputs === undefined || hasSchemas(endpoint)) return;
   const param = 'gateway_options.validate_outputs';
   throw new GatewayError('invalid_request', 'invalid_value', withoutSchemas(`'${param}'`, endpoint), { param });

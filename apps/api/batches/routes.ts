@@ -1,3 +1,4 @@
+import type { Request } from 'express';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batch/batches.ts';
 import { toOpenAiBatch } from '#libs/batches/batch/to-openai-batch.ts';
@@ -29,6 +30,7 @@ import { batchLineRoutes, type BatchLineDeps } from './line-routes.ts';
 import { retryBatch, type RetryDeps } from './retry-batch.ts';
 import { dryRun, type DryRunDeps } from '#libs/batches/look/dry-run.ts';
 import { credentialHeaders, readCredentials } from '#libs/credentials/requested.ts';
+import type { FileRow } from '#libs/files/file-model.ts';
 import type { Routing } from '#libs/credentials/routing.ts';
 import { BatchDryRun } from '#libs/contracts/batches/batch-dry-run.ts';
 import { metadataText } from '#libs/contracts/scalars.ts';
@@ -152,7 +154,7 @@ const resumeBatch = ({ batches }: { batches: Batches }): Route => ({
   }),
 });
 
-type DryRunRouteDeps = DryRunDeps &
+export type DryRunRouteDeps = DryRunDeps &
   CreateBatchDeps & {
     routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
     /** Turns of requests that read a whole input file. */
@@ -187,23 +189,33 @@ function dryRunBatch(deps: DryRunRouteDeps): Route {
       { body: CreateBatchRequest, headers: ['metadata', ...credentialHeaders] },
       async ({ body }, request, response) => {
         const caller = getCaller(request);
-        const { workspaceId, defaults } = caller;
+        const { workspaceId } = caller;
         requireScope(caller, deps.scopeOf(body.endpoint));
         const file = await deps.files.find(workspaceId, body.input_file_id);
         refuseOtherPurposes(file);
-        const { gateway_options: options } = body;
-        const credentials = withOptions(readCredentials(request.headers), options);
-        const { caller: credential, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
-        const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
         const { signal } = abortWhenClientLeaves(response);
-        const { metadata: inherited } = recordable(options, request);
-        const metadata = asTexts({ ...body.metadata, ...inherited });
-        const call = { workspaceId, keyId: caller.keyId, credentials, found, metadata, signal };
-        const run = () => dryRun(deps, { request: body, file, credential, hasConfig: config !== null, call });
+        const run = () => predictBatch(deps, request, { body, file, signal });
         response.json(file === undefined ? await run() : await deps.fileReads.run(workspaceId, run, signal));
       },
     ),
   };
+}
+
+/** Predicts the course of a batch with this body and input file. Throws like POST /v1/batches. */
+export async function predictBatch(
+  deps: DryRunRouteDeps,
+  request: Request,
+  { body, file, signal }: { body: CreateBatchRequest; file: Pick<FileRow, 'blob'> | undefined; signal: AbortSignal },
+): Promise<BatchDryRun> {
+  const { workspaceId, keyId, defaults } = getCaller(request);
+  const { gateway_options: options } = body;
+  const credentials = withOptions(readCredentials(request.headers), options);
+  const { caller: credential, config } = await deps.batchTargets.choose({ workspaceId, credentials, defaults });
+  const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+  const { metadata: inherited } = recordable(options, request);
+  const metadata = asTexts({ ...body.metadata, ...inherited });
+  const call = { workspaceId, keyId, credentials, found, metadata, signal };
+  return await dryRun(deps, { request: body, file, credential, hasConfig: config !== null, call });
 }
 
 const asTexts = (metadata: Record<string, unknown>): Record<string, string> =>

@@ -19,7 +19,7 @@ type Model = {
   cost_of_input_usd: string | null;
   cost_max_usd: string | null;
 };
-type DryRun = {
+export type DryRun = {
   valid: boolean;
   is_whole: boolean;
   request_counts: { total: number };
@@ -67,15 +67,17 @@ export async function dryRunBatch(file: string, options: ClientOptions & BatchOp
     },
     () => 'Nothing was submitted.',
   );
-  if (showsTable(options)) show(found, options);
+  if (showsTable(options)) showDryRun(found, options);
   else printObject(found, options);
-  const isRefused = found.models.some(({ problem }) => problem !== null);
-  if (!found.valid || isRefused || found.limits.some(({ suffices }) => suffices === false)) {
-    process.exitCode = exitCodes.failed;
-  }
+  if (!wouldRun(found)) process.exitCode = exitCodes.failed;
 }
 
-function show(found: DryRun, options: ClientOptions): void {
+/** Whether all lines would be called. */
+export const wouldRun = ({ valid, models, limits }: DryRun): boolean =>
+  valid && models.every(({ problem }) => problem === null) && limits.every(({ suffices }) => suffices !== false);
+
+/** Shows a dry run as a table and sentences. */
+export function showDryRun(found: DryRun, options: ClientOptions): void {
   const problems = found.errors?.data ?? [];
   if (found.models.length > 0) {
     printRows(found.models, columns, options);

@@ -45,6 +45,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/batch.tsx'), 'BatchPage'),
   ),
   page(
+    '/replays',
+    lazyRouteComponent(() => import('./pages/replays.tsx'), 'Replays'),
+  ),
+  page(
     '/requests',
     lazyRouteComponent(() => import('./pages/requests.tsx'), 'Requests'),
   ),

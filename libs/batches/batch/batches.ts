@@ -18,11 +18,13 @@ import { findBatchWaits } from '../look/find-batch-waits.ts';
 import { findBatchProgress } from '../look/find-batch-progress.ts';
 
 export type NewBatch = {
+  /** Default: a new one. */
+  id?: string;
   inputFileId: string;
   /** The size of the input file. null when there is no such file; validation reports that. */
   inputBytes: number | null;
-  /** Records the input file in the transaction that creates the batch, if it was not uploaded before. */
-  recordInput?: (unit: UnitOfWork) => Promise<void>;
+  /** Further changes in the transaction that creates the batch, such as recording its input file, and their streams. */
+  also?: { streams: readonly string[]; run: (unit: UnitOfWork, batchId: string) => Promise<void> };
   endpoint: string;
   completionWindow: string;
   metadata: Record<string, unknown> | null;
@@ -80,12 +82,11 @@ export function createBatches(deps: {
   };
   return {
     async create(identity, metadata, batch) {
-      const id = newId('batch_');
-      const streams = batch.recordInput === undefined ? [id] : [id, batch.inputFileId];
-      const command = { workspaceId: identity.workspaceId, streams, metadata };
+      const { id = newId('batch_'), also } = batch;
+      const command = { workspaceId: identity.workspaceId, streams: [id, ...(also?.streams ?? [])], metadata };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {
         await admitBatch(unit.tx, identity.workspaceId, limits);
-        await batch.recordInput?.(unit);
+        await also?.run(unit, id);
         const expiresAt = new Date(unit.now.getTime() + expiresAfterMs);
         const seconds = batch.outputExpiresAfterSeconds;
         const row = await unit.append(batchModel, id, [

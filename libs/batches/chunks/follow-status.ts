@@ -8,7 +8,7 @@ import { endTurn, pauseTurn, turnToClose, turnToFinalise } from './turns.ts';
 
 export type FollowDeps = {
   queue: JobQueue;
-  /** Deletes the secret that only this batch used. */
+  /** Runs when the batch ends. Deletes the secret that only this batch used. */
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
 };
 

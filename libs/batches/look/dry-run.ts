@@ -27,7 +27,7 @@ export type DryRunDeps = Parameters<typeof estimateBatch>[0] & {
 export type DryRunBatch = {
   request: CreateBatchRequest;
   /** Undefined: the workspace has no such file. */
-  file: FileRow | undefined;
+  file: Pick<FileRow, 'blob'> | undefined;
   /** The credential that the request selects, and whether it also selects a config. */
   credential: Credential;
   hasConfig: boolean;

@@ -32,7 +32,7 @@ const asQueryText = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(String).join(',');
   return typeof value === 'object' && value !== null ? JSON.stringify(value) : value;
 };
-const inBody = (fields: z.ZodRawShape): z.ZodRawShape =>
+export const inBody = (fields: z.ZodRawShape): z.ZodRawShape =>
   Object.fromEntries(
     Object.entries(fields).map(([name, field]) => [name, z.preprocess(asQueryText, field).optional()]),
   );

@@ -25,7 +25,7 @@ const defaultSearchTimeoutMs = 10_000;
 export async function selectLogs(
   db: Kysely<Database>,
   workspaceId: string,
-  query: LogListQuery,
+  query: Partial<LogListQuery> & { limit: number },
   { searchTimeoutMs = defaultSearchTimeoutMs }: { searchTimeoutMs?: number } = {},
 ): Promise<LogListRow[]> {
   const span = query.batch_id === undefined ? undefined : await batchSpan(db, workspaceId, query.batch_id);
@@ -124,6 +124,23 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
     .where('last_id', '>=', uuid)
     .where('last_id', '<', lowestLogUuid(getLogUuidTime(uuid) + packMs))
     .executeTakeFirst();
+}
+
+/** Returns the records of live calls with these public IDs, in no order. Those that the workspace does not have are left out. */
+export async function findLiveLogs(
+  db: Kysely<Database>,
+  workspaceId: string,
+  ids: readonly string[],
+): Promise<LogListRow[]> {
+  const uuids = ids.flatMap((id) => fromLogId(id) ?? []);
+  if (uuids.length === 0) return [];
+  return await db
+    .selectFrom('request_log_row')
+    .selectAll()
+    .where('recorded_on', 'in', [...new Set(uuids.map(toDay))])
+    .where('id', 'in', uuids)
+    .where('workspace_id', '=', workspaceId)
+    .execute();
 }
 
 /** The maximum time between the first and the last line of a pack. */
@@ -260,7 +277,7 @@ function statusCondition(status: string): RawBuilder<unknown> {
 }
 
 /** Whether a page may have to skip many rows. A trace ID has an index. */
-export function isSearch(query: LogListQuery): boolean {
+export function isSearch(query: Partial<LogListQuery>): boolean {
   return Object.entries(query).some(([name, value]) => value !== undefined && !unsearched.has(name));
 }
 

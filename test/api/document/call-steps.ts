@@ -21,6 +21,8 @@ const main = { 'x-gateway-virtual-key': 'main' };
 const isOf = (status: string) => (answer: Record<string, unknown>) => answer['status'] === status;
 const isFull = ({ data }: Record<string, unknown>): boolean => (data as unknown[]).length > 0;
 
+const ofReplays = { varies: ['cost_usd', 'similarity', 'p50', 'p95', 'p99'] };
+
 /** Files, uploads and batches. */
 export const batchSteps: readonly Step[] = [
   { id: 'uploadFile', form: { purpose: 'batch', file: jsonl(asked) } },
@@ -47,6 +49,10 @@ export const batchSteps: readonly Step[] = [
   { id: 'listLogs', query: { limit: '1', batch_id: 'batch_abc' }, until: isFull, varies: ['cost_usd'] },
   // Only slow calls have steps.
   { id: 'retrieveLog', params: { log_id: 'log_abc' }, varies: ['content', 'cost_usd'], differs: ['steps'] },
+  { id: 'createTrafficReplay', changes: { filters: undefined, batch_id: 'batch_abc', dry_run: false } },
+  { id: 'retrieveTrafficReplay', params: { id: 'replay_abc' }, until: isOf('completed'), ...ofReplays },
+  { id: 'listTrafficReplays', ...ofReplays },
+  { id: 'deleteTrafficReplay', params: { id: 'replay_abc' } },
   { id: 'deleteFile', params: { file_id: 'file-abc' } },
   { id: 'uploadFile', form: { purpose: 'batch', file: jsonl(slow) }, name: 'file-slow' },
   { id: 'createBatch', changes: { input_file_id: 'file-slow' }, name: 'batch_slow' },
