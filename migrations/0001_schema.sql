@@ -666,6 +666,8 @@ create table request_log_row (
   -- A killed process loses at most one group, which shows as a gap in its sequence.
   process_id uuid not null,
   sequence bigint not null,
+  -- The result of each guardrail. Null for a call without guardrails.
+  guardrails jsonb,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
 -- Lists and searches use only these two, because each further index would cost time with every row.
@@ -728,6 +730,7 @@ create table request_log_pack (
   is_estimate boolean,
   price_version text,
   bodies_blob text,
+  guardrails jsonb,
   id uuid[],
   provider_request_id text[],
   finish_reason text[],
@@ -757,7 +760,8 @@ alter table request_log_pack
   alter response_model set storage main, alter config_id set storage main, alter config set storage main,
   alter prompt_slug set storage main, alter mode set storage main, alter last_used_option set storage main,
   alter cache_status set storage main, alter error_code set storage main, alter usage_details set storage main,
-  alter price_version set storage main, alter bodies_blob set storage main, alter id set storage main,
+  alter price_version set storage main, alter bodies_blob set storage main, alter guardrails set storage main,
+  alter id set storage main,
   alter provider_request_id set storage main, alter finish_reason set storage main, alter started_at set storage main,
   alter duration_ms set storage main, alter upstream_ms set storage main, alter input_tokens set storage main,
   alter cached_tokens set storage main, alter cache_write_tokens set storage main,
@@ -776,7 +780,7 @@ create view request_log with (security_invoker = true) as
     cache_status, stream, status, error_code, finish_reason, attempts, retries, fallbacks, started_at, duration_ms,
     first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
-    batch_line, steps, bodies_blob, process_id, sequence,
+    batch_line, steps, bodies_blob, process_id, sequence, guardrails,
     id as first_id, id as last_id
   from request_log_row
   union all
@@ -791,7 +795,7 @@ create view request_log with (security_invoker = true) as
     pack.first_event_ms, line.upstream_ms, line.input_tokens, line.cached_tokens, line.cache_write_tokens,
     line.output_tokens, line.reasoning_tokens, pack.audio_input_tokens, pack.audio_output_tokens, pack.usage_details,
     line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
-    pack.bodies_blob, pack.process_id, line.sequence,
+    pack.bodies_blob, pack.process_id, line.sequence, pack.guardrails,
     pack.first_id, pack.last_id
   from request_log_pack as pack cross join lateral unnest(
     pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,

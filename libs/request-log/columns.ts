@@ -68,7 +68,23 @@ export type CallCost = {
 };
 
 /** A call with the values that are computed once for several columns. */
-export type CallFacts = { ended: EndedCall; units: Units | null; cost: CallCost; steps: readonly object[] | null };
+export type CallFacts = {
+  ended: EndedCall;
+  units: Units | null;
+  cost: CallCost;
+  steps: readonly object[] | null;
+  verdicts: readonly CallVerdict[] | null;
+};
+
+/** The result of one guardrail in one run. */
+const CallVerdict = z.object({
+  kind: z.enum(['input_guardrails', 'output_guardrails']),
+  id: z.string().describe('The ID of a stored guardrail. Otherwise the ID in the config, or one made from its position.'),
+  slug: z.string().nullable().describe('Null for a guardrail that is part of a config.'),
+  version: z.int().nullable().describe('The version of a stored guardrail.'),
+  verdict: z.enum(['passed', 'failed', 'denied']).describe('`failed`: only reported. `denied`: the call was refused.'),
+});
+export type CallVerdict = z.output<typeof CallVerdict>;
 
 /** The JavaScript type of each type of column. `cents` are US cents as a decimal, which the API shows as US dollars. */
 type Values = {
@@ -379,6 +395,17 @@ export const columns = {
       description:
         'The number of the record within that process, starting at 1. A missing number means that a record was lost.',
     },
+  },
+  // One value of a pack, so that lines with the same results stay in one pack and take no space each.
+  guardrails: {
+    type: 'json',
+    from: ({ verdicts }) => verdicts,
+    shown: {
+      schema: z.array(CallVerdict),
+      description:
+        'The result of each guardrail that the call waited for, in order, at most the last 100. Null without guardrails.',
+    },
+    exportedAs: 'guardrails',
   },
 } as const satisfies Record<string, Column>;
 
