@@ -407,6 +407,28 @@ export const columns = {
     },
     exportedAs: 'guardrails',
   },
+  // Set by the code that has the bodies (record/body-digests.ts), where a workspace asks for them.
+  sha256_salt: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The 16 random bytes before the body in both digests, in hex. Null without digests.' },
+    exportedAs: 'sha256_salt',
+  },
+  request_sha256: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The SHA-256 of the salt and the body of the request, in hex.' },
+    exportedAs: 'request_sha256',
+  },
+  answer_sha256: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The SHA-256 of the salt and the body of the answer, in hex. Null if there was no answer.' },
+    exportedAs: 'answer_sha256',
+  },
 } as const satisfies Record<string, Column>;
 
 export type ColumnName = keyof Columns;

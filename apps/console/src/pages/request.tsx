@@ -131,12 +131,21 @@ function Properties({ log }: { log: LogDetails }) {
               log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
             ],
             ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
+            ...(log.sha256_salt === null
+              ? []
+              : ([
+                  ['Salt of the digests', <Id key="salt" id={log.sha256_salt} />],
+                  ['SHA-256 of the request', <Digest key="request" digest={log.request_sha256} />],
+                  ['SHA-256 of the answer', <Digest key="answer" digest={log.answer_sha256} />],
+                ] as const)),
           ]}
         />
       </Card>
     </div>
   );
 }
+
+const Digest = ({ digest }: { digest: string | null }) => (digest === null ? '–' : <Id id={digest} />);
 
 function Guardrails({ verdicts }: { verdicts: LogDetails['guardrails'] }) {
   if (verdicts === null) return null;
