@@ -31,9 +31,9 @@ const columns: readonly Column<Event>[] = [
 /** The columns for the history of one record, which omit the record because it is the same in each row. */
 const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
-/** Adds `sluice events list|show|replay|tail`. */
+/** Adds `sluice events list|show|replay|diff|tail`. */
 export function addEventCommands(program: Command): void {
-  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, follow');
+  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, diff, follow');
 
   withRange(clientCommand(events, 'list', 'list events, oldest first'))
     .option('--record <id>', 'only of this record, for example batch_…')
@@ -69,6 +69,15 @@ export function addEventCommands(program: Command): void {
       printObject(await client.json<object>('GET', '/v1/events/replay', { query }), options);
     });
 
+  withWorkspace(clientCommand(events, 'diff <record>', 'show what changed in a record, as JSON Patch, and by which events'))
+    .option('--from <version|time>', 'a version of the record or a time, such as 7d (default: before its first event)', toPoint)
+    .option('--to <version|time>', 'in the same form (default: now)', toPoint)
+    .action(async (stream: string, options: ClientOptions & Range & { from?: string; to?: string }) => {
+      const { from, to, workspace: workspace_id } = options;
+      const query = { stream, from, to, workspace_id };
+      printObject(await (await connect(options)).json<object>('GET', '/v1/events/diff', { query }), options);
+    });
+
   withRange(clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C or --end'))
     .option('--record <id>', 'only of this record')
     .option('--after <id>', 'start after this event, without gaps')
@@ -87,6 +96,9 @@ export function addEventCommands(program: Command): void {
       );
     });
 }
+
+/** A version of a record, or a time. */
+const toPoint = (text: string): string => (/^\d+$/.test(text) ? text : toMoment(text));
 
 /** The part of the log that a command reads. */
 type Range = { workspace?: string; start?: string; end?: string };
