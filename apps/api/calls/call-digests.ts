@@ -20,7 +20,7 @@ class CallDigests {
   #request: Hash | null = null;
   #answer: Hash | null = null;
 
-  /** Adds the body of a request that is still arriving. `read`: its first pieces, which may be the whole body. */
+  /** Adds the body of a request that is still arriving. `read`: its first pieces; `isWhole`: all of them. */
   watchRequest(request: Request, read: readonly Buffer[], isWhole: boolean): void {
     const hash = startDigest(this.#salt);
     const finish = (): void => {

@@ -56,7 +56,7 @@ export async function openEventStream(
     if (response.destroyed) return false;
     return response.write(frames) || (await drained(response, stallTimeoutMs));
   };
-  // The event `open` informs clients that they receive everything from now on. Of lines, the head does.
+  // The event `open` informs clients that they receive everything from now on. For lines, the head of the answer does.
   if (!asLines) await send('retry: 1000\nevent: open\ndata: {}\n\n');
   return {
     signal: abortWhenClientLeaves(response).signal,
