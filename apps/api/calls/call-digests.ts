@@ -35,15 +35,16 @@ class CallDigests {
   watchAnswer(response: Response): void {
     const hash = startDigest(this.#salt);
     this.#answer = hash;
-    for (const name of ['write', 'end'] as const) {
-      const write = response[name].bind(response) as (...parameters: unknown[]) => never;
-      response[name] = (...parameters: unknown[]): never => {
+    const watched = (name: 'write' | 'end') => {
+      const send = response[name].bind(response) as (...parameters: unknown[]) => unknown;
+      return (...parameters: unknown[]): unknown => {
         const [piece, encoding] = parameters;
         if (piece instanceof Uint8Array) hash.update(piece);
         else if (typeof piece === 'string') hash.update(Buffer.from(piece, toEncoding(encoding)));
-        return write(...parameters);
+        return send(...parameters);
       };
-    }
+    };
+    Object.assign(response, { write: watched('write'), end: watched('end') });
   }
 
   /**
