@@ -109,8 +109,8 @@ const toShownEvent = ({ eventId, type, streamVersion, recordedAt, metadata }: Po
 });
 
 // The comparison of two lists takes time and memory with the product of their lengths.
-const listPairsMax = 10_000;
-const comparisonsMax = 100_000;
+const listPairsMax = 2_500;
+const comparisonsMax = 20_000;
 
 /**
  * Returns the patch between two states as they are in JSON. It is not the shortest one for long lists, and for states
@@ -121,11 +121,11 @@ const comparisonsMax = 100_000;
 export function createStatePatch(before: object, after: object): z.output<typeof RecordDiff>['patch'] {
   let comparisons = 0;
   const asJson = (state: object): unknown => JSON.parse(JSON.stringify(state));
-  const patch = createPatch(asJson(before), asJson(after), (one: unknown, other: unknown, { toString }) => {
+  const patch = createPatch(asJson(before), asJson(after), (one: unknown, other: unknown, pointer) => {
     comparisons += 1;
     const areLong = Array.isArray(one) && Array.isArray(other) && one.length * other.length > listPairsMax;
     if (!areLong && comparisons <= comparisonsMax) return undefined;
-    return isDeepStrictEqual(one, other) ? [] : [{ op: 'replace', path: toString(), value: other }];
+    return isDeepStrictEqual(one, other) ? [] : [{ op: 'replace', path: pointer.toString(), value: other }];
   });
   return patch as Extract<Operation, { op: 'add' | 'remove' | 'replace' }>[];
 }
