@@ -735,6 +735,12 @@ create table request_log_row (
   -- A killed process loses at most one group, which shows as a gap in its sequence.
   process_id uuid not null,
   sequence bigint not null,
+  -- The result of each guardrail. Null for a call without guardrails.
+  guardrails jsonb,
+  -- In hex. Null unless the workspace asks for digests.
+  sha256_salt text,
+  request_sha256 text,
+  answer_sha256 text,
   primary key (id, recorded_on)
 ) partition by range (recorded_on);
 -- Lists and searches use only these two, because each further index would cost time with every row.
@@ -797,6 +803,7 @@ create table request_log_pack (
   is_estimate boolean,
   price_version text,
   bodies_blob text,
+  guardrails jsonb,
   id uuid[],
   provider_request_id text[],
   finish_reason text[],
@@ -813,6 +820,9 @@ create table request_log_pack (
   batch_line integer[],
   sequence bigint[],
   steps text[],
+  sha256_salt text[],
+  request_sha256 text[],
+  answer_sha256 text[],
   primary key (last_id, recorded_on)
 ) partition by range (recorded_on);
 -- Compressed in the row. By default, every text would be moved out of it and be read again for each comparison.
@@ -826,13 +836,18 @@ alter table request_log_pack
   alter response_model set storage main, alter config_id set storage main, alter config set storage main,
   alter prompt_slug set storage main, alter mode set storage main, alter last_used_option set storage main,
   alter cache_status set storage main, alter error_code set storage main, alter usage_details set storage main,
-  alter price_version set storage main, alter bodies_blob set storage main, alter id set storage main,
+  alter price_version set storage main, alter bodies_blob set storage main, alter guardrails set storage main,
+  alter id set storage main,
   alter provider_request_id set storage main, alter finish_reason set storage main, alter started_at set storage main,
   alter duration_ms set storage main, alter upstream_ms set storage main, alter input_tokens set storage main,
   alter cached_tokens set storage main, alter cache_write_tokens set storage main,
   alter output_tokens set storage main, alter reasoning_tokens set storage main, alter cost set storage main,
   alter saved_cost set storage main, alter batch_line set storage main, alter sequence set storage main,
   alter steps set storage main;
+-- Digests are random: they cannot be compressed, would fill the page, and are only read for single calls.
+alter table request_log_pack
+  alter sha256_salt set storage external, alter request_sha256 set storage external,
+  alter answer_sha256 set storage external;
 create index request_log_pack_list on request_log_pack (workspace_id, recorded_on desc, last_id desc);
 create index request_log_pack_batch on request_log_pack (batch_id);
 create index request_log_pack_trace on request_log_pack (trace_id) where trace_id is not null;
@@ -845,7 +860,7 @@ create view request_log with (security_invoker = true) as
     cache_status, stream, status, error_code, finish_reason, attempts, retries, fallbacks, started_at, duration_ms,
     first_event_ms, upstream_ms, input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     audio_input_tokens, audio_output_tokens, usage_details, cost, saved_cost, is_estimate, price_version, batch_id,
-    batch_line, steps, bodies_blob, process_id, sequence,
+    batch_line, steps, bodies_blob, process_id, sequence, guardrails, sha256_salt, request_sha256, answer_sha256,
     id as first_id, id as last_id
   from request_log_row
   union all
@@ -860,16 +875,18 @@ create view request_log with (security_invoker = true) as
     pack.first_event_ms, line.upstream_ms, line.input_tokens, line.cached_tokens, line.cache_write_tokens,
     line.output_tokens, line.reasoning_tokens, pack.audio_input_tokens, pack.audio_output_tokens, pack.usage_details,
     line.cost, line.saved_cost, pack.is_estimate, pack.price_version, pack.batch_id, line.batch_line, line.steps::jsonb,
-    pack.bodies_blob, pack.process_id, line.sequence,
+    pack.bodies_blob, pack.process_id, line.sequence, pack.guardrails, line.sha256_salt,
+    line.request_sha256, line.answer_sha256,
     pack.first_id, pack.last_id
   from request_log_pack as pack cross join lateral unnest(
     pack.id, pack.provider_request_id, pack.finish_reason, pack.started_at, pack.duration_ms,
     pack.upstream_ms, pack.input_tokens, pack.cached_tokens, pack.cache_write_tokens, pack.output_tokens,
     pack.reasoning_tokens, pack.cost, pack.saved_cost, pack.batch_line, pack.sequence,
-    pack.steps
+    pack.steps, pack.sha256_salt, pack.request_sha256, pack.answer_sha256
   ) as line (
     id, provider_request_id, finish_reason, started_at, duration_ms, upstream_ms, input_tokens,
-    cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost, saved_cost, batch_line, sequence, steps
+    cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost, saved_cost, batch_line, sequence, steps,
+    sha256_salt, request_sha256, answer_sha256
   );
 
 -- The progress of each process, reported at a low rate and once more when it stops. The log alone shows a row that is

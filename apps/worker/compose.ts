@@ -21,6 +21,7 @@ import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { jobsToFollow, jobsToStart } from '#libs/fine-tuning/open-jobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { workspaceKind } from '#libs/people/workspaces.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
 import { makeTraceparent } from '#libs/kernel/trace-ids.ts';
@@ -276,7 +277,9 @@ function composeCallLine(
     maxDelayMs: config.SLUICE_RETRY_MAX,
     deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
   });
-  const { batchTargets } = access;
+  const { batchTargets, snapshot } = access;
+  const hashesBodies = (workspaceId: string): boolean =>
+    snapshot.live(workspaceKind).byId.get(workspaceId)?.defaults?.hashesBodies === true;
   return createCallLine({
     calls,
     planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
@@ -287,7 +290,7 @@ function composeCallLine(
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
-      return logBatchLine({ requestLog, costs, telemetry }, called);
+      return logBatchLine({ requestLog, costs, telemetry, hashesBodies }, called);
     },
     now: Date.now,
     clock: steadyClock,

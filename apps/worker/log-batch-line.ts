@@ -1,4 +1,6 @@
 import type { CalledLine, LineCost } from '#libs/batches/lines/call-line.ts';
+import { withoutLineBreaks } from '#libs/batches/results/result-line.ts';
+import { digestBodies } from '#libs/request-log/record/body-digests.ts';
 import type { CallCosts } from '#libs/request-log/record/call-costs.ts';
 import { jobSpanId } from '#libs/kernel/trace-ids.ts';
 import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
@@ -6,15 +8,20 @@ import type { LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
 import type { Telemetry } from '../platform/operations/telemetry.ts';
 
+type LogDeps = {
+  requestLog: RequestLog;
+  costs: CallCosts;
+  telemetry: Telemetry | null;
+  /** Whether a workspace asks for digests of bodies. */
+  hashesBodies: (workspaceId: string) => boolean;
+};
+
 /**
  * Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch.
  * Returns its cost, so that the batch and the log agree.
  */
-export function logBatchLine(
-  { requestLog, costs, telemetry }: { requestLog: RequestLog; costs: CallCosts; telemetry: Telemetry | null },
-  called: CalledLine,
-): LineCost {
-  const { batch, line, answer, call, attempts } = called;
+export function logBatchLine({ requestLog, costs, telemetry, hashesBodies }: LogDeps, called: CalledLine): LineCost {
+  const { batch, line, answer, call, attempts, outcome } = called;
   const { headers } = batch;
   const logged: LoggedCall = {
     kind: 'batch',
@@ -46,6 +53,10 @@ export function logBatchLine(
     },
   };
   const entry = toLogEntry(costs, logged);
+  if (hashesBodies(batch.workspace_id)) {
+    const sent = outcome.kind === 'response' ? withoutLineBreaks(outcome.body) : null;
+    Object.assign(entry, digestBodies(called.body, sent));
+  }
   requestLog.record(entry);
   telemetry?.record(logged, entry, called.job === undefined ? undefined : jobSpanId(called.job));
   const { cost, price_version } = entry;

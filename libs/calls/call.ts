@@ -170,8 +170,13 @@ export type GuardrailRun = {
   kind: 'input_guardrails' | 'output_guardrails';
   startedAt: number;
   durationMs: number;
-  outcome: 'passed' | 'failed' | 'denied';
+  outcome: GuardrailOutcome;
+  /** The result of each guardrail. Only stored guardrails have a slug and a version. */
+  verdicts: readonly { id: string; slug: string | null; version: number | null; verdict: GuardrailOutcome }[];
 };
+
+/** `failed`: it is only reported. `denied`: the call is refused. */
+type GuardrailOutcome = 'passed' | 'failed' | 'denied';
 
 export type StreamSummary = {
   usage: Usage | null;

@@ -13,6 +13,8 @@ export type CallerDefaults = {
   readonly lockedMetadata?: Readonly<Record<string, string>>;
   /** How the bodies of its calls are recorded. null: never; absent: neither the key nor its workspace asks for it. */
   readonly recording?: Recording | null;
+  /** Whether the record of a call has salted digests of its bodies. Absent: no. */
+  readonly hashesBodies?: boolean;
 };
 
 /** How bodies are recorded. */

@@ -14,6 +14,8 @@ export type KeyDefaults = {
   readonly userConfigId: string | null;
   /** Absent: bodies are recorded for keys that ask for it. */
   readonly recording?: Recording & { readonly isOn: boolean };
+  /** Whether records of calls have salted digests of the bodies. Absent: no. */
+  readonly hashesBodies?: boolean;
   /**
    * The networks that requests with its keys can come from, in addition to those of the organisation. Absent: anywhere.
    */
@@ -94,6 +96,7 @@ function withDefaults({ defaults }: Caller, added: KeyDefaults | null, user: Liv
     ...defaults,
     ...(Object.keys(locked).length === 0 ? {} : { lockedMetadata: Object.freeze(locked) }),
     ...(isRecorded && recording !== undefined ? { recording } : {}),
+    ...(added?.hashesBodies === true ? { hashesBodies: true } : {}),
     configId: defaults.configId ?? (user === null ? null : (added?.userConfigId ?? null)),
     metadata: added?.metadata ? Object.freeze({ ...added.metadata, ...defaults.metadata }) : defaults.metadata,
   });

@@ -52,6 +52,7 @@ type WorkspaceDefaults = {
   output_guardrails?: string[];
   user_api_key_config?: string | null;
   recording?: z.output<ReturnType<typeof recordingFields>> | null;
+  hash_bodies?: boolean | null;
 };
 
 export type WorkspaceData = {
@@ -182,6 +183,7 @@ export const workspaceKind = defineKind<typeof workspaceFields, WorkspaceData, L
           output_guardrails: data.defaults.output_guardrails ?? [],
           user_api_key_config: data.defaults.user_api_key_config ?? null,
           recording: data.defaults.recording ?? null,
+          hash_bodies: data.defaults.hash_bodies ?? false,
         }
       : null,
     usage_limits: shownLimits(data.usage_limits ?? [], created_at, nowMs),
@@ -271,13 +273,15 @@ function keyDefaultsOf({ defaults, allowed_networks: texts }: WorkspaceData): Ke
   const recording = defaults?.recording ?? null;
   const locked = defaults?.locked_metadata ?? null;
   const networks = allowedNetworks('workspace', texts);
-  const isEmpty = [metadata, locked, userConfigId, recording, networks].every((added) => added === null);
+  const hashesBodies = defaults?.hash_bodies === true ? true : null;
+  const isEmpty = [metadata, locked, userConfigId, recording, networks, hashesBodies].every((added) => added === null);
   if (isEmpty) return null;
   const found: KeyDefaults = {
     metadata,
     userConfigId,
     ...(locked === null ? {} : { lockedMetadata: locked }),
     ...(networks === null ? {} : { networks }),
+    ...(hashesBodies === null ? {} : { hashesBodies }),
   };
   if (recording === null) return found;
   const { bodies, redact = [], retention_days: days } = recording;
@@ -328,6 +332,7 @@ async function checkDefaults(
     );
   }
   if (wanted.recording !== undefined) checked.recording = wanted.recording;
+  if (wanted.hash_bodies !== undefined) checked.hash_bodies = wanted.hash_bodies;
   if (config === null) checked.user_api_key_config = null;
   if (typeof config === 'string') {
     const id = await idOf('config', config);

@@ -37,15 +37,34 @@ export async function chosenWorkspaces(
   return null;
 }
 
-/** Like `chosenWorkspace`, except that a caller who acts for the organisation can also choose the organisation itself. */
+/**
+ * Like `chosenWorkspace`, except that a caller who acts for the organisation can also choose the organisation itself, and
+ * an organisation key a deleted workspace, because its events are kept.
+ */
 export async function chosenLog(
   db: Kysely<Database>,
   caller: Pick<Caller, 'workspaceId' | 'principal'>,
   wanted: string | undefined,
 ): Promise<string> {
-  if (wanted !== organisationId || !actsForOrganisation(caller)) return await chosenWorkspace(db, caller, wanted);
-  rebind(organisationId);
-  return organisationId;
+  if (wanted === organisationId && actsForOrganisation(caller)) {
+    rebind(organisationId);
+    return organisationId;
+  }
+  const deleted =
+    wanted !== undefined && reachesEveryWorkspace(caller)
+      ? await asSystem(() => findDeletedWorkspace(db, wanted))
+      : null;
+  if (deleted === null) return await chosenWorkspace(db, caller, wanted);
+  rebind(deleted);
+  return deleted;
+}
+
+/** Only if there is no active workspace with this ID or slug. */
+async function findDeletedWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
+  if ((await findWorkspace(db, wanted)) !== null) return null;
+  const { rows } = await sql<{ id: string | null }>`
+    select ${idOfName('workspace', wanted, sql`true`, { isDeleted: true })} as id`.execute(db);
+  return rows[0]?.id ?? null;
 }
 
 /**

@@ -68,7 +68,25 @@ export type CallCost = {
 };
 
 /** A call with the values that are computed once for several columns. */
-export type CallFacts = { ended: EndedCall; units: Units | null; cost: CallCost; steps: readonly object[] | null };
+export type CallFacts = {
+  ended: EndedCall;
+  units: Units | null;
+  cost: CallCost;
+  steps: readonly object[] | null;
+  verdicts: readonly CallVerdict[] | null;
+};
+
+/** The result of one guardrail in one run. */
+const CallVerdict = z.object({
+  kind: z.enum(['input_guardrails', 'output_guardrails']),
+  id: z
+    .string()
+    .describe('The ID of a stored guardrail. Otherwise the ID in the config, or one made from its position.'),
+  slug: z.string().nullable().describe('Null for a guardrail that is part of a config.'),
+  version: z.int().nullable().describe('The version of a stored guardrail.'),
+  verdict: z.enum(['passed', 'failed', 'denied']).describe('`failed`: only reported. `denied`: the call was refused.'),
+});
+export type CallVerdict = z.output<typeof CallVerdict>;
 
 /** The JavaScript type of each type of column. `cents` are US cents as a decimal, which the API shows as US dollars. */
 type Values = {
@@ -379,6 +397,39 @@ export const columns = {
       description:
         'The number of the record within that process, starting at 1. A missing number means that a record was lost.',
     },
+  },
+  // One value of a pack, so that lines with the same results stay in one pack and take no space each.
+  guardrails: {
+    type: 'json',
+    from: ({ verdicts }) => verdicts,
+    shown: {
+      schema: z.array(CallVerdict),
+      description:
+        'The result of each guardrail that the call waited for, in order, at most the last 100. Null without guardrails.',
+    },
+    exportedAs: 'guardrails',
+  },
+  // Set by the code that has the bodies (record/body-digests.ts), where a workspace asks for them.
+  sha256_salt: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The 16 random bytes before the body in both digests, in hex. Null without digests.' },
+    exportedAs: 'sha256_salt',
+  },
+  request_sha256: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The SHA-256 of the salt and the body of the request, in hex.' },
+    exportedAs: 'request_sha256',
+  },
+  answer_sha256: {
+    type: 'text',
+    isPerLine: true,
+    from: (): string | null => null,
+    shown: { description: 'The SHA-256 of the salt and the body of the answer, in hex. Null if there was no answer.' },
+    exportedAs: 'answer_sha256',
   },
 } as const satisfies Record<string, Column>;
 

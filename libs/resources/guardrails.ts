@@ -109,10 +109,10 @@ export const guardrailKind = defineKind<typeof guardrailFields, GuardrailData, L
   viewSchema: GuardrailObject,
 
   cached: {
-    toEntry({ id, slug: stored, data: { name, checks, actions } }, secrets, { logger }) {
+    toEntry({ id, slug: stored, data: { name, checks, actions, guardrail_version: version } }, secrets, { logger }) {
       const slug = stored ?? id;
       const whole = secrets && joinSecrets(asConfig(checks), secrets);
-      const guardrail = whole && toStoredGuardrail({ slug, name }, { checks: checksOf(whole), actions });
+      const guardrail = whole && toStoredGuardrail({ id, slug, version, name }, { checks: checksOf(whole), actions });
       if (guardrail === null) logger.error({ guardrail_id: id }, 'a stored guardrail cannot be read');
       return { slug, guardrail };
     },

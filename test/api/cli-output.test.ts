@@ -302,6 +302,12 @@ test('logs, events and costs', async () => {
     { args: ['events', 'tail', '--record', label, '--after', firstEvent, '--table'], interruptAfter: 'changed' },
   ]);
   await expect(transcript + firstRowOf(await followed)).toMatchFileSnapshot(golden('logs-and-events'));
+  const past = await at.cli.run(['events', 'tail', '--record', label, '--start', '7d', '--end', '0m', '--json']);
+  const listed = await at.cli.run(['events', 'list', '--record', label, '--start', '7d', '--workspace', 'default']);
+  expect([past.code, past.stdout]).toEqual([0, listed.stdout]);
+  expect(past.stdout).toContain(firstEvent);
+  const none = await at.cli.run(['events', 'show', label, '--end', '7d']);
+  expect(none.stdout).toBe('');
 });
 
 test('the doctor', async () => {

@@ -113,6 +113,17 @@ test('events can be read as lines, page by page', async () => {
   expect(last.headers.get('link')).toBeNull();
 });
 
+test('a stream of lines has the events that the list has, and no frames', async () => {
+  const id = await createConfig('streamed-lines');
+  await call('PUT', '/configs/streamed-lines', { body: { name: 'again' } });
+  const all = await listed(`stream=${id}`, (events) => events.length === 2);
+  const range = `start_time=0&end_time=${all.at(-1)?.recorded_at}`;
+  const response = await call('GET', `/events/stream?stream=${id}&${range}`, { accept: 'application/x-ndjson' });
+  expect(response.headers.get('content-type')).toBe('application/x-ndjson');
+  const text = await response.text();
+  expect(text).toBe(all.map((event) => `${JSON.stringify(event)}\n`).join(''));
+});
+
 test('the audit log of a person has the changes with each of their keys', async () => {
   type Body = { id: string; key: string; data: { id: string }[]; records: { user_id: string; resource_id: string }[] };
   const ask = async (method: string, path: string, body?: object, key = platform.adminKey) =>

@@ -123,6 +123,10 @@ describe.each(sdks)('$name', (sdk) => {
         last_used_option: null,
         process_id: expect.any(String),
         sequence: expect.any(Number),
+        guardrails: null,
+        sha256_salt: null,
+        request_sha256: null,
+        answer_sha256: null,
       },
     ]);
     const [row] = rows;

@@ -128,6 +128,34 @@ test('a config names a guardrail by slug or id, in either form, and a change of 
   expect((await ask('fruity', 'A Pear a day')).status).toBe(200);
 });
 
+test('the record of a call names each guardrail, its version and its result', async () => {
+  const { id, slug } = await create('Recorded', 'Apple');
+  await portkey.guardrails.update({ guardrail_id: id, checks: without('Pear') });
+  const config = { input_guardrails: [slug, { id: 'mine', checks: without('Fig') }], output_guardrails: [slug] };
+  for (const text of ['Plum', 'Pear', 'Fig']) {
+    const sent = { model: '@scripted/m', messages: [{ role: 'user', content: text }] };
+    const headers = { 'x-gateway-config': JSON.stringify(config), 'x-gateway-trace-id': 'recorded-trace' };
+    await (await postJson(platform, '/chat/completions', sent, headers)).text();
+  }
+  const { body } = await eventually(
+    () => call('GET', '/logs?trace_id=recorded-trace'),
+    ({ body: list }) => (list['data'] as unknown[]).length === 3,
+  );
+  const stored = { id, slug, version: 2, verdict: 'passed' };
+  const [first, second] = [
+    { kind: 'input_guardrails', ...stored },
+    { kind: 'input_guardrails', id: 'mine', slug: null, version: null, verdict: 'passed' },
+  ];
+  const answered = { kind: 'output_guardrails', ...stored };
+  const records = body['data'] as { id: string; guardrails: unknown }[];
+  expect(records.map(({ guardrails }) => guardrails)).toEqual([
+    [first, { ...second, verdict: 'failed' }, answered],
+    [{ ...first, verdict: 'denied' }, second],
+    [first, second, answered],
+  ]);
+  expect((await call('GET', `/logs/${records[0]?.id}`)).body['guardrails']).toEqual(records[0]?.guardrails);
+});
+
 test('a guardrail that a record names is not deleted, and one that is gone is never passed over', async () => {
   const { id, slug } = await create('Needed', 'Apple');
   await call('POST', '/configs', {
@@ -203,6 +231,13 @@ test('the guardrails of a workspace can be stored ones, and judge batch lines as
   await worker.stop();
   expect(output.map((line) => line.custom_id)).toEqual(['Plum']);
   expect(errors).toMatchObject([{ custom_id: 'Apple', response: { status_code: 446 } }]);
+  const { body } = await call('GET', '/logs?kind=batch&limit=2');
+  expect((body['data'] as Json[]).map(({ guardrails }) => guardrails)).toEqual(
+    expect.arrayContaining([
+      [expect.objectContaining({ slug, version: 1, verdict: 'denied' })],
+      [expect.objectContaining({ slug, version: 1, verdict: 'passed' })],
+    ]),
+  );
   await call('PUT', '/admin/guardrails', {});
 });
 

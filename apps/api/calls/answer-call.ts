@@ -3,15 +3,16 @@ import type { Failure, JsonAnswer, Outcome, RelayedAnswer, StreamAnswer, StreamS
 import { planHeaders } from '#libs/calls/plan/plan-headers.ts';
 import { withRetryAdvice } from '#libs/calls/retry-waits.ts';
 import { drainThenEnd, hasBody } from '#libs/http/bodies/drain-request.ts';
-import { httpStatus } from '#libs/http/answers/error-response.ts';
+import { httpStatus, toErrorBody } from '#libs/http/answers/error-response.ts';
 import { sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { sendTogether } from '#libs/http/answers/send-together.ts';
 import { sendEventStream } from '#libs/http/answers/sse.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logging/logger.ts';
+import { findDigests } from './call-digests.ts';
 import type { LiveCall } from './live-call.ts';
 import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/texts/stream-answer.ts';
-import { getCaller } from '#libs/http/request-context.ts';
+import { getCaller, getContext } from '#libs/http/request-context.ts';
 import { bodyBytesMax } from '#libs/request-log/bodies/body-recorder.ts';
 import type { CallEnd } from '#libs/request-log/record/logged-call.ts';
 import { toCallEnd, recordCall, type RecordDeps } from './record-call.ts';
@@ -119,7 +120,7 @@ function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered
       attempts,
       ...toCallEnd(lostAnswer),
     },
-    () => Buffer.from(JSON.stringify({ error: { message: error.message, code: error.code } })),
+    () => Buffer.from(JSON.stringify(toErrorBody(error, getContext(request).requestId))),
   );
   throw error;
 }
@@ -156,6 +157,7 @@ async function sendStream(
 ): Promise<void> {
   const recorded = getCaller(request).defaults.recording ? new StreamAnswerBuilder() : null;
   const events = recorded === null ? outcome.events : assembled(outcome.events, recorded);
+  findDigests(request)?.watchAnswer(response);
   const ended = await sendEventStream(request, response, events, {
     controller,
     logger: deps.logger,
@@ -207,6 +209,7 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
   const { request, response, call, outcome, controller } = answered;
   const { status, body } = outcome;
   const recorded = getCaller(request).defaults.recording ? new RelayedCopy(outcome.headers['content-type']) : null;
+  findDigests(request)?.watchAnswer(response);
   response.statusCode = status;
   if (status >= 400 && !request.complete && hasBody(request)) {
     // Refused before the whole body had arrived.

@@ -9,6 +9,7 @@ import { toLogEntry } from '#libs/request-log/record/call-entry.ts';
 import type { CallEnd, LoggedCall } from '#libs/request-log/record/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/write/request-log.ts';
 import type { Telemetry } from '../../platform/operations/telemetry.ts';
+import { findDigests } from './call-digests.ts';
 import type { LiveCall } from './live-call.ts';
 
 export type RecordDeps = {
@@ -58,7 +59,7 @@ export const toCallEnd = (answered: Answer | null | undefined): Partial<CallEnd>
 
 /**
  * After the answer: writes the row of the request log, and the fields of the request's one log line. `response` is the
- * answer's body, if there is one that can be recorded; it is only called if the caller's bodies are recorded.
+ * answer's body, if there is one that can be recorded; it is only called if the caller's bodies are recorded or hashed.
  */
 export function recordCall(
   { requestLog, costs, bodies, telemetry }: RecordDeps,
@@ -90,6 +91,12 @@ export function recordCall(
   if (defaults.recording) {
     const texts = { request: sent.body, response: response?.() ?? null };
     entry.bodies_blob = bodies.record(call.workspaceId, defaults.recording, texts);
+  }
+  const digests = findDigests(request);
+  if (digests !== null) {
+    // A client that left got no answer, or a part of a stream, which has been hashed.
+    const answer = end.status === 499 ? null : (response?.() ?? null);
+    Object.assign(entry, digests.finish(request, answer));
   }
   requestLog.record(entry);
   telemetry?.record(logged, entry);

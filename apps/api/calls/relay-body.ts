@@ -8,6 +8,7 @@ import { watchUploadRate, type UploadRate } from '#libs/http/bodies/watch-upload
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json/json-members.ts';
 import type { RelayCall } from '#libs/providers/provider.ts';
+import { findDigests } from './call-digests.ts';
 
 export type RelayBodyLimits = {
   jsonBody: JsonBodyLimits;
@@ -79,6 +80,7 @@ export async function readRelayBody(
     isStreamed: true,
     send(model) {
       const read = start?.withModel(model) ?? [];
+      findDigests(request)?.watchRequest(request, start?.withModel(null) ?? [], start?.isEnded === true);
       const grown = read.reduce((sum, chunk) => sum + chunk.length, 0) - (start?.sizeBytes ?? 0);
       return {
         body: streamOf(request, response, limits, start, read),

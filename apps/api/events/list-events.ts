@@ -12,6 +12,7 @@ import { sendJsonList, sendPieces } from '#libs/http/answers/send-pieces.ts';
 import { chosenLog } from '#libs/records/choose-workspace.ts';
 import { inlineModels } from '../../platform/models.ts';
 import { publicData } from './list-audit-logs.ts';
+import { linesType, wantsLines } from './open-event-stream.ts';
 
 export const unknownCursor = { invalid_value: '`after` is not the ID of a retained event' };
 
@@ -40,7 +41,7 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
       const page = { ...part, after, limit, bytesMax: eventPages.bytesMax, spend };
       return readEvents(db, page, upcasts, toEventText);
     });
-    if (wantsLines(request)) {
+    if (wantsLines(request, 'application/json')) {
       if (hasMore && nextAfter !== null) response.setHeader('link', nextPage(request, nextAfter));
       response.setHeader('content-type', linesType);
       return void (await sendPieces(response, items.values().flatMap(toLine), stallTimeoutMs));
@@ -52,13 +53,8 @@ export const listEvents = ({ db, eventPages, stallTimeoutMs }: Deps): Route => (
   }),
 });
 
-const linesType = 'application/x-ndjson';
-
-/** Whether the client asks for one JSON object per line. */
-const wantsLines = (request: Request): boolean => request.accepts(['application/json', linesType]) === linesType;
-
 const lineEnd = Buffer.from('\n');
-const toLine = ({ json }: EventText): Buffer[] => [json, lineEnd];
+export const toLine = ({ json }: EventText): Buffer[] => [json, lineEnd];
 
 /** The address of the next page, as in RFC 8288. */
 function nextPage({ path, query }: Request, after: string): string {

@@ -11,6 +11,13 @@ export type EventStreamDeps = {
   stallTimeoutMs: number;
 };
 
+/** The content type of one JSON object per line. */
+export const linesType = 'application/x-ndjson';
+
+/** Whether the client asks for one JSON object per line instead of the usual type. */
+export const wantsLines = (request: Request, usual: string): boolean =>
+  request.accepts([usual, linesType]) === linesType;
+
 /** A comment is sent after this long without an event, because proxies cut silent connections. */
 const heartbeatMs = 15_000;
 
@@ -27,14 +34,21 @@ export type OpenEventStream = {
 };
 
 /** `mayFollow`: whether a caller with these rights can follow the stream. */
-type StreamRequest = { request: Request; response: Response; caller: Caller; mayFollow: (caller: Caller) => boolean };
+type StreamRequest = {
+  request: Request;
+  response: Response;
+  caller: Caller;
+  mayFollow: (caller: Caller) => boolean;
+  /** The answer has one JSON object per line instead of server-sent events. */
+  asLines?: boolean;
+};
 
-/** Begins an answer of server-sent events (WHATWG HTML 9.2), and informs the client that it is open. */
+/** Begins an answer of server-sent events (WHATWG HTML 9.2) or of lines, and informs the client that it is open. */
 export async function openEventStream(
   { authenticate, stallTimeoutMs }: EventStreamDeps,
-  { request, response, caller: { workspaceId }, mayFollow }: StreamRequest,
+  { request, response, caller: { workspaceId }, mayFollow, asLines = false }: StreamRequest,
 ): Promise<OpenEventStream> {
-  response.setHeader('content-type', 'text/event-stream; charset=utf-8');
+  response.setHeader('content-type', asLines ? linesType : 'text/event-stream; charset=utf-8');
   response.setHeader('cache-control', 'no-store');
   response.setHeader('x-accel-buffering', 'no');
   response.flushHeaders();
@@ -42,8 +56,8 @@ export async function openEventStream(
     if (response.destroyed) return false;
     return response.write(frames) || (await drained(response, stallTimeoutMs));
   };
-  // The event `open` informs clients that they receive everything from now on.
-  await send('retry: 1000\nevent: open\ndata: {}\n\n');
+  // The event `open` informs clients that they receive everything from now on. For lines, the head of the answer does.
+  if (!asLines) await send('retry: 1000\nevent: open\ndata: {}\n\n');
   return {
     signal: abortWhenClientLeaves(response).signal,
     send,
@@ -69,7 +83,7 @@ type NewsFrames = {
   callFrame(newestCall: string): string;
   /**
    * Sent after `everyMs` without an event, for a client that treats silence as a lost connection. Absent: occasional
-   * comments are sent.
+   * comments or empty lines are sent.
    */
   heartbeat?: { everyMs: number; frame: string };
 };
@@ -86,7 +100,8 @@ export async function followWorkspace(
 ): Promise<void> {
   const { response } = followed;
   response.on('close', () => watch.stop());
-  const { everyMs, frame } = frames.heartbeat ?? { everyMs: heartbeatMs, frame: ': still here\n\n' };
+  const silence = followed.asLines === true ? '\n' : ': still here\n\n';
+  const { everyMs, frame } = frames.heartbeat ?? { everyMs: heartbeatMs, frame: silence };
   try {
     const stream = await openEventStream(deps, followed);
     let position: Checkpoint | null = start;

@@ -1,6 +1,7 @@
 import type { Route } from '#libs/http/route.ts';
 import { listAuditLogs } from './list-audit-logs.ts';
 import { listEvents } from './list-events.ts';
+import { diffEvents } from './diff-events.ts';
 import { replayEvents } from './replay-events.ts';
 import { streamChanges } from './stream-changes.ts';
 import { streamEvents } from './stream-events.ts';
@@ -18,5 +19,6 @@ export const eventRoutes = (deps: Deps): Route[] => [
   listEvents(deps),
   streamEvents(deps),
   replayEvents(deps),
+  diffEvents(deps),
   streamChanges(deps),
 ];

@@ -11,8 +11,8 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { chosenLog } from '#libs/records/choose-workspace.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from '#libs/activity/event-streams.ts';
-import { followWorkspace, type EventStreamDeps } from './open-event-stream.ts';
-import { toEventText, unknownCursor } from './list-events.ts';
+import { followWorkspace, wantsLines, type EventStreamDeps } from './open-event-stream.ts';
+import { toEventText, toLine, unknownCursor } from './list-events.ts';
 import { tooManyStreams } from '../document-texts.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams; eventPages: PageReads };
@@ -20,10 +20,15 @@ type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams
 const upcasts = collectUpcasts(inlineModels);
 const pageLength = 100;
 const frameEnd = Buffer.from('\n\n');
+const toFrame = ({ id, json }: ReturnType<typeof toEventText>): Buffer[] => [
+  Buffer.from(`id: ${id}\ndata: `),
+  json,
+  frameEnd,
+];
 
 /**
- * GET /v1/events/stream: server-sent events (WHATWG HTML 9.2). Each is one event of the log, with its ID, so that a
- * client that connects again misses none. It ends when the key does, when the client does not read for the stall
+ * GET /v1/events/stream: server-sent events (WHATWG HTML 9.2), or lines. Each is one event of the log, with its ID, so
+ * that a client that connects again misses none. It ends when the key does, when the client does not read for the stall
  * timeout, and when the process stops. Errors: invalid_request (after), rate_limited (too many streams).
  */
 export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): Route => ({
@@ -34,7 +39,8 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
   description:
     'Server-sent events, each with its ID. When you reconnect, send the last ID as `Last-Event-ID` to miss no event; ' +
     'browsers do this automatically. With `calls=true`, the stream also has `event: calls` when the request log has ' +
-    'new records.',
+    'new records. With `Accept: application/x-ndjson`, each line is an event, calls are lines such as ' +
+    '`{"object": "calls", "newest": "log_…"}`, and an empty line is sent every 15 seconds of silence.',
   errors: { ...unknownCursor, too_many_streams: tooManyStreams },
   tag: 'Audit',
   scope: 'audit.read',
@@ -51,6 +57,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
     const after = request.get('last-event-id') || query.after;
     const newest = startTime === undefined ? await newestClosed(db) : logStart;
     const start = after === undefined ? newest : await findEvent(db, workspaceId, after);
+    const asLines = wantsLines(request, 'text/event-stream');
     const watch = eventStreams.watch({ workspaceId, keyId: caller.keyId }, query.calls === 'true');
     await followWorkspace(
       deps,
@@ -60,6 +67,7 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
         caller,
         watch,
         start,
+        asLines,
         mayFollow: (now) =>
           hasScope(now, 'audit.read') && (workspaceId === now.workspaceId || actsForOrganisation(now)),
       },
@@ -76,9 +84,8 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
               listEvents(db, { ...wanted, spend }, upcasts, toEventText),
             );
             try {
-              for (const { id, json } of page.items) {
-                if (!(await stream.send(Buffer.concat([Buffer.from(`id: ${id}\ndata: `), json, frameEnd]))))
-                  return null;
+              for (const item of page.items) {
+                if (!(await stream.send(Buffer.concat(asLines ? toLine(item) : toFrame(item))))) return null;
               }
             } finally {
               lease.release();
@@ -87,7 +94,10 @@ export const streamEvents = ({ db, eventStreams, eventPages, ...deps }: Deps): R
             if (!page.hasMore) return endTime && endTime < new Date() ? null : position;
           }
         },
-        callFrame: (newest) => `event: calls\ndata: ${JSON.stringify({ newest })}\n\n`,
+        callFrame: (newest) =>
+          asLines
+            ? `${JSON.stringify({ object: 'calls', newest })}\n`
+            : `event: calls\ndata: ${JSON.stringify({ newest })}\n\n`,
       },
     );
   }),

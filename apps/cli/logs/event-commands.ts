@@ -31,61 +31,103 @@ const columns: readonly Column<Event>[] = [
 /** The columns for the history of one record, which omit the record because it is the same in each row. */
 const historyColumns = columns.filter(([heading]) => heading !== 'record');
 
-/** Adds `sluice events list|show|replay|tail`. */
+/** Adds `sluice events list|show|replay|diff|tail`. */
 export function addEventCommands(program: Command): void {
-  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, follow');
+  const events = addGroup(program, 'events', 'the event log: list, history of a record, replay, diff, follow');
 
-  clientCommand(events, 'list', 'list events, oldest first')
+  withRange(clientCommand(events, 'list', 'list events, oldest first'))
     .option('--record <id>', 'only of this record, for example batch_…')
     .option('--type <type>', 'only of this type, for example api_key.created')
     .option('--after <id>', 'only after this event')
     .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
-    .action(async (options: ClientOptions & { record?: string; type?: string; after?: string; limit: number }) => {
-      const { record: stream, type, after, limit } = options;
-      const client = await connect(options);
-      printRows(await client.list<Event>('/v1/events', { stream, type, after }, limit), columns, options);
-    });
+    .action(
+      async (options: ClientOptions & Range & { record?: string; type?: string; after?: string; limit: number }) => {
+        const { record: stream, type, after, limit } = options;
+        const client = await connect(options);
+        const query = { stream, type, after, ...toQuery(options) };
+        printRows(await client.list<Event>('/v1/events', query, limit), columns, options);
+      },
+    );
 
-  clientCommand(events, 'show <record>', 'show the history of a record').action(
-    async (stream: string, options: ClientOptions) => {
+  withRange(clientCommand(events, 'show <record>', 'show the history of a record')).action(
+    async (stream: string, options: ClientOptions & Range) => {
       const client = await connect(options);
-      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), historyColumns, options);
+      const query = { stream, ...toQuery(options) };
+      printRows(await client.list<Event>('/v1/events', query, 10_000), historyColumns, options);
     },
   );
 
-  clientCommand(events, 'replay <record>', 'show the state of a record at a time, by replaying its events')
+  withWorkspace(
+    clientCommand(events, 'replay <record>', 'show the state of a record at a time, by replaying its events'),
+  )
     .option('--at <time>', '24h or 7d ago, or a time such as 2026-11-21T14:00Z (default: now)', toMoment)
     .option(
       '--version <count>',
       'the state after this event of the record, counted from 1',
       toCount({ min: 1, max: 999_999_999 }),
     )
-    .action(async (stream: string, options: ClientOptions & { at?: string; version?: number }) => {
+    .action(async (stream: string, options: ClientOptions & Range & { at?: string; version?: number }) => {
       const client = await connect(options);
-      const { at, version } = options;
-      printObject(await client.json<object>('GET', '/v1/events/replay', { query: { stream, at, version } }), options);
+      const { at, version, workspace: workspace_id } = options;
+      const query = { stream, at, version, workspace_id };
+      printObject(await client.json<object>('GET', '/v1/events/replay', { query }), options);
     });
 
-  clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C')
+  withWorkspace(
+    clientCommand(events, 'diff <record>', 'show what changed in a record, as JSON Patch, and by which events'),
+  )
+    .option(
+      '--from <version|time>',
+      'a version of the record or a time, such as 7d (default: before its first event)',
+      toPoint,
+    )
+    .option('--to <version|time>', 'in the same form (default: now)', toPoint)
+    .action(async (stream: string, options: ClientOptions & Range & { from?: string; to?: string }) => {
+      const { from, to, workspace: workspace_id } = options;
+      const query = { stream, from, to, workspace_id };
+      printObject(await (await connect(options)).json<object>('GET', '/v1/events/diff', { query }), options);
+    });
+
+  withRange(clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C or --end'))
     .option('--record <id>', 'only of this record')
     .option('--after <id>', 'start after this event, without gaps')
-    .action(async (options: ClientOptions & { record?: string; after?: string }) => {
+    .action(async (options: TailOptions & { after?: string }) => {
       const client = await connect(options);
       const seen = { after: options.after };
       await interruptible(
         (signal) => tail(client, options, seen, signal),
         () => {
-          const record = options.record === undefined ? '' : ` --record ${options.record}`;
-          const after = seen.after === undefined ? '' : ` --after ${seen.after}`;
-          return `To resume: sluice events tail${record}${after}`;
+          const given = { ...options, after: seen.after };
+          const flags = (['workspace', 'record', 'end', 'after'] as const).map((name) =>
+            given[name] === undefined ? '' : ` --${name} ${given[name]}`,
+          );
+          return `To resume: sluice events tail${flags.join('')}`;
         },
       );
     });
 }
 
+/** A version of a record, or a time. */
+const toPoint = (text: string): string => (/^\d+$/.test(text) ? text : toMoment(text));
+
+/** The part of the log that a command reads. */
+type Range = { workspace?: string; start?: string; end?: string };
+type TailOptions = ClientOptions & Range & { record?: string };
+
+const withWorkspace = (command: Command): Command =>
+  command.option('--workspace <name>', 'another workspace, by ID or slug, or org_default for the organisation');
+
+const withRange = (command: Command): Command =>
+  withWorkspace(command)
+    .option('--start <time>', 'only recorded at or after this time, such as 7d or 2026-11-21T14:00Z', toMoment)
+    .option('--end <time>', 'only recorded at or before this time', toMoment);
+
+const toQuery = ({ workspace, start, end }: Range) => ({ workspace_id: workspace, start_time: start, end_time: end });
+
+/** Resolves only with `--end`, when all events up to that time have been printed. */
 async function tail(
   client: Client,
-  options: ClientOptions & { record?: string },
+  options: TailOptions,
   seen: { after: string | undefined },
   signal: AbortSignal,
 ): Promise<void> {
@@ -93,6 +135,8 @@ async function tail(
   const table = tableForStdout(columns);
   const outage = createOutage();
   for (;;) {
+    const before = seen.after;
+    const isLast = options.end !== undefined && Date.parse(options.end) < Date.now();
     const parser = createParser({
       maxBufferSize: 16 * 1_048_576,
       onEvent: ({ id, event, data }) => {
@@ -105,12 +149,14 @@ async function tail(
     try {
       const decoder = new TextDecoder();
       const response = await client.open('GET', '/v1/events/stream', {
-        query: { stream: options.record, after: seen.after },
+        query: { stream: options.record, after: seen.after, ...toQuery(options) },
         signal,
       });
       outage.isOver(seen.after === undefined ? 'events in between are not shown' : 'no event was missed');
       for await (const piece of readPieces(response, client.server))
         parser.feed(decoder.decode(piece, { stream: true }));
+      // The server also ends streams when it stops, so only one without further events was complete.
+      if (isLast && seen.after === before) return;
     } catch (error) {
       if (signal.aborted || !outage.isExpected(error)) throw error;
     }

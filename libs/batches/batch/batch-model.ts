@@ -14,6 +14,7 @@ type Columns = Omit<BatchRow, keyof StreamRow>;
 export const batchModel: InlineModel<BatchRow, BatchEvent> = {
   name: 'batch',
   jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage', 'output_checks'],
+  unread: { 'batch.lines_settled': ['chunks', 'results_root'] },
   evolve,
 };
 

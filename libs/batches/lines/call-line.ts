@@ -66,6 +66,9 @@ export type CalledLine = {
   /** Without a plan if none could be made. */
   call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
   answer: Answer | null;
+  /** The body of the line, as it is in the input file. */
+  body: Buffer;
+  outcome: LineOutcome;
   errorCode: string | null;
   /** The attempts at its last target. */
   attempts: readonly Attempt[];
@@ -172,6 +175,8 @@ export function createCallLine(deps: CallLineDeps): CallLine {
         startedAtMs,
         option: call === null || call.plan === plainPlan ? null : call.leaf.path,
         answer,
+        body,
+        outcome,
         errorCode,
         attempts: result.attempts,
         durationMs: now() - startedAtMs,

@@ -93,7 +93,8 @@ export function unansweredLine(
 
 const nullText = Buffer.from('null');
 
-function withoutLineBreaks(body: Buffer): Buffer {
+/** The bytes of an answer as they are in the file of results. */
+export function withoutLineBreaks(body: Buffer): Buffer {
   if (!body.includes(0x0a) && !body.includes(0x0d)) return body;
   const clean = Buffer.from(body);
   for (let at = 0; at < clean.length; at += 1) if (clean[at] === 0x0a || clean[at] === 0x0d) clean[at] = 0x20;

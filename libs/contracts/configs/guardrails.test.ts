@@ -21,6 +21,7 @@ test('the long form and the short form of a guardrail are the same guardrail', (
   const short = { 'default.contains': { words: ['a'], operator: 'none' }, deny: true };
   const expected = {
     id: null,
+    record: null,
     name: null,
     deny: true,
     async: false,

@@ -12,6 +12,8 @@ type StreamMode = z.output<typeof StreamMode>;
 export type Guardrail = {
   /** As given; null: results name it by its position. */
   id: string | null;
+  /** The stored guardrail; null for one that is part of a config. */
+  record: { id: string; slug: string; version: number } | null;
   name: string | null;
   /** A failed check refuses the call (446); otherwise it is only reported (246). */
   deny: boolean;
@@ -109,6 +111,7 @@ function toGuardrail(given: Given): Guardrail {
   }
   return {
     id: id ?? null,
+    record: null,
     name: name ?? null,
     deny,
     async,
@@ -198,11 +201,11 @@ export type GuardrailDocument = { checks: z.input<typeof LongCheck>[]; actions: 
 
 /** Converts a stored guardrail; it has no check when all are disabled. null: another release stored it. */
 export function toStoredGuardrail(
-  { slug, name }: { slug: string; name: string },
+  { name, ...record }: NonNullable<Guardrail['record']> & { name: string },
   { checks, actions }: GuardrailDocument,
 ): Guardrail | null {
-  const result = z.strictObject(members).safeParse({ id: slug, name, checks, ...actions });
-  return result.success ? toGuardrail(result.data) : null;
+  const result = z.strictObject(members).safeParse({ id: record.slug, name, checks, ...actions });
+  return result.success ? { ...toGuardrail(result.data), record } : null;
 }
 
 /** A guardrail as it is listed and retrieved; secrets of webhooks are left out. */

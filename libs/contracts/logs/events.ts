@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { moment } from './call-filters.ts';
 import { cursor, listOf, optionalInteger, queryInteger } from '../lists.ts';
-import { text } from '../scalars.ts';
+import { addBreach, text } from '../scalars.ts';
 
 const workspaceId = () =>
   text({ min: 1, max: 500 })
@@ -26,6 +26,24 @@ export const EventListQuery = z.object({
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
 });
 
+const EventActor = z.object({
+  type: z.string().describe('`api_key`, `user` or `system`.'),
+  id: z.string(),
+  principal: z
+    .object({
+      type: z.string(),
+      id: z.string(),
+      role: z.string().nullable(),
+      organisation_role: z.string().optional(),
+    })
+    .optional()
+    .describe('The owner of the key, or the user who signed in. Absent for the system.'),
+  workspace_id: z.string().optional().describe('The workspace of the key.'),
+  scopes: z.array(z.string()).readonly().nullish().describe('The scopes of the key at that time. Null for all scopes.'),
+  user: z.string().optional().describe("Of an operator's command: the user of the operating system."),
+  host: z.string().optional().describe("Of an operator's command: the host that it ran on."),
+});
+
 export const EventObject = z.object({
   id: z.string(),
   object: z.literal('event'),
@@ -36,27 +54,7 @@ export const EventObject = z.object({
   schema_version: z.int().describe('The schema version of `data`.'),
   data: z.record(z.string(), z.unknown()),
   metadata: z.looseObject({
-    actor: z.object({
-      type: z.string().describe('`api_key`, `user` or `system`.'),
-      id: z.string(),
-      principal: z
-        .object({
-          type: z.string(),
-          id: z.string(),
-          role: z.string().nullable(),
-          organisation_role: z.string().optional(),
-        })
-        .optional()
-        .describe('The owner of the key, or the user who signed in. Absent for the system.'),
-      workspace_id: z.string().optional().describe('The workspace of the key.'),
-      scopes: z
-        .array(z.string())
-        .readonly()
-        .nullish()
-        .describe('The scopes of the key at that time. Null for all scopes.'),
-      user: z.string().optional().describe("Of an operator's command: the user of the operating system."),
-      host: z.string().optional().describe("Of an operator's command: the host that it ran on."),
-    }),
+    actor: EventActor,
     request_id: z.string().optional(),
     trace_id: z.string().optional(),
     address: z.string().optional(),
@@ -97,6 +95,62 @@ export const ReplayQuery = z.object({
   ),
   workspace_id: workspaceId(),
   at: moment().optional().describe('The state at this time, in ISO 8601 or Unix seconds.'),
+});
+
+/** The state of a record after this version of it, or at this time. */
+const versionOrTime = () =>
+  text({ min: 1, max: 40 }).transform((given, context): { version: number } | { at: Date } => {
+    if (/^\d{1,15}$/.test(given)) return { version: Number(given) };
+    const { data: at } = moment().safeParse(given);
+    if (at !== undefined) return { at };
+    addBreach(context, {
+      path: [],
+      code: 'invalid_value',
+      text: (name) => `Invalid ${name()}: expected the version of a record, such as 3, or a time in ISO 8601.`,
+    });
+    return z.NEVER;
+  });
+
+/** `GET /events/diff`. */
+export const DiffQuery = z.object({
+  stream: text({ min: 1, max: 200 }).describe('The ID of a record, such as batch_….'),
+  from: versionOrTime()
+    .optional()
+    .describe('A `stream_version`, or a time in ISO 8601. Default: before the first event.'),
+  to: versionOrTime().optional().describe('In the same form. Default: now.'),
+  workspace_id: workspaceId(),
+});
+
+export const RecordDiff = z.object({
+  object: z.literal('record.diff'),
+  stream: z.string(),
+  from: z
+    .object({ version: z.int(), recorded_at: z.string().nullable() })
+    .describe('The last event up to the earlier moment. Version 0 if the record did not exist yet.'),
+  to: z.object({ version: z.int(), recorded_at: z.string() }).describe('The last event up to the later moment.'),
+  is_newest: z.boolean().describe('Whether the later state is the current one.'),
+  patch: z
+    .array(z.object({ op: z.enum(['add', 'remove', 'replace']), path: z.string(), value: z.unknown().optional() }))
+    .describe('JSON Patch (RFC 6902) from the earlier `state` to the later one, without secrets.'),
+  changes: z
+    .array(
+      z.object({
+        path: z.string().describe('The member of `state`, as a JSON Pointer.'),
+        count: z.int().describe('The number of events that changed it.'),
+        events: z
+          .array(
+            z.object({
+              id: z.string(),
+              type: z.string(),
+              stream_version: z.int(),
+              recorded_at: z.string(),
+              actor: EventActor,
+            }),
+          )
+          .describe('The last of these events, at most ten, oldest first.'),
+      }),
+    )
+    .describe('The events behind each member that the patch changes.'),
 });
 
 export const RecordState = z.object({

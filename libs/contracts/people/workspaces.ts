@@ -56,6 +56,10 @@ const defaults = z.strictObject({
   /** The config of users' keys without their own config, by slug or ID. */
   user_api_key_config: text({ min: 1, max: 200 }).nullish(),
   recording: recordingFields().nullish(),
+  hash_bodies: z
+    .boolean()
+    .nullish()
+    .describe('Whether the request log has a salted SHA-256 of each request and answer. Default false.'),
   /** Clients send answers back. */
   is_default: z.int().optional(),
   object: z.literal('workspace').optional(),
@@ -99,6 +103,7 @@ export const WorkspaceObject = z.object({
       output_guardrails: names(),
       user_api_key_config: z.string().nullable(),
       recording: anyObject().nullable(),
+      hash_bodies: z.boolean(),
     })
     .nullable(),
   usage_limits: z.array(anyObject()),

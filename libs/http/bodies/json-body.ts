@@ -53,9 +53,12 @@ const smallBytesMax = 65_536;
 const bodyKey = Symbol('json body');
 type Carrier = { [bodyKey]?: JsonBody };
 
+/** The body that was read as JSON; undefined: there is none, or it is of another type. */
+export const findJsonBody = (request: IncomingMessage): JsonBody | undefined => (request as Carrier)[bodyKey];
+
 /** The body of a route that declares one. Throws on any other route, which is a bug (500). */
 export function getJsonBody(request: IncomingMessage): JsonBody {
-  const body = (request as Carrier)[bodyKey];
+  const body = findJsonBody(request);
   if (body === undefined) throw new Error('the request has no JSON body: its route does not declare one');
   return body;
 }

@@ -2,7 +2,7 @@ import { listAttempts } from '#libs/calls/planned-call.ts';
 import { columnList, type CallFacts } from '../columns.ts';
 import type { RequestLogEntry } from '../row/log-entry.ts';
 import type { CallCosts } from './call-costs.ts';
-import { selectSteps } from './call-steps.ts';
+import { listVerdicts, selectSteps } from './call-steps.ts';
 import type { CallEnd, LoggedCall } from './logged-call.ts';
 import { countRequestUnits } from './request-units.ts';
 
@@ -12,7 +12,7 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
   const units = end.units ?? (isMade(end) ? countRequestUnits(logged) : null);
   const cost = costs.of({ ...logged, end: units === null ? end : { ...end, units } });
   const steps = selectSteps(logged.startedAtMs, listAttempts(call, end), call.guardrailRuns, logged.kind);
-  return readColumns({ ended: logged, units, cost, steps });
+  return readColumns({ ended: logged, units, cost, steps, verdicts: listVerdicts(call.guardrailRuns) });
 }
 
 const derived = columnList.flatMap(([name, { from }]) => (from === undefined ? [] : [[name, from] as const]));

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Attempt, GuardrailRun, Target } from '#libs/calls/call.ts';
-import { selectSteps } from './call-steps.ts';
+import { listVerdicts, selectSteps } from './call-steps.ts';
 
 const attempt = (startedAt: number, more: Partial<Attempt> = {}): Attempt => ({
   startedAt,
@@ -15,6 +15,7 @@ const run = (kind: GuardrailRun['kind'], startedAt: number): GuardrailRun => ({
   startedAt,
   durationMs: 3,
   outcome: 'passed',
+  verdicts: [{ id: kind, slug: null, version: null, verdict: 'passed' }],
 });
 
 test('one attempt that was made at once and answered has no steps', () => {
@@ -53,4 +54,21 @@ test('of a thousand attempts the first and the last are kept, with texts cut', (
     ...Array.from({ length: 12 }, (_each, index) => 988 + index),
   ]);
   expect(JSON.stringify(steps).length).toBeLessThan(10_000);
+});
+
+test('every guardrail of every run has its result, and of very many the last are kept', () => {
+  expect(listVerdicts(undefined)).toBeNull();
+  const stored = { id: 'guardrail_1', slug: 'no-secrets', version: 3, verdict: 'denied' } as const;
+  const runs: GuardrailRun[] = [
+    run('input_guardrails', 1_000),
+    { ...run('output_guardrails', 1_010), verdicts: [stored] },
+  ];
+  expect(listVerdicts(runs)).toEqual([
+    { kind: 'input_guardrails', id: 'input_guardrails', slug: null, version: null, verdict: 'passed' },
+    { kind: 'output_guardrails', ...stored },
+  ]);
+  const many = Array.from({ length: 300 }, (_each, index) => ({ ...stored, version: index, id: 'x'.repeat(1_000) }));
+  const kept = listVerdicts([{ ...run('input_guardrails', 0), verdicts: many }]) ?? [];
+  expect(kept.map(({ version }) => version)).toEqual(Array.from({ length: 100 }, (_each, index) => 200 + index));
+  expect(kept[0]?.id.length).toBeLessThan(300);
 });

@@ -1,6 +1,7 @@
 import type { Attempt, GuardrailRun } from '#libs/calls/call.ts';
 import type { CallStep } from '#libs/contracts/logs/logs.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
+import type { CallVerdict } from '../columns.ts';
 import { logTextMax } from '../row/log-entry.ts';
 
 /** A batch line can have hundreds of attempts. The first and the last ones show what happened. */
@@ -37,6 +38,18 @@ export function selectSteps(
     steps.push({ kind, at_ms: Math.max(0, startedAt - startedAtMs), duration_ms: rounded(durationMs), outcome });
   }
   return steps.toSorted((one, other) => one.at_ms - other.at_ms || order[one.kind] - order[other.kind]);
+}
+
+/** Several targets, each with the guardrails of its config, workspace and key, can have hundreds of results. */
+const verdictsMax = 100;
+
+/** Returns the result of each guardrail, in order: the last ones, if there are very many. null: none was evaluated. */
+export function listVerdicts(runs: readonly GuardrailRun[] | undefined): CallVerdict[] | null {
+  if (runs === undefined) return null;
+  const all = runs.flatMap(({ kind, verdicts }) =>
+    verdicts.map(({ id, ...verdict }) => ({ kind, id: bounded(id), ...verdict })),
+  );
+  return all.slice(-verdictsMax);
 }
 
 const order = { input_guardrails: 0, attempt: 1, output_guardrails: 2 };

@@ -47,9 +47,10 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
 }
 
 /** Estimates the memory of a waiting entry in bytes. */
-export function entrySizeBytes({ metadata, steps }: RequestLogEntry): number {
+export function entrySizeBytes({ metadata, steps, guardrails }: RequestLogEntry): number {
   let size = 1_024; // The object, its usual texts and its place in the queue.
   if (steps !== null) size += 400 * steps.length;
+  if (guardrails !== null) size += 400 * guardrails.length;
   if (metadata !== null) for (const name in metadata) size += 100 + 2 * (name.length + (metadata[name]?.length ?? 0));
   return size;
 }
@@ -69,7 +70,7 @@ function cleanValue({ type, isRequired }: Column, value: unknown): unknown {
     if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
     return isRequired === true ? 0 : null;
   }
-  // A list contains the steps, whose texts are storable.
+  // Lists are the steps and the results of guardrails, whose texts are storable.
   if (type !== 'json' || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(
     Object.entries(value as object).map(([name, each]: [string, unknown]) => [

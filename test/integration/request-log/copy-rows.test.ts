@@ -98,6 +98,7 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
     saved_cost: '0.5',
     is_estimate: true,
     bodies_blob: 'blob',
+    guardrails: [{ kind: 'output_guardrails', id: 'a\tb\\', slug: null, version: null, verdict: 'denied' }],
     steps: [{ kind: 'attempt', at_ms: 0, duration_ms: 1.25, status: null, error_code: 'a\tb', target: 'é\\' }],
   });
   const texts = odd.map((text) => logEntry({ model: text, trace_id: text, metadata: { [text]: text, other: text } }));

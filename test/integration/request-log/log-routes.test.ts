@@ -138,6 +138,10 @@ describe('GET /v1/logs', () => {
       batch_line: null,
       process_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
       sequence: 25,
+      guardrails: null,
+      sha256_salt: null,
+      request_sha256: null,
+      answer_sha256: null,
     });
     expect(page.data[0]).toMatchObject({ request_id: 'req_silent', usage: null, status: null });
   });

@@ -38,6 +38,14 @@ function numbers(seed: number): (max: number) => number {
   };
 }
 
+const verdict = (outcome: 'passed' | 'failed') => ({
+  kind: 'input_guardrails' as const,
+  id: 'guardrail_1',
+  slug: 'no-"secrets"',
+  version: 2,
+  verdict: outcome,
+});
+
 const texts = ['stop', 'length', 'a "quoted", {braced} \\ back\nline\tü😀', 'NULL', '', '\\N'];
 
 /** Calls over four minutes and midnight: two batches, of which one has failures, among live calls. */
@@ -67,6 +75,7 @@ function makeCalls(workspaceId: string): LogRow[] {
         error_code: hasFailed ? 'http_500' : null,
         steps: draw(50) === 0 ? [{ kind: 'attempt', error_code: texts[2] }] : null,
         bodies_blob: draw(60) === 0 ? 'bodies_1.0' : null,
+        guardrails: hasFailed ? [verdict('failed')] : batchId === 'batch_1' ? [verdict('passed')] : null,
         duration_ms: draw(4_000_000) / 1_000,
         upstream_ms: draw(1_000) / 1_000,
         started_at: new Date(at - 500),
@@ -128,6 +137,10 @@ test('most lines are in packs, and every call is there once', async () => {
   expect(lines).toBeGreaterThan(800);
   expect(packs).toBeLessThan(lines / 8);
   expect(lines + single).toBe(calls.length);
+  const { rows: verdicts } = await sql<{ guardrails: unknown; lines: number }>`
+    select guardrails, lines from request_log_pack where guardrails is not null`.execute(database.db);
+  for (const pack of verdicts) expect(pack.guardrails).toEqual([verdict('passed')]);
+  expect(verdicts.some(({ lines: packed }) => packed > 20)).toBe(true);
 });
 
 const queries: Record<string, string>[] = [

@@ -178,6 +178,7 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
   const after = useStateAfter(event);
   if (event === undefined) return null;
   const { metadata, data } = event;
+  const { patch } = useChange(event);
   const changed = Object.keys(after).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));
   return (
     <div className="columns">
@@ -194,6 +195,16 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
           </p>
         )}
         <p className="small muted">SHA-256 of the event: {event.sha256 === null ? 'none' : <Id id={event.sha256} />}</p>
+        <DataTable
+          label="Changes"
+          rows={patch}
+          keyOf={({ op, path }) => `${op} ${path}`}
+          columns={[
+            { head: 'What changed', isLong: true, cell: ({ path }) => <code>{path}</code> },
+            { head: 'How', cell: ({ op }) => changeNames[op] },
+            { head: 'New value', isLong: true, cell: ({ op, value }) => (op === 'remove' ? '–' : shorten(value)) },
+          ]}
+        />
         <Code value={data} label="Event data" />
       </Card>
       <Card title="Record after this event">
@@ -237,6 +248,25 @@ function useStateAfter(event: EventObject | undefined): Record<string, unknown> 
     staleTime: Number.POSITIVE_INFINITY,
   });
   return event === undefined ? nothing : (replayed.data?.state ?? nothing);
+}
+
+const changeNames = { add: 'added', replace: 'changed', remove: 'removed' } as const;
+const noChange = { patch: [] };
+
+/** The changes that an event made, down to single members of nested objects; none while they are loading. */
+function useChange(event: EventObject | undefined) {
+  const { stream = '', stream_version: version = 0 } = event ?? {};
+  const diff = useQuery({
+    queryKey: ['diff', stream, version],
+    queryFn: () =>
+      answerOf(
+        api.GET('/v1/events/diff', { params: { query: { stream, from: String(version - 1), to: String(version) } } }),
+      ),
+    enabled: event !== undefined,
+    // Events never change.
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  return diff.data ?? noChange;
 }
 
 const shorten = (value: unknown): string => {

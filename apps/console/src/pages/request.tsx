@@ -3,7 +3,8 @@ import { Link, useParams } from '@tanstack/react-router';
 import { answerOf, api } from '../api/client.ts';
 import type { CallStep, LogDetails } from '../api/types.ts';
 import { count, dateTime, milliseconds, usdOf } from '../format.ts';
-import { AsCurl, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { AsCurl, Badge, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { OutcomeBadge } from './requests.tsx';
 
@@ -30,6 +31,7 @@ function Details({ log }: { log: LogDetails }) {
         <Waterfall log={log} />
       </Card>
       <Properties log={log} />
+      <Guardrails verdicts={log.guardrails} />
       <Bodies log={log} />
       <AsCurl path={`/v1/logs/${log.id}`} />
     </>
@@ -129,12 +131,45 @@ function Properties({ log }: { log: LogDetails }) {
               log.provider_request_id === null ? null : <Id key="provider" id={log.provider_request_id} />,
             ],
             ['Metadata', log.metadata === null ? null : JSON.stringify(log.metadata)],
+            ...(log.sha256_salt === null
+              ? []
+              : ([
+                  ['Salt of the digests', <Id key="salt" id={log.sha256_salt} />],
+                  ['SHA-256 of the request', <Digest key="request" digest={log.request_sha256} />],
+                  ['SHA-256 of the answer', <Digest key="answer" digest={log.answer_sha256} />],
+                ] as const)),
           ]}
         />
       </Card>
     </div>
   );
 }
+
+const Digest = ({ digest }: { digest: string | null }) => (digest === null ? '–' : <Id id={digest} />);
+
+function Guardrails({ verdicts }: { verdicts: LogDetails['guardrails'] }) {
+  if (verdicts === null) return null;
+  return (
+    <Card title="Guardrails" flush>
+      <DataTable
+        label="Guardrails"
+        rows={[...verdicts.entries()]}
+        keyOf={([index]) => String(index)}
+        columns={[
+          { head: 'Guardrail', isLong: true, cell: ([, { id, slug }]) => <code title={id}>{slug ?? id}</code> },
+          { head: 'Version', cell: ([, { version }]) => version ?? 'part of the config' },
+          { head: 'Checked', cell: ([, { kind }]) => (kind === 'input_guardrails' ? 'request' : 'answer') },
+          {
+            head: 'Result',
+            cell: ([, { verdict }]) => <Badge tone={verdictTones[verdict]}>{verdict}</Badge>,
+          },
+        ]}
+      />
+    </Card>
+  );
+}
+
+const verdictTones = { passed: 'good', failed: 'warn', denied: 'bad' } as const;
 
 function Bodies({ log }: { log: LogDetails }) {
   const mayReadBodies = useMay('bodies.read');

@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest';
-import { GuardrailList } from '#libs/contracts/configs/guardrails.ts';
+import { GuardrailList, type Guardrail } from '#libs/contracts/configs/guardrails.ts';
 import type {
   GuardrailRun,
   ForwardRequest,
@@ -141,6 +141,23 @@ test('each run of guardrails is told of, with what it found', async () => {
     { kind: 'output_guardrails', outcome: 'denied' },
   ]);
   expect(runs).toHaveLength(2);
+});
+
+test('each result has the stored guardrail that it comes from, without those that run in the background', async () => {
+  const runs: GuardrailRun[] = [];
+  const [inline, async, denying] = GuardrailList.parse([never, { ...never, async: true }, denyBad]) as Guardrail[];
+  const record = { id: 'guardrail_1', slug: 'no-bad', version: 4 };
+  const input = [inline, async, { ...denying, id: 'no-bad', record }] as Guardrail[];
+  await guard({}, [answer('fine')], {
+    input,
+    ran: (run) => runs.push(run),
+  });
+  expect(runs.map(({ verdicts }) => verdicts)).toEqual([
+    [
+      { id: 'input_guardrail_1', slug: null, version: null, verdict: 'failed' },
+      { ...record, verdict: 'passed' },
+    ],
+  ]);
 });
 
 test('an error keeps its status and body', async () => {

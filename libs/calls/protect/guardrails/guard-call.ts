@@ -1,4 +1,4 @@
-import type { GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
+import { isReference, type GuardrailEntry } from '#libs/contracts/configs/guardrails.ts';
 import type {
   Attempt,
   Failure,
@@ -88,7 +88,7 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
 }
 
 async function timed(
-  { ran }: GuardedCall,
+  { input, output, ran }: GuardedCall,
   kind: GuardrailRun['kind'],
   evaluate: () => Promise<GuardrailVerdict>,
 ): Promise<GuardrailVerdict> {
@@ -96,10 +96,26 @@ async function timed(
   const start = performance.now();
   const verdict = await evaluate();
   // Guardrails that a call does not wait for have no results.
-  if (verdict.results.length > 0) {
-    ran?.({ kind, startedAt, durationMs: performance.now() - start, outcome: verdict.outcome });
+  if (ran !== undefined && verdict.results.length > 0) {
+    const verdicts = listVerdicts(kind === 'input_guardrails' ? input : output, verdict.results);
+    ran({ kind, startedAt, durationMs: performance.now() - start, outcome: verdict.outcome, verdicts });
   }
   return verdict;
+}
+
+/** `results` are those of the guardrails that a call waits for, in their order. */
+function listVerdicts(entries: readonly GuardrailEntry[], results: readonly HookResult[]): GuardrailRun['verdicts'] {
+  const awaited = entries.filter((entry) => isReference(entry) || !entry.async);
+  return results.map(({ id, verdict, deny }, index) => {
+    const entry = awaited[index];
+    const record = entry === undefined || isReference(entry) ? null : entry.record;
+    return {
+      id: record?.id ?? id,
+      slug: record?.slug ?? null,
+      version: record?.version ?? null,
+      verdict: verdict ? 'passed' : deny ? 'denied' : 'failed',
+    };
+  });
 }
 
 /**
