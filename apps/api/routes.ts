@@ -43,6 +43,7 @@ import { eventRoutes, eventTags } from './events/routes.ts';
 import { fileRoutes, fileTags } from './files/routes.ts';
 import { fineTuningRoutes, fineTuningTags } from './fine-tuning/routes.ts';
 import { logRoutes, logTags } from './logs/routes.ts';
+import type { CountRead } from './organisation/guard-keys.ts';
 import { organisationRoutes, organisationTags } from './organisation/routes.ts';
 import { sessionRoutes, type SessionDeps } from './organisation/session-routes.ts';
 import { pageRoutes, serverRoutes, serverTags } from './server/routes.ts';
@@ -84,6 +85,7 @@ export type RouteDeps = {
   baseUrl: () => string;
   browserSessions: SessionDeps['browserSessions'];
   onRefusedSignIn: SessionDeps['onRefusedSignIn'];
+  countRead: CountRead;
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
   /** Turns of searches of the request log and of batches. */

@@ -205,11 +205,11 @@ test('recorded bodies need bodies.read, and reading them leaves an event', async
   expect(seen).toMatchObject({ request: { body: say('an audited word') } });
   // Events are listed when all transactions that began before them have ended, also those of other tests.
   const events = await eventually(
-    async () => (await call('GET', `/events?stream=${auditor.id}&type=api_key.bodies_read`)).body['data'] as object[],
+    async () => (await call('GET', `/events?stream=${auditor.id}&type=api_key.contents_read`)).body['data'] as object[],
     ({ length }) => length > 0,
   );
-  expect(events).toMatchObject([{ type: 'api_key.bodies_read', data: { log_id: details.id } }]);
-  const { body: none } = await call('GET', `/events?stream=${reader.id}&type=api_key.bodies_read`);
+  expect(events).toMatchObject([{ data: { kind: 'recorded_bodies', count: 1, ids: [details.id] } }]);
+  const { body: none } = await call('GET', `/events?stream=${reader.id}&type=api_key.contents_read`);
   expect(none['data']).toEqual([]);
 });
 

@@ -102,10 +102,9 @@ export const userKind = defineKind<typeof userFields, UserData, LiveUser>({
 
   history: {
     events: {
-      /** Requests with a token instead of a key (refusal-log.ts). */
+      /** Requests with a token instead of a key (libs/people/facts/fact-log.ts). */
       request_refused: (data) => data,
-      /** note-bodies-read.ts */
-      bodies_read: (data) => data,
+      contents_read: (data) => data,
       workspace_joined: (data, { data: { workspace_id: id, role }, recordedAt }: MembershipEvent) => {
         const time = recordedAt.toISOString();
         return { ...data, workspaces: { ...data.workspaces, [id]: { role, created_at: time, updated_at: time } } };
