@@ -93,7 +93,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   expect(second).toMatchObject({ code: 1, stderr: '' });
   const said = second.stdout;
   expect(said).toMatch(/The last event is from .+ Changes after the backup are lost:/);
-  expect(said).toContain('kept epoch 1 of the event log, which has no events yet');
+  expect(said).toContain('kept epoch 1 of the event log, which this command began before');
   expect(said).toContain('no job was missing from the queue');
   expect(said).toContain(`open batches that continue: 1. Their ${first.open.lines} lines without a result are called`);
   expect(said).toContain('Missing blobs: 2; with a wrong size: 0.');
