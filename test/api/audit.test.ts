@@ -151,6 +151,17 @@ test('reads of files and of results of a batch are counted for the key, each wit
   );
 });
 
+test('the start of a process is an event of the organisation, with settings and without secrets', async () => {
+  const records = await eventually(
+    () => recordsOf('workspace_id=org_default&action=process_started'),
+    (found) => found.length === 2,
+  );
+  const started = records.map(({ request_body: body }) => JSON.parse(body));
+  expect(new Set(started.map((each) => each.process))).toEqual(new Set(['api', 'worker']));
+  expect(started[0]).toMatchObject({ node_version: process.version, settings: { DATABASE_URL: 'set' } });
+  expect(JSON.stringify(records)).not.toContain(platform.environment['SLUICE_MASTER_KEY']);
+});
+
 test('filters and both ways of paging give every record once, newest first', async () => {
   for (const name of ['p1', 'p2', 'p3', 'p4', 'p5']) await call('POST', '/configs', { body: { name, config: {} } });
   const all = await eventually(

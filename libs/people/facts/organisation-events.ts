@@ -17,7 +17,7 @@ export type AuthenticationFailures = {
 };
 
 /** A process has started. A setting that can contain a secret is only `set`. */
-type ProcessStarted = {
+export type ProcessStarted = {
   /** `api` or `worker`. */
   process: string;
   release: string;
