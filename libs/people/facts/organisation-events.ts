@@ -29,7 +29,7 @@ export type ProcessStarted = {
 };
 
 /** Data was deleted because of its age. `before`: that age as a time, in ISO 8601. */
-type DataDeleted = { kind: string; unit: string; count: number; before: string };
+export type DataDeleted = { kind: string; unit: string; count: number; before: string };
 
 /** Events of the installation as a whole. They belong to no record; their stream is the ID of the organisation. */
 export type OrganisationEvent =
